@@ -1,1 +1,4 @@
+pub mod keys;
+pub mod names;
+pub mod service_state;
 pub mod txn;

@@ -51,9 +51,15 @@ impl Guard {
 /// One operation of a transaction. A transaction names each key at most once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    Put { key: String, value: Vec<u8>, lease: Option<LeaseId> },
+    Put {
+        key: String,
+        value: Vec<u8>,
+        lease: Option<LeaseId>,
+    },
     /// Deleting a key that is not there is no error and changes nothing.
-    Delete { key: String },
+    Delete {
+        key: String,
+    },
 }
 
 impl Op {

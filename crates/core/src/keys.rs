@@ -1,0 +1,211 @@
+//! The names of the keys, in both directions: building them, and reading what was found in the store.
+//!
+//! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
+//! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
+
+use crate::names::{EnvName, NodeName, Version};
+use crate::service_state::{Configured, ServiceState, Validated};
+
+/// What all keys of Muster begin with.
+pub const ROOT: &str = "/muster/";
+
+/// Builds the keys of one environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    prefix: Box<str>,
+}
+
+impl Keys {
+    pub fn of(env: &EnvName) -> Self {
+        Self { prefix: format!("{ROOT}{env}/").into_boxed_str() }
+    }
+
+    /// The prefix of everything that belongs to the environment.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    fn key(&self, rest: std::fmt::Arguments<'_>) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+
+    pub fn store_epoch(&self) -> String {
+        self.key(format_args!("store_epoch"))
+    }
+
+    pub fn current_version(&self) -> String {
+        self.key(format_args!("current_version"))
+    }
+
+    pub fn running_version(&self, version: &Version, node: &NodeName) -> String {
+        self.key(format_args!("running_version/{version}/{node}"))
+    }
+
+    pub fn provisioned(&self, success: bool, node: &NodeName) -> String {
+        let result = if success { "success" } else { "failure" };
+        self.key(format_args!("status/provisioned/{result}/{node}"))
+    }
+
+    /// The one leaf that says in which service state a node is.
+    pub fn status(&self, state: &ServiceState, node: &NodeName) -> String {
+        let (kind, result, version) = match state {
+            ServiceState::Configured { result, version } => ("configured", result.as_str(), version),
+            ServiceState::Validated { result, version } => ("validated", result.as_str(), version),
+        };
+        self.key(format_args!("status/{kind}/{result}/{version}/{node}"))
+    }
+
+    pub fn active_role(&self, version: &Version, node: &NodeName) -> String {
+        self.key(format_args!("active_roles/{version}/{node}/address"))
+    }
+
+    pub fn observed(&self, node: &NodeName) -> String {
+        self.key(format_args!("observed/{node}"))
+    }
+
+    pub fn history(&self, node: &NodeName) -> String {
+        self.key(format_args!("history/{node}"))
+    }
+
+    pub fn node(&self, node: &NodeName) -> String {
+        self.key(format_args!("nodes/{node}"))
+    }
+
+    pub fn machine(&self, node: &NodeName) -> String {
+        self.key(format_args!("machines/{node}"))
+    }
+
+    pub fn release(&self, version: &Version) -> String {
+        self.key(format_args!("releases/{version}"))
+    }
+}
+
+/// A key of an environment, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    StoreEpoch,
+    CurrentVersion,
+    RunningVersion {
+        version: Version,
+        node: NodeName,
+    },
+    Provisioned {
+        success: bool,
+        node: NodeName,
+    },
+    Status {
+        state: ServiceState,
+        node: NodeName,
+    },
+    ActiveRole {
+        version: Version,
+        node: NodeName,
+    },
+    Observed {
+        node: NodeName,
+    },
+    History {
+        node: NodeName,
+    },
+    Node {
+        node: NodeName,
+    },
+    Machine {
+        node: NodeName,
+    },
+    Release {
+        version: Version,
+    },
+    /// A key of a later Muster, or of nobody: kept out of the view, never touched.
+    Unknown,
+}
+
+/// Takes a key apart: its environment, and what it says there. `None` if it is not a key of any environment.
+pub fn parse(key: &str) -> Option<(EnvName, Key)> {
+    let (env, rest) = key.strip_prefix(ROOT)?.split_once('/')?;
+    Some((EnvName::new(env).ok()?, parse_in_env(rest).unwrap_or(Key::Unknown)))
+}
+
+fn parse_in_env(rest: &str) -> Option<Key> {
+    let parts: Vec<&str> = rest.split('/').collect();
+    let node = |text: &str| NodeName::new(text).ok();
+    let version = |text: &str| Version::new(text).ok();
+    Some(match parts.as_slice() {
+        ["store_epoch"] => Key::StoreEpoch,
+        ["current_version"] => Key::CurrentVersion,
+        ["running_version", v, n] => Key::RunningVersion { version: version(v)?, node: node(n)? },
+        ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
+        ["status", "provisioned", "failure", n] => Key::Provisioned { success: false, node: node(n)? },
+        ["status", "configured", result, v, n] => Key::Status {
+            state: ServiceState::Configured { result: Configured::parse(result)?, version: version(v)? },
+            node: node(n)?,
+        },
+        ["status", "validated", result, v, n] => Key::Status {
+            state: ServiceState::Validated { result: Validated::parse(result)?, version: version(v)? },
+            node: node(n)?,
+        },
+        ["active_roles", v, n, "address"] => Key::ActiveRole { version: version(v)?, node: node(n)? },
+        ["observed", n] => Key::Observed { node: node(n)? },
+        ["history", n] => Key::History { node: node(n)? },
+        ["nodes", n] => Key::Node { node: node(n)? },
+        ["machines", n] => Key::Machine { node: node(n)? },
+        ["releases", v] => Key::Release { version: version(v)? },
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_reads_back_as_what_it_was_built_from() {
+        let env = EnvName::new("prod").unwrap();
+        let keys = Keys::of(&env);
+        let node = NodeName::new("web1_blue").unwrap();
+        let version = Version::new("v1.0+b_2").unwrap();
+        let mut table = vec![
+            (keys.store_epoch(), Key::StoreEpoch),
+            (keys.current_version(), Key::CurrentVersion),
+            (
+                keys.running_version(&version, &node),
+                Key::RunningVersion { version: version.clone(), node: node.clone() },
+            ),
+            (keys.provisioned(true, &node), Key::Provisioned { success: true, node: node.clone() }),
+            (keys.provisioned(false, &node), Key::Provisioned { success: false, node: node.clone() }),
+            (keys.active_role(&version, &node), Key::ActiveRole { version: version.clone(), node: node.clone() }),
+            (keys.observed(&node), Key::Observed { node: node.clone() }),
+            (keys.history(&node), Key::History { node: node.clone() }),
+            (keys.node(&node), Key::Node { node: node.clone() }),
+            (keys.machine(&node), Key::Machine { node: node.clone() }),
+            (keys.release(&version), Key::Release { version: version.clone() }),
+        ];
+        for state in ServiceState::all_at(&version) {
+            table.push((keys.status(&state, &node), Key::Status { state, node: node.clone() }));
+        }
+        for (text, key) in table {
+            assert_eq!(parse(&text), Some((env.clone(), key)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_table() {
+        let keys = Keys::of(&EnvName::new("prod").unwrap());
+        let node = NodeName::new("db1").unwrap();
+        let version = Version::new("v2").unwrap();
+        let state = ServiceState::Configured { result: Configured::Pending, version: version.clone() };
+        assert_eq!(keys.status(&state, &node), "/muster/prod/status/configured/pending/v2/db1");
+        assert_eq!(keys.active_role(&version, &node), "/muster/prod/active_roles/v2/db1/address");
+        assert_eq!(keys.running_version(&version, &node), "/muster/prod/running_version/v2/db1");
+    }
+
+    #[test]
+    fn foreign_keys_are_left_alone() {
+        assert_eq!(parse("/other/prod/current_version"), None);
+        assert_eq!(parse("/muster/prod"), None);
+        for foreign in ["x", "status/configured/success/v1", "status/validated/pending/v1/db1", "observed/Not-A-Node"] {
+            let (_, key) = parse(&format!("/muster/prod/{foreign}")).unwrap();
+            assert_eq!(key, Key::Unknown, "{foreign}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Names, each a type of its own that can only hold a legal value.
+//!
+//! A role is data: nothing in Muster recovers it by taking a node's name apart. The name is *built* from the role, so
+//! a role never ends in a digit, and `<role><num>` stays readable in both directions for people.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a name was refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{text:?} is not a legal {what}: {rule}")]
+pub struct NameError {
+    pub what: &'static str,
+    pub text: String,
+    pub rule: &'static str,
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $legal:path) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(Box<str>);
+
+        impl $type {
+            /// What a legal one looks like, for messages to people.
+            pub const RULE: &'static str = $rule;
+
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                if $legal(&text) {
+                    Ok(Self(text.into_boxed_str()))
+                } else {
+                    Err(NameError { what: $what, text, rule: Self::RULE })
+                }
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0.into_string()
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name!(
+    /// One fleet: everything of it lives under its own key prefix.
+    EnvName, "environment name",
+    "1 to 63 of a-z, 0-9, '-' and '_', beginning with a letter or digit", is_env
+);
+name!(
+    /// What a node is for.
+    Role, "role name",
+    "a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters", is_role
+);
+name!(
+    /// One machine: `<role><num>[_<stack>]`.
+    NodeName, "node name",
+    "a role name, a number from 1 without leading zeros, and optionally '_' and a stack name", is_node
+);
+name!(
+    /// Tells two deployments of one environment's design apart, as a suffix of each node's name.
+    Stack, "stack name",
+    "1 to 20 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_stack
+);
+name!(
+    /// A version of the configuration content.
+    Version, "version",
+    "1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit", is_version
+);
+name!(
+    /// One execution of the applier and then the validation on a node. Unique within the node.
+    RunId, "run id",
+    "1 to 64 of a-z, 0-9 and '-'", is_run
+);
+
+impl NodeName {
+    /// Builds the name of the `number`th node of a role.
+    pub fn build(role: &Role, number: u32, stack: Option<&Stack>) -> Result<Self, NameError> {
+        Self::new(match stack {
+            None => format!("{role}{number}"),
+            Some(stack) => format!("{role}{number}_{stack}"),
+        })
+    }
+
+    /// The host name: the same with `_` turned into `-`, since `_` is not legal there.
+    pub fn host(&self) -> String {
+        self.0.replace('_', "-")
+    }
+
+    /// A key that sorts `web2` before `web10`.
+    pub fn natural(&self) -> (&str, u32, &str) {
+        split_node(&self.0).unwrap_or((&self.0, 0, ""))
+    }
+}
+
+fn within(text: &str, longest: usize) -> bool {
+    !text.is_empty() && text.len() <= longest
+}
+
+fn is_env(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    within(text, 63) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn is_role(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let bytes = text.as_bytes();
+    within(text, 40)
+        && bytes.iter().copied().all(legal)
+        && bytes[0].is_ascii_lowercase()
+        && bytes[bytes.len() - 1].is_ascii_lowercase()
+}
+
+fn is_stack(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let bytes = text.as_bytes();
+    within(text, 20) && bytes.iter().copied().all(legal) && bytes[0] != b'-' && bytes[bytes.len() - 1] != b'-'
+}
+
+fn is_version(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'+' | b'-');
+    within(text, 64) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn is_run(text: &str) -> bool {
+    within(text, 64) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+fn is_node(text: &str) -> bool {
+    split_node(text).is_some_and(|(role, _, stack)| is_role(role) && (stack.is_empty() || is_stack(stack)))
+}
+
+/// Splits a node's name into what it was built from. Roles end in a letter and stacks follow the first `_`, which no
+/// role holds, so there is one way only.
+fn split_node(text: &str) -> Option<(&str, u32, &str)> {
+    let (base, stack) = match text.split_once('_') {
+        None => (text, ""),
+        Some((_, "")) => return None,
+        Some((base, stack)) => (base, stack),
+    };
+    let digits = base.len() - base.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (role, number) = base.split_at(digits);
+    if number.starts_with('0') {
+        return None;
+    }
+    Some((role, number.parse().ok()?, stack))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_names_are_built_and_refused() {
+        let build = |role: &str, number, stack: Option<&str>| {
+            let stack = stack.map(|s| Stack::new(s).unwrap());
+            NodeName::build(&Role::new(role).unwrap(), number, stack.as_ref()).map(String::from)
+        };
+        assert_eq!(build("web", 1, None).unwrap(), "web1");
+        assert_eq!(build("k8s-node", 12, Some("blue")).unwrap(), "k8s-node12_blue");
+        assert_eq!(NodeName::new("web1_blue").unwrap().host(), "web1-blue");
+        assert!(build("web", 0, None).is_err());
+        for bad in
+            ["", "web", "1", "web01", "Web1", "web1_", "web1_-x", "web-1", "9web1", "web1 ", "web1/x", "web99999999999"]
+        {
+            assert!(NodeName::new(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn natural_order_counts() {
+        let mut names: Vec<_> = ["web10", "db1", "web2"].into_iter().map(|n| NodeName::new(n).unwrap()).collect();
+        names.sort_by(|a, b| a.natural().cmp(&b.natural()));
+        assert_eq!(names.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["db1", "web2", "web10"]);
+    }
+
+    #[test]
+    fn roles_are_data_but_never_end_in_a_digit() {
+        for good in ["a", "web", "k8s-node", "st-x"] {
+            assert!(Role::new(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", "web1", "-a", "a-", "Web", "a_b", "ä"] {
+            assert!(Role::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn versions_hold_what_release_tools_write() {
+        for good in ["v1", "2026.11.15", "1.2.3-rc.1+build_7", "0"] {
+            assert!(Version::new(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", ".1", "v/1", "v 1", &"x".repeat(65)] {
+            assert!(Version::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_legal() {
+        let refusal = Role::new("web1").unwrap_err().to_string();
+        assert_eq!(
+            refusal,
+            "\"web1\" is not a legal role name: a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters"
+        );
+    }
+}
