@@ -1,0 +1,101 @@
+# frozen_string_literal: true
+
+require 'socket'
+require 'timeout'
+
+# A listener that is its own control tool: `ruby web.rb start|stop|restart|status`.
+#
+# The pid file is locked for as long as the listener lives. So the file that a machine leaves when it is switched off is
+# never taken for a running process, whoever got that pid since; and "has it ended?" is to wait for the lock, not to poll.
+# `start` returns when the port is open: nobody after it needs to wait for the listener either.
+class Daemon
+  ROOT = File.expand_path('..', __dir__)
+  # A listener ends within its requests' time; one that does not has a fault, and must not hold up an upgrade.
+  STOP_SECONDS = 5
+
+  # Runs the command in `argv` and exits. The block is the listener: it gets the configuration and the open socket.
+  def self.command(name, argv = ARGV, &serve)
+    commands = %w[start stop restart status]
+    abort "usage: #{name}.rb #{commands.join('|')}" unless argv.size == 1 && commands.include?(argv.first)
+    exit new(name, serve).public_send(argv.first)
+  rescue SystemCallError, SocketError => e
+    abort "#{name}: #{e.message}"
+  end
+
+  def initialize(name, serve)
+    @name = name
+    @serve = serve
+    @pid_file = File.open("#{ROOT}/run/#{name}.pid", File::RDWR | File::CREAT, 0o644)
+  end
+
+  def status
+    !free?
+  end
+
+  def start
+    launch if free?
+    true
+  end
+
+  def stop
+    end_it unless free?
+    true
+  end
+
+  # The lock goes from the old listener to this command and on to the new one: no other `start` comes between.
+  def restart
+    stop
+    launch
+    true
+  end
+
+  private
+
+  def free?
+    @pid_file.flock(File::LOCK_EX | File::LOCK_NB) ? true : false
+  end
+
+  def end_it
+    signal('TERM')
+    Timeout.timeout(STOP_SECONDS) { @pid_file.flock(File::LOCK_EX) }
+  rescue Timeout::Error
+    signal('KILL')
+    @pid_file.flock(File::LOCK_EX)
+  end
+
+  def signal(name)
+    @pid_file.rewind
+    Process.kill(name, Integer(@pid_file.read))
+  rescue Errno::ESRCH
+    # It has just ended by itself; the lock says so in a moment.
+  end
+
+  def launch
+    config = read_config
+    socket = TCPServer.new(config.fetch('address'), Integer(config.fetch('port')))
+    pid = fork { serve(config, socket) }
+    @pid_file.truncate(0)
+    @pid_file.rewind
+    @pid_file.write("#{pid}\n")
+    @pid_file.flush
+    Process.detach(pid)
+  end
+
+  # A lock belongs to the open file, which the child shares: it keeps the lock when this command ends.
+  def serve(config, socket)
+    Process.setsid
+    Dir.chdir('/')
+    $stdin.reopen(File::NULL)
+    $stdout.reopen("#{ROOT}/log/#{@name}.log", 'a')
+    $stderr.reopen($stdout)
+    $stdout.sync = true
+    puts "#{Time.now} #{@name} of #{config['node']} at #{config['version']} listens on #{socket.local_address.inspect_sockaddr}"
+    @serve.call(config, socket)
+  rescue SignalException => e
+    puts "#{Time.now} #{@name} ends: #{e.message}"
+  end
+
+  def read_config
+    File.readlines("#{ROOT}/etc/#{@name}.conf", chomp: true).to_h { |line| line.split('=', 2) }
+  end
+end

@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require 'socket'
+require 'timeout'
+
+# As much HTTP/1.1 as the listeners need: GET, one request a connection, bodies of known length.
+module Http
+  Response = Struct.new(:status, :headers, :body)
+
+  REASONS = { 200 => 'OK', 400 => 'Bad Request', 404 => 'Not Found', 405 => 'Method Not Allowed', 502 => 'Bad Gateway' }.freeze
+  # For a whole exchange. Longer than Backends is patient, so that the one that asks hears why.
+  SECONDS = 8
+  LONGEST_LINE = 8192
+  MOST_HEADERS = 100
+
+  module_function
+
+  def text(status, body, headers = {})
+    Response.new(status, headers, "#{body}\n")
+  end
+
+  # Answers every request with what the block makes of its path, a thread each, until a signal. Then it takes no more, and
+  # lets those that are under way end.
+  def serve(listener)
+    workers = ThreadGroup.new
+    loop do
+      client = listener.accept
+      workers.add(Thread.new { answer(client) { |path| yield path } })
+    end
+  ensure
+    listener.close
+    workers.list.each { |worker| worker.join(1) }
+  end
+
+  def get(address, port, path)
+    Timeout.timeout(SECONDS) do
+      Socket.tcp(address, port, connect_timeout: 2) do |socket|
+        socket.write("GET #{path} HTTP/1.1\r\nHost: #{address}:#{port}\r\nConnection: close\r\n\r\n")
+        status = Integer(line(socket)[%r{\AHTTP/1\.\d (\d{3})}, 1] || raise(IOError, 'this is not an HTTP answer'))
+        headers = read_headers(socket)
+        Response.new(status, headers, socket.read(Integer(headers.fetch('content-length'))))
+      end
+    end
+  end
+
+  def answer(client)
+    Timeout.timeout(SECONDS) do
+      method, path, = line(client).split
+      read_headers(client)
+      write(client, method == 'GET' ? yield(path) : text(method ? 405 : 400, 'GET is all that is spoken here'))
+    end
+  rescue SystemCallError, IOError, Timeout::Error => e
+    warn "#{Time.now} a request was given up: #{e.message}"
+  ensure
+    client.close
+  end
+
+  def write(client, response)
+    headers = { 'Content-Type' => 'text/plain; charset=utf-8' }.merge(response.headers)
+    headers.update('Content-Length' => response.body.bytesize, 'Connection' => 'close')
+    head = headers.map { |name, value| "#{name}: #{value}\r\n" }.join
+    client.write("HTTP/1.1 #{response.status} #{REASONS.fetch(response.status, 'Unknown')}\r\n#{head}\r\n#{response.body}")
+  end
+
+  def line(socket)
+    line = socket.gets("\n", LONGEST_LINE)
+    raise EOFError, 'the other side closed the connection' unless line&.end_with?("\n")
+
+    line.chomp
+  end
+
+  def read_headers(socket)
+    headers = {}
+    until (text = line(socket)).empty?
+      raise IOError, 'too many headers' if headers.size == MOST_HEADERS
+
+      name, value = text.split(':', 2)
+      headers[name.downcase] = value.to_s.strip
+    end
+    headers
+  end
+end
