@@ -1,0 +1,102 @@
+# Everything that is done with this repository starts here. `make` alone lists the targets.
+#
+# Each target does its own set-up: what is missing is installed by scripts/setup, which says so, and which takes no time
+# when nothing is missing. Cargo always runs with --locked: what is built is what the lock file says.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+# The steps build on each other, and cargo uses all processors by itself.
+.NOTPARALLEL:
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+# Tools that scripts/setup had to build (cargo-deny, cargo-nextest) are in .tools, not in the user's ~/.cargo/bin.
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+# Passed to `muster up` by `make demo`, to the benchmark by `make bench`, to the test runner by `make test`.
+ARGS ?=
+
+comma := ,
+step = @printf '\n== %s\n' '$(1)'
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+## Using it
+
+.PHONY: demo
+demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is validated)
+	$(call step,set-up)
+	@scripts/setup demo
+	$(call step,build (release))
+	cargo build --locked --release -p muster-cli -p muster-agent
+	$(call step,muster up examples/quickstart $(ARGS))
+	@$(TARGET_DIR)/release/muster up examples/quickstart $(ARGS)
+
+.PHONY: bench
+bench: ## build in release mode and print the table of speed and memory
+	$(call step,set-up)
+	@scripts/setup demo
+	$(call step,build (release))
+	cargo build --locked --release -p muster-cli -p muster-agent -p muster-bench
+	$(call step,benchmarks)
+	@$(TARGET_DIR)/release/muster-bench $(ARGS)
+
+## Checking it
+
+.PHONY: test
+test: setup lint build ## everything: lints and all tests, with the real Puppet
+	$(call step,tests: all of them)
+	cargo nextest run --locked --workspace $(ARGS)
+	$(call step,tests: examples in the documentation)
+	cargo test --locked --workspace --doc --quiet
+	$(call step,all passed)
+
+.PHONY: check
+check: setup lint ## what to run before each commit: lints and the tests that start no fleet
+	$(call step,tests: all but the end-to-end ones)
+	cargo nextest run --locked --workspace --profile fast $(ARGS)
+	$(call step,all passed)
+
+.PHONY: lint
+lint: setup
+	$(call step,format)
+	cargo fmt --all --check
+	$(call step,clippy)
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(call step,licences$(comma) bans and sources of the dependencies)
+	cargo deny --offline --locked check --hide-inclusion-graph bans licenses sources
+
+# The end-to-end tests start the real `muster` and `muster-agent`, which they find beside themselves. One build of all
+# targets, so that the features of the dependencies are the same everywhere and nothing is compiled twice.
+.PHONY: build
+build: setup
+	$(call step,build)
+	cargo build --locked --workspace --all-targets
+
+.PHONY: fresh
+fresh: ## prove on an empty Debian that `make demo` and `make test` need nothing else (root; takes long)
+	@scripts/setup fresh
+	@scripts/fresh
+
+.PHONY: audit
+audit: setup ## look the dependencies up in the advisory database of today (needs the network)
+	cargo deny --locked check advisories
+
+## Working on it
+
+.PHONY: setup
+setup: ## install what is missing for all of the above
+	$(call step,set-up)
+	@scripts/setup test
+
+.PHONY: fmt
+fmt: ## format the code
+	cargo fmt --all
+
+.PHONY: docs
+docs: ## build the book into target/book (needs mdbook)
+	@command -v mdbook >/dev/null || { echo 'mdbook is not installed: run `cargo install --locked mdbook`' >&2; exit 1; }
+	mdbook build docs --dest-dir $(abspath $(TARGET_DIR))/book
+	@echo "open $(abspath $(TARGET_DIR))/book/index.html"
