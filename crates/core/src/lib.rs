@@ -1,4 +1,32 @@
+//! The heart of Muster: names, keys, the life of a node, and what a report changes. Pure functions and data.
+//!
+//! Nothing here waits, reads a clock, opens a socket or knows a store. Time is an argument; a decision is a value. That
+//! is what lets the same code run in the server, in tests over millions of histories, and in a simulator.
+//!
+//! - [`names`] and [`keys`]: what may be written where. A role is data, never recovered from a name.
+//! - [`report`], [`reason`]: what an agent says of a run. [`service_state`]: the one state that it leaves a node in.
+//! - [`status_move`]: (observed, report) → one transaction. The only place that moves a node's status.
+//! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
+//! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
+//! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
+//! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content.
+//!
+//! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
+
+pub mod fleet;
+pub mod generation;
 pub mod keys;
+pub mod liveness;
+pub mod lookups;
 pub mod names;
+pub mod reason;
+pub mod records;
+pub mod release;
+pub mod release_dir;
+pub mod report;
 pub mod service_state;
+pub mod snapshot;
+pub mod standing;
+pub mod status_move;
+pub mod summary;
 pub mod txn;

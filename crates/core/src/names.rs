@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 /// Why a name was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -21,8 +22,9 @@ pub struct NameError {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $legal:path) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
         #[serde(try_from = "String", into = "String")]
+        #[schema(value_type = String, description = $rule)]
         pub struct $type(Box<str>);
 
         impl $type {

@@ -4,9 +4,10 @@
 //! status move or a rollout step be tested without a store.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A point in the store's history. Every committed transaction gets the next one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Revision(pub u64);
 

@@ -1,0 +1,370 @@
+//! One environment in memory, built from its keys: what every question is answered from.
+//!
+//! It takes the changes of one transaction at a time, and says what they may wake. Each change costs the same however
+//! large the fleet is. Built twice from the same keys, in whatever order, it is the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::Error;
+
+use crate::generation::Generation;
+use crate::keys::Key;
+use crate::lookups::{LookupKey, RoleTags, Tag, interface_in_key};
+use crate::names::{EnvName, NodeName, Role, Version};
+use crate::records::{ActiveRole, History, MachineRecord, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
+use crate::report::Interfaces;
+use crate::service_state::ServiceState;
+use crate::snapshot::Snapshot;
+use crate::txn::Revision;
+
+/// Everything that is known of one environment, at one revision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fleet {
+    pub env: EnvName,
+    pub revision: Revision,
+    epoch: u64,
+    current: Option<(Version, Revision)>,
+    releases: BTreeMap<Version, ReleaseRecord>,
+    nodes: BTreeMap<NodeName, Node>,
+    roles: BTreeMap<Role, RoleMembers>,
+    running: BTreeMap<Version, BTreeSet<NodeName>>,
+    /// Keys whose value cannot be read, and why: shown to people, never guessed at.
+    unreadable: BTreeMap<String, String>,
+}
+
+/// What is known of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// None for a node that left keys behind but is not in the design.
+    pub record: Option<NodeRecord>,
+    pub machine: Option<MachineRecord>,
+    pub provisioned: Option<bool>,
+    pub observed: Option<(Observed, Revision)>,
+    /// Holds one state at most; more than one is a violated invariant, and is shown as it is.
+    pub states: BTreeMap<ServiceState, StatusLeaf>,
+    pub running: BTreeSet<Version>,
+    pub active: BTreeMap<Version, (ActiveRole, Revision)>,
+    /// Kept as it is stored: read for one node at a time, when somebody asks.
+    history: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct RoleMembers {
+    /// How many nodes of the design have this role.
+    members: usize,
+    active: BTreeSet<NodeName>,
+    tags: RoleTags,
+}
+
+/// What a node should run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    pub version: Version,
+    pub generation: Generation,
+}
+
+/// One changed key; no value means that it is gone.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyChange<'a> {
+    pub key: &'a str,
+    pub value: Option<&'a [u8]>,
+    pub revision: Revision,
+}
+
+/// What a transaction may wake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Keys that content can look up and whose value is another one now.
+    pub lookups: BTreeSet<String>,
+    /// Nodes of which anything changed.
+    pub nodes: BTreeSet<NodeName>,
+    /// What nodes should run may be another version now.
+    pub desired: bool,
+}
+
+impl Node {
+    /// The service state; none before the first report.
+    pub fn state(&self) -> Option<(&ServiceState, &StatusLeaf)> {
+        self.states.first_key_value()
+    }
+
+    pub fn history(&self) -> History {
+        serde_json::from_slice(&self.history).unwrap_or_default()
+    }
+
+    /// Where others find the node; the versions are united, the newest entry counts.
+    pub fn active(&self) -> Option<&ActiveRole> {
+        self.active.values().max_by_key(|(_, at)| *at).map(|(active, _)| active)
+    }
+}
+
+impl Fleet {
+    pub fn new(env: EnvName) -> Self {
+        Self {
+            env,
+            revision: Revision(0),
+            epoch: 0,
+            current: None,
+            releases: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            running: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in the changes of one transaction.
+    pub fn apply<'a>(
+        &mut self,
+        revision: Revision,
+        changes: impl IntoIterator<Item = (KeyChange<'a>, Key)>,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        // What a lookup gives depends on all changes of the transaction together: compare before with after.
+        let mut before: BTreeMap<NodeName, Option<ActiveRole>> = BTreeMap::new();
+        for (change, key) in changes {
+            self.unreadable.remove(change.key);
+            if let Err(problem) = self.change(&change, key, &mut before, &mut effects) {
+                self.unreadable.insert(change.key.to_owned(), problem.to_string());
+            }
+        }
+        for (node, before) in before {
+            let after = self.nodes.get(&node).and_then(Node::active).cloned();
+            self.move_active(&node, before, after, &mut effects);
+        }
+        self.nodes.retain(|name, node| *node != Node::default() || !effects.nodes.contains(name));
+        self.revision = self.revision.max(revision);
+        effects
+    }
+
+    fn change(
+        &mut self,
+        change: &KeyChange<'_>,
+        key: Key,
+        before: &mut BTreeMap<NodeName, Option<ActiveRole>>,
+        effects: &mut Effects,
+    ) -> Result<(), serde_json::Error> {
+        match key {
+            Key::StoreEpoch => {
+                self.epoch = read(change)?.unwrap_or(0);
+                effects.desired = true;
+            }
+            Key::CurrentVersion => {
+                let text = change.value.map(|value| String::from_utf8_lossy(value).into_owned());
+                let version: Option<Version> = text.map(Version::new).transpose().map_err(serde_json::Error::custom)?;
+                self.current = version.map(|version| (version, change.revision));
+                effects.desired = true;
+            }
+            Key::Release { version } => {
+                match read(change)? {
+                    Some(release) => self.releases.insert(version, release),
+                    None => self.releases.remove(&version),
+                };
+                effects.desired = true;
+            }
+            Key::RunningVersion { version, node } => {
+                let there = change.value.is_some();
+                set_member(&mut self.node(&node, effects).running, version.clone(), there);
+                set_member(self.running.entry(version.clone()).or_default(), node, there);
+                if self.running.get(&version).is_some_and(BTreeSet::is_empty) {
+                    self.running.remove(&version);
+                }
+            }
+            Key::Provisioned { success, node } => {
+                let node = self.node(&node, effects);
+                if change.value.is_some() {
+                    node.provisioned = Some(success);
+                } else if node.provisioned == Some(success) {
+                    node.provisioned = None;
+                }
+            }
+            Key::Status { state, node } => {
+                let leaf = read(change)?;
+                let node = self.node(&node, effects);
+                match leaf {
+                    Some(leaf) => node.states.insert(state, leaf),
+                    None => node.states.remove(&state),
+                };
+            }
+            Key::ActiveRole { version, node: name } => {
+                let active: Option<ActiveRole> = read(change)?;
+                let node = self.node(&name, effects);
+                before.entry(name).or_insert_with(|| node.active().cloned());
+                match active {
+                    Some(active) => node.active.insert(version, (active, change.revision)),
+                    None => node.active.remove(&version),
+                };
+            }
+            Key::Observed { node } => {
+                self.node(&node, effects).observed = read(change)?.map(|observed| (observed, change.revision));
+            }
+            Key::History { node } => {
+                self.node(&node, effects).history = change.value.map(<[u8]>::to_vec).unwrap_or_default();
+            }
+            Key::Node { node: name } => {
+                let record: Option<NodeRecord> = read(change)?;
+                let old = self.node(&name, effects).record.take();
+                if let Some(old) = &old {
+                    self.count_member(&old.role, false, effects);
+                }
+                if let Some(new) = &record {
+                    self.count_member(&new.role, true, effects);
+                }
+                self.node(&name, effects).record = record;
+            }
+            Key::Machine { node } => self.node(&node, effects).machine = read(change)?,
+            Key::Unknown => {}
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, name: &NodeName, effects: &mut Effects) -> &mut Node {
+        effects.nodes.insert(name.clone());
+        self.nodes.entry(name.clone()).or_default()
+    }
+
+    fn count_member(&mut self, role: &Role, joins: bool, effects: &mut Effects) {
+        let members = self.roles.entry(role.clone()).or_default();
+        let existed = members.members > 0 || !members.active.is_empty();
+        members.members = if joins { members.members + 1 } else { members.members.saturating_sub(1) };
+        self.settle_role(role, existed, effects);
+    }
+
+    /// Drops a role that nothing belongs to; its appearing and going changes what a lookup gives.
+    fn settle_role(&mut self, role: &Role, existed: bool, effects: &mut Effects) {
+        let exists = self.roles.get(role).is_some_and(|r| r.members > 0 || !r.active.is_empty());
+        if !exists {
+            self.roles.remove(role);
+        }
+        if exists != existed {
+            effects.lookups.insert(format!("active_roles::{role}"));
+        }
+    }
+
+    fn move_active(
+        &mut self,
+        node: &NodeName,
+        before: Option<ActiveRole>,
+        after: Option<ActiveRole>,
+        effects: &mut Effects,
+    ) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = &before {
+            let role = self.roles.entry(before.role.clone()).or_default();
+            role.active.remove(node);
+            role.tags.take(node, &before.interfaces);
+            self.settle_role(&before.role, true, effects);
+        }
+        if let Some(after) = &after {
+            let role = self.roles.entry(after.role.clone()).or_default();
+            let existed = role.members > 0 || !role.active.is_empty();
+            role.active.insert(node.clone());
+            role.tags.add(node, &after.interfaces);
+            self.settle_role(&after.role, existed, effects);
+        }
+        for role in [&before, &after].into_iter().flatten().map(|active| &active.role) {
+            effects.lookups.insert(format!("active_roles::{role}"));
+        }
+        let none = Interfaces::new();
+        let interfaces = |active: &Option<ActiveRole>, role: &Role| match active {
+            Some(active) if active.role == *role => active.interfaces.clone(),
+            Some(_) | None => none.clone(),
+        };
+        for role in [&before, &after].into_iter().flatten().map(|active| &active.role) {
+            let (old, new) = (interfaces(&before, role), interfaces(&after, role));
+            for name in old.keys().chain(new.keys()).filter(|name| old.get(*name) != new.get(*name)) {
+                effects.lookups.insert(format!("active_roles::{role}::{}", interface_in_key(name)));
+            }
+        }
+    }
+
+    /// What the environment's nodes should run; none before a version was chosen.
+    pub fn desired(&self) -> Option<Desired> {
+        let (version, at) = self.current.as_ref()?;
+        let generation = Generation { epoch: self.epoch, number: at.0 };
+        Some(Desired { version: version.clone(), generation })
+    }
+
+    pub fn current_version(&self) -> Option<(&Version, Revision)> {
+        self.current.as_ref().map(|(version, at)| (version, *at))
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub fn releases(&self) -> &BTreeMap<Version, ReleaseRecord> {
+        &self.releases
+    }
+
+    pub fn unreadable(&self) -> &BTreeMap<String, String> {
+        &self.unreadable
+    }
+
+    pub fn get(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// The nodes of the design. What others left behind does not count.
+    pub fn designed(&self) -> impl Iterator<Item = (&NodeName, &Node, &NodeRecord)> {
+        self.nodes.iter().filter_map(|(name, node)| Some((name, node, node.record.as_ref()?)))
+    }
+
+    /// Finds a node by its name, or by its host name.
+    pub fn find(&self, name: &str) -> Option<(&NodeName, &Node)> {
+        if let Some(found) = self.nodes.get_key_value(name) {
+            return Some(found);
+        }
+        // A host name is the node's name with the one `_` turned into `-`; stacks are short, so few places to try.
+        name.match_indices('-').find_map(|(at, _)| {
+            let candidate = format!("{}_{}", &name[..at], &name[at + 1..]);
+            self.nodes.get_key_value(candidate.as_str())
+        })
+    }
+
+    /// The versions that nodes have proved to run, with those nodes.
+    pub fn running(&self) -> &BTreeMap<Version, BTreeSet<NodeName>> {
+        &self.running
+    }
+
+    /// How many nodes of a role others may count on.
+    pub fn active_count(&self, role: &Role) -> u32 {
+        self.roles.get(role).map_or(0, |role| u32::try_from(role.active.len()).unwrap_or(u32::MAX))
+    }
+
+    /// The tag of what a node would see at a key.
+    pub fn tag(&self, key: &str) -> Tag {
+        match LookupKey::parse(key) {
+            LookupKey::ActiveRole { role } => self.roles.get(role).map(|role| role.tags.role()),
+            LookupKey::ActiveRoleInterface { role, interface } => {
+                self.roles.get(role).map(|role| role.tags.interface(interface))
+            }
+            LookupKey::Unknown => None,
+        }
+        .unwrap_or_else(Tag::absent)
+    }
+
+    /// Everything that a node may look up.
+    pub fn snapshot(&self) -> Snapshot {
+        let address = |name: &NodeName| Some((name.clone(), self.nodes.get(name)?.active()?.interfaces.clone()));
+        let active_roles = self
+            .roles
+            .iter()
+            .map(|(role, members)| (role.clone(), members.active.iter().filter_map(address).collect()));
+        Snapshot { revision: self.revision, active_roles: active_roles.collect() }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(change: &KeyChange<'_>) -> Result<Option<T>, serde_json::Error> {
+    change.value.map(serde_json::from_slice).transpose()
+}
+
+fn set_member<T: Ord>(set: &mut BTreeSet<T>, member: T, there: bool) {
+    if there {
+        set.insert(member);
+    } else {
+        set.remove(&member);
+    }
+}

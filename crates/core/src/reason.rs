@@ -1,0 +1,93 @@
+//! Why a run did not end in a validated node. Always an enum: a machine reads it as well as a person.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::names::{Role, RunId};
+
+/// What a pending run needs from other nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Need {
+    /// So many active nodes of a role.
+    Role { role: Role, want: u32, have: u32 },
+    /// Something that the content put in words of its own.
+    Other { reason: String },
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Need::Role { role, want, have } => write!(f, "role {role}: {have} of {want} active"),
+            Need::Other { reason } => f.write_str(reason),
+        }
+    }
+}
+
+/// Why a run ended as it did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Reason {
+    /// Something is not there yet. The only reason of a pending run.
+    Waiting { needs: Vec<Need> },
+    /// The content could not be compiled: nothing was applied. The report's errors say where.
+    NotCompiled,
+    /// Some resources could not be brought to their state.
+    ResourcesFailed { count: u32 },
+    /// The applier ended with a code that means failure, or one that is not understood.
+    ExitCode { program: String, code: i32 },
+    /// Somebody else ended the applier.
+    Killed { program: String, signal: i32 },
+    /// The applier was ended at its deadline, with all of its processes.
+    Deadline { program: String, seconds: u64 },
+    /// The agent was ended while the run went on.
+    Interrupted { run: RunId },
+    /// The applier said success although something that it needs is missing.
+    PendingIgnored { needs: Vec<Need> },
+    /// The applier is not on this machine.
+    NotInstalled { program: String },
+    /// The release cannot be had, or cannot be used.
+    Release { problem: String },
+    /// What was found is not what was promised: nothing of it was executed.
+    DigestMismatch { expected: String, found: String },
+    /// The node's own disk or processes failed the agent.
+    Machine { problem: String },
+    /// Checks did not pass.
+    ChecksFailed { names: Vec<String> },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Waiting { needs } => write!(f, "waiting for {}", joined(needs)),
+            Reason::NotCompiled => f.write_str("the content could not be compiled; nothing was applied"),
+            Reason::ResourcesFailed { count: 1 } => f.write_str("1 resource failed"),
+            Reason::ResourcesFailed { count } => write!(f, "{count} resources failed"),
+            Reason::ExitCode { program, code } => write!(f, "{program} ended with exit code {code}"),
+            Reason::Killed { program, signal } => write!(f, "{program} was ended from outside by signal {signal}"),
+            Reason::Deadline { program, seconds } => {
+                write!(f, "{program} was still running at its deadline of {seconds} s and was ended")
+            }
+            Reason::Interrupted { run } => write!(f, "run {run} was interrupted: its agent was ended"),
+            Reason::PendingIgnored { needs } => {
+                write!(f, "the applier said success, but still waits for {}", joined(needs))
+            }
+            Reason::NotInstalled { program } => {
+                write!(f, "{program} is not installed on this node: install it, and the next run goes on")
+            }
+            Reason::Release { problem } | Reason::Machine { problem } => f.write_str(problem),
+            Reason::DigestMismatch { expected, found } => write!(
+                f,
+                "the release is not what was registered (expected digest {expected}, found {found}); \
+                 a release never changes: publish the new content as a new version"
+            ),
+            Reason::ChecksFailed { names } => write!(f, "checks failed: {}", names.join(", ")),
+        }
+    }
+}
+
+fn joined(needs: &[Need]) -> String {
+    needs.iter().map(Need::to_string).collect::<Vec<_>>().join("; ")
+}

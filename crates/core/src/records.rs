@@ -1,0 +1,180 @@
+//! The values of the keys, as JSON.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::generation::Generation;
+use crate::names::{Role, RunId, Version};
+use crate::reason::Reason;
+use crate::report::{Cause, Counts, Interfaces, Outcome, ResourceError};
+use crate::service_state::ServiceState;
+
+/// `nodes/<node>`: what the design says of a node. A node cannot change it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeRecord {
+    pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Nodes that are likely to fail together.
+    pub failure_domain: String,
+    /// Its place in the design, for showing nodes in the order that their author chose.
+    #[serde(default)]
+    pub position: u32,
+}
+
+/// `status/{configured,validated}/…/<node>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StatusLeaf {
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    pub run: RunId,
+    /// Digest of the blob that holds the report with its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// `running_version/<version>/<node>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunningVersion {
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    pub run: RunId,
+}
+
+/// `active_roles/<version>/<node>/address`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActiveRole {
+    pub role: Role,
+    pub interfaces: Interfaces,
+}
+
+/// `observed/<node>`: the last report in summary. Its revision fences every move of the node's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Observed {
+    /// The last incarnation that was given out. Reports of an earlier one change nothing.
+    pub incarnation: u64,
+    /// The last report of that incarnation that was applied; 0 before the first.
+    pub seq: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ServiceState>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<Timestamp>,
+    /// Where `running_version/…/<node>` stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<Version>,
+    /// The version at which the last validation passed; none if it failed. `active_roles` follows this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<Version>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interfaces: Interfaces,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastRun>,
+}
+
+/// The last report's run, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastRun {
+    pub run: RunId,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    pub version: Version,
+    pub digest: String,
+    pub generation: Generation,
+    pub causes: Vec<Cause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    #[serde(default)]
+    pub attempt: u32,
+    #[schema(value_type = String, format = DateTime)]
+    pub started: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub ended: Timestamp,
+    pub counts: Counts,
+    /// The first errors; all of them are in the blob.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ResourceError>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// `history/<node>`: the last runs in short, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct History(pub Vec<PastRun>);
+
+/// One run in short: both of its reports make one entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PastRun {
+    pub run: RunId,
+    pub version: Version,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    pub causes: Vec<Cause>,
+    #[schema(value_type = String, format = DateTime)]
+    pub started: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub ended: Timestamp,
+    /// In a few words, if it did not end well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Digests of the blobs that hold its reports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<String>,
+}
+
+/// `releases/<version>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseRecord {
+    pub digest: String,
+    /// Grows with each release that is registered.
+    pub serial: u64,
+}
+
+/// `machines/<node>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineRecord {
+    pub driver: String,
+    #[serde(flatten)]
+    pub phase: MachinePhase,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+}
+
+/// How far a machine has come. Named for what has been achieved or is being done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum MachinePhase {
+    Declared,
+    Allocating,
+    Deploying,
+    Booting,
+    /// The machine runs; its agent has not said hello yet.
+    Bootstrapping,
+    Provisioned,
+    /// The step that began in `during` did not end well.
+    Failed {
+        during: Box<str>,
+        cause: String,
+        attempt: u32,
+    },
+}
+
+impl MachinePhase {
+    pub fn word(&self) -> &'static str {
+        match self {
+            MachinePhase::Declared => "declared",
+            MachinePhase::Allocating => "allocating",
+            MachinePhase::Deploying => "deploying",
+            MachinePhase::Booting => "booting",
+            MachinePhase::Bootstrapping => "bootstrapping",
+            MachinePhase::Provisioned => "provisioned",
+            MachinePhase::Failed { .. } => "failed",
+        }
+    }
+}

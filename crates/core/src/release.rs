@@ -1,0 +1,196 @@
+//! `release.yaml`: what a release says of itself.
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+use crate::names::Role;
+
+/// How long the applier may take if the release does not say. Long enough for a first run that installs packages.
+pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
+/// How long a check may take if the release does not say.
+pub const CHECK_DEADLINE: SignedDuration = SignedDuration::from_secs(30);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseSpec {
+    pub applier: Applier,
+    /// The manifest that Puppet applies, or the executable that the script applier runs; a path in the release.
+    pub manifest: String,
+    /// Directories of modules, relative to the release.
+    #[serde(default)]
+    pub modulepath: Vec<String>,
+    /// Hiera's configuration; without it only the node's snapshot is looked up.
+    #[serde(default)]
+    pub hiera: Option<String>,
+    #[serde(default = "applier_deadline")]
+    pub deadline: SignedDuration,
+    #[serde(default)]
+    pub validate: Vec<Check>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Applier {
+    Puppet,
+    Script,
+}
+
+/// One check of the validation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    pub name: String,
+    /// An executable of the release, run once; 0 is a pass.
+    #[serde(default)]
+    pub exec: Option<String>,
+    /// `address:port` that must take a connection.
+    #[serde(default)]
+    pub tcp: Option<String>,
+    #[serde(default)]
+    pub http: Option<HttpCheck>,
+    #[serde(default)]
+    pub process: Option<ProcessCheck>,
+    /// The roles that it is for; without it, all.
+    #[serde(default)]
+    pub roles: Vec<Role>,
+    #[serde(default = "check_deadline")]
+    pub deadline: SignedDuration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpCheck {
+    pub url: String,
+    /// Text that the body must hold.
+    #[serde(default)]
+    pub expect: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessCheck {
+    /// A file with the id of a process that must be alive.
+    pub pidfile: String,
+}
+
+/// What a check does: exactly one of its kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckKind<'a> {
+    Exec(&'a str),
+    Tcp(&'a str),
+    Http(&'a HttpCheck),
+    Process(&'a ProcessCheck),
+}
+
+impl Check {
+    /// The check's kind, or what is wrong with it.
+    pub fn kind(&self) -> Result<CheckKind<'_>, String> {
+        let exec = self.exec.as_deref().map(CheckKind::Exec);
+        let tcp = self.tcp.as_deref().map(CheckKind::Tcp);
+        let http = self.http.as_ref().map(CheckKind::Http);
+        let process = self.process.as_ref().map(CheckKind::Process);
+        let mut kinds = [exec, tcp, http, process].into_iter().flatten();
+        match (kinds.next(), kinds.next()) {
+            (Some(kind), None) => Ok(kind),
+            (None, _) => Err(format!("check {:?} says none of exec, tcp, http and process", self.name)),
+            (Some(_), Some(_)) => {
+                Err(format!("check {:?} says more than one of exec, tcp, http and process", self.name))
+            }
+        }
+    }
+
+    pub fn is_for(&self, role: &Role) -> bool {
+        self.roles.is_empty() || self.roles.contains(role)
+    }
+}
+
+impl ReleaseSpec {
+    /// What no syntax says: paths stay in the release, names of checks are unique, deadlines are not negative.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let paths = [Some(&self.manifest), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
+        let execs = self.validate.iter().filter_map(|check| check.exec.as_ref());
+        for path in paths.chain(execs) {
+            if !stays_inside(path) {
+                problems.push(format!("path {path:?} leads out of the release"));
+            }
+        }
+        let mut names = std::collections::BTreeSet::new();
+        for check in &self.validate {
+            problems.extend(check.kind().err());
+            if !names.insert(&check.name) {
+                problems.push(format!("two checks are named {:?}", check.name));
+            }
+            if !check.deadline.is_positive() {
+                problems.push(format!("the deadline of check {:?} must be longer than nothing", check.name));
+            }
+        }
+        if !self.deadline.is_positive() {
+            problems.push("the deadline of the applier must be longer than nothing".into());
+        }
+        problems
+    }
+}
+
+/// Whether a path is relative and never climbs.
+pub fn stays_inside(path: &str) -> bool {
+    use std::path::{Component, Path};
+    !path.is_empty()
+        && Path::new(path).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+fn applier_deadline() -> SignedDuration {
+    APPLIER_DEADLINE
+}
+
+fn check_deadline() -> SignedDuration {
+    CHECK_DEADLINE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> ReleaseSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn durations_are_written_as_people_do() {
+        let spec = spec(serde_json::json!({"applier": "puppet", "manifest": "site.pp", "deadline": "2m",
+            "validate": [{"name": "up", "tcp": "{eth0}:80", "deadline": "10s"}, {"name": "more", "exec": "x"}]}));
+        assert_eq!(spec.deadline, SignedDuration::from_mins(2));
+        assert_eq!(spec.validate[0].deadline, SignedDuration::from_secs(10));
+        assert_eq!(spec.validate[1].deadline, CHECK_DEADLINE);
+        assert_eq!(spec.problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_syntax_cannot_refuse_is_found() {
+        let spec = spec(
+            serde_json::json!({"applier": "script", "manifest": "../run", "hiera": "/etc/hiera.yaml", "deadline": "0s",
+            "validate": [{"name": "a"}, {"name": "a", "exec": "a/../../b", "tcp": "x:1", "deadline": "-1s"}]}),
+        );
+        assert_eq!(
+            spec.problems(),
+            [
+                "path \"../run\" leads out of the release",
+                "path \"/etc/hiera.yaml\" leads out of the release",
+                "path \"a/../../b\" leads out of the release",
+                "check \"a\" says none of exec, tcp, http and process",
+                "check \"a\" says more than one of exec, tcp, http and process",
+                "two checks are named \"a\"",
+                "the deadline of check \"a\" must be longer than nothing",
+                "the deadline of the applier must be longer than nothing",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_check_is_for_its_roles() {
+        let check: Check =
+            serde_json::from_value(serde_json::json!({"name": "n", "exec": "e", "roles": ["web"]})).unwrap();
+        assert!(check.is_for(&Role::new("web").unwrap()));
+        assert!(!check.is_for(&Role::new("db").unwrap()));
+    }
+}

@@ -1,0 +1,186 @@
+//! What an agent says of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::generation::Generation;
+use crate::lookups::Lookups;
+use crate::names::{NodeName, RunId, Version};
+use crate::reason::Reason;
+
+/// Interface name → address.
+pub type Interfaces = BTreeMap<String, String>;
+
+/// One report. A run makes two, after the applier and after the validation; a validation on its own makes one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Report {
+    pub node: NodeName,
+    /// Given out by the server when the agent said hello.
+    pub incarnation: u64,
+    /// Counts the reports of an incarnation, from 1.
+    pub seq: u64,
+    pub run: RunId,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    pub version: Version,
+    /// The digest of the content that ran; empty if the run did not get that far.
+    pub digest: String,
+    pub generation: Generation,
+    /// Why the run was made; the causes that arrived while it waited are merged.
+    pub causes: Vec<Cause>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// How many runs in a row have failed at this generation, this one included; 0 if this one did not.
+    #[serde(default)]
+    pub attempt: u32,
+    #[schema(value_type = String, format = DateTime)]
+    pub started: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    pub ended: Timestamp,
+    #[serde(default)]
+    pub counts: Counts,
+    #[serde(default)]
+    pub errors: Vec<ResourceError>,
+    #[serde(default)]
+    pub checks: Vec<CheckResult>,
+    pub facts: Facts,
+    /// What the run looked up, found or not, and what it saw there.
+    #[serde(default)]
+    pub lookups: Lookups,
+    /// The run's log; the agent bounds its size.
+    #[serde(default)]
+    pub log: String,
+}
+
+/// What part of a run is reported, and how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "phase", content = "result", rename_all = "snake_case")]
+pub enum Outcome {
+    Configured(RunResult),
+    Validated(Verdict),
+}
+
+/// How the applier ended. An exit code that is not understood is a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunResult {
+    Unchanged,
+    Changed,
+    Failed,
+    Pending,
+}
+
+/// How the validation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Passed,
+    Failed,
+}
+
+impl Outcome {
+    pub fn phase(self) -> &'static str {
+        match self {
+            Outcome::Configured(_) => "configured",
+            Outcome::Validated(_) => "validated",
+        }
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Configured(RunResult::Unchanged) => "unchanged",
+            Outcome::Configured(RunResult::Changed) => "changed",
+            Outcome::Configured(RunResult::Pending) => "pending",
+            Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => "failed",
+            Outcome::Validated(Verdict::Passed) => "passed",
+        }
+    }
+}
+
+/// Why a run was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Cause {
+    /// The agent started, and cannot know what happened to the node before.
+    AgentStarted,
+    /// The node should run another version.
+    Version { version: Version },
+    /// Something that the last run looked up has changed.
+    LookedUp { keys: Vec<String> },
+    /// The last run failed.
+    Retry { attempt: u32 },
+    /// An earlier run was cut off.
+    Interrupted { run: RunId },
+    /// A person asked for it.
+    Operator,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::AgentStarted => f.write_str("agent started"),
+            Cause::Version { version } => write!(f, "version {version}"),
+            Cause::LookedUp { keys } => write!(f, "{} changed", keys.join(", ")),
+            Cause::Retry { attempt } => write!(f, "retry {attempt}"),
+            Cause::Interrupted { run } => write!(f, "run {run} was interrupted"),
+            Cause::Operator => f.write_str("operator"),
+        }
+    }
+}
+
+/// How many resources the applier looked after, and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Counts {
+    pub total: u32,
+    pub changed: u32,
+    pub failed: u32,
+    pub skipped: u32,
+}
+
+/// One thing that went wrong, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceError {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    pub message: String,
+}
+
+impl fmt::Display for ResourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(resource) = &self.resource {
+            write!(f, "{resource}: ")?;
+        }
+        f.write_str(&self.message)?;
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, " ({file}:{line})"),
+            (Some(file), None) => write!(f, " ({file})"),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+/// The result of one check of the validation. All are kept, not only the first that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckResult {
+    pub name: String,
+    pub verdict: Verdict,
+    /// What the check said, or why it counts as failed.
+    pub message: String,
+    pub millis: u64,
+}
+
+/// What the agent sees of its machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Facts {
+    pub interfaces: Interfaces,
+    #[serde(default)]
+    pub agent: String,
+}

@@ -1,0 +1,232 @@
+//! How a node stands, and why it does not move: four separate facts put into one line for people and machines.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::fleet::{Desired, Fleet, Node};
+use crate::liveness::Link;
+use crate::names::{RunId, Version};
+use crate::reason::{Need, Reason};
+use crate::records::MachinePhase;
+use crate::report::ResourceError;
+use crate::service_state::{Configured, ServiceState, Validated};
+
+/// What the agent does right now. An observation, never a key: it dies with the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "activity", rename_all = "snake_case")]
+pub enum Activity {
+    #[default]
+    Idle,
+    Applying {
+        run: RunId,
+        version: Version,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    Validating {
+        run: RunId,
+        version: Version,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// The last run failed; the next one is due.
+    Retrying {
+        attempt: u32,
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+    },
+    /// The agent cannot act; for example its disk is full.
+    Blocked { problem: String },
+}
+
+/// Where a node stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// In the design; its machine is on its way.
+    Provisioning,
+    /// Its machine could not be made.
+    Unprovisioned,
+    /// Its agent keeps no connection.
+    Silent,
+    Applying,
+    Validating,
+    /// Waits for something from another node.
+    Pending,
+    /// The applier failed.
+    Failed,
+    /// The validation failed.
+    Invalid,
+    /// Its agent cannot act.
+    Blocked,
+    /// Should run another version, and has not begun.
+    Outdated,
+    /// Configured; its validation has not been made.
+    Configured,
+    /// Runs what it should, and has proved it.
+    Validated,
+}
+
+impl Word {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Word::Provisioning => "provisioning",
+            Word::Unprovisioned => "unprovisioned",
+            Word::Silent => "silent",
+            Word::Applying => "applying",
+            Word::Validating => "validating",
+            Word::Pending => "pending",
+            Word::Failed => "failed",
+            Word::Invalid => "invalid",
+            Word::Blocked => "blocked",
+            Word::Outdated => "outdated",
+            Word::Configured => "configured",
+            Word::Validated => "validated",
+        }
+    }
+}
+
+/// Why a node is not validated at what it should run. Always there when it is not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Why {
+    /// Its machine is being made, or could not be.
+    Machine {
+        #[serde(flatten)]
+        phase: MachinePhase,
+    },
+    Silent,
+    /// A run is under way.
+    Running {
+        run: RunId,
+    },
+    /// No version was chosen for the environment yet.
+    NoVersion,
+    /// What it should run, and has not begun with.
+    Behind {
+        version: Version,
+    },
+    Waiting {
+        needs: Vec<Need>,
+    },
+    Failed {
+        reason: Option<Reason>,
+        errors: Vec<ResourceError>,
+        attempt: u32,
+        /// When the agent tries again by itself.
+        #[schema(value_type = Option<String>, format = DateTime)]
+        retry: Option<Timestamp>,
+    },
+    Blocked {
+        problem: String,
+    },
+    NotValidated,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Machine { phase: MachinePhase::Failed { during, cause, attempt } } => {
+                write!(f, "its machine failed while {during} (attempt {attempt}): {cause}")
+            }
+            Why::Machine { phase } => write!(f, "its machine is {}", phase.word()),
+            Why::Silent => f.write_str("its agent is not connected"),
+            Why::Running { run } => write!(f, "run {run} is under way"),
+            Why::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
+            Why::Behind { version } => write!(f, "should run {version}, and has not begun"),
+            Why::Waiting { needs } => write!(f, "{}", Reason::Waiting { needs: needs.clone() }),
+            Why::Failed { reason, errors, .. } => match (reason, errors.first()) {
+                (_, Some(error)) => write!(f, "{error}"),
+                (Some(reason), None) => write!(f, "{reason}"),
+                (None, None) => f.write_str("failed without a reason"),
+            },
+            Why::Blocked { problem } => f.write_str(problem),
+            Why::NotValidated => f.write_str("configured; its validation has not been reported"),
+        }
+    }
+}
+
+/// How a node stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub word: Word,
+    /// Since when, if that is known.
+    pub since: Option<Timestamp>,
+    pub why: Option<Why>,
+}
+
+/// Judges a node by its machine, its connection, what its agent does, and what its last run left.
+pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, activity: &Activity) -> Standing {
+    if let Some(machine) = node.machine.as_ref().filter(|machine| machine.phase != MachinePhase::Provisioned) {
+        let failed = matches!(machine.phase, MachinePhase::Failed { .. });
+        let word = if failed { Word::Unprovisioned } else { Word::Provisioning };
+        return standing(word, Some(machine.since), Why::Machine { phase: machine.phase.clone() });
+    }
+    if let Link::Silent { since } = link {
+        return standing(Word::Silent, Some(since), Why::Silent);
+    }
+    match activity {
+        Activity::Applying { run, since, .. } => {
+            return standing(Word::Applying, Some(*since), Why::Running { run: run.clone() });
+        }
+        Activity::Validating { run, since, .. } => {
+            return standing(Word::Validating, Some(*since), Why::Running { run: run.clone() });
+        }
+        Activity::Blocked { problem } => {
+            return standing(Word::Blocked, None, Why::Blocked { problem: problem.clone() });
+        }
+        Activity::Idle | Activity::Retrying { .. } => {}
+    }
+    let Some(desired) = desired else { return standing(Word::Outdated, None, Why::NoVersion) };
+    let Some((state, leaf)) = node.state().filter(|(state, _)| *state.version() == desired.version) else {
+        return standing(Word::Outdated, None, Why::Behind { version: desired.version.clone() });
+    };
+    let since = Some(leaf.since);
+    match state {
+        ServiceState::Validated { result: Validated::Success, .. } => {
+            Standing { word: Word::Validated, since, why: None }
+        }
+        ServiceState::Configured { result: Configured::Success, .. } => {
+            standing(Word::Configured, since, Why::NotValidated)
+        }
+        ServiceState::Configured { result: Configured::Pending, .. } => {
+            standing(Word::Pending, since, Why::Waiting { needs: needs_now(fleet, node) })
+        }
+        ServiceState::Configured { result: Configured::Failure, .. } => {
+            standing(Word::Failed, since, failure(node, activity))
+        }
+        ServiceState::Validated { result: Validated::Failure, .. } => {
+            standing(Word::Invalid, since, failure(node, activity))
+        }
+    }
+}
+
+fn standing(word: Word, since: Option<Timestamp>, why: Why) -> Standing {
+    Standing { word, since, why: Some(why) }
+}
+
+/// What the node waits for, with how much of it is there now: the run's own count may be old.
+fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
+    let Some(Reason::Waiting { needs }) = last(node).and_then(|last| last.reason.clone()) else { return Vec::new() };
+    let now = |need: Need| match need {
+        Need::Role { role, want, .. } => Need::Role { have: fleet.active_count(&role), role, want },
+        Need::Other { .. } => need,
+    };
+    needs.into_iter().map(now).collect()
+}
+
+fn failure(node: &Node, activity: &Activity) -> Why {
+    let retry = if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None };
+    let last = last(node);
+    Why::Failed {
+        reason: last.and_then(|last| last.reason.clone()),
+        errors: last.map(|last| last.errors.clone()).unwrap_or_default(),
+        attempt: last.map_or(0, |last| last.attempt),
+        retry,
+    }
+}
+
+fn last(node: &Node) -> Option<&crate::records::LastRun> {
+    node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref())
+}

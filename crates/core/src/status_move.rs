@@ -1,0 +1,227 @@
+//! From what is known of a node and a report to the one transaction that moves its status.
+//!
+//! Pure: the caller reads, this decides, the store carries out. The transaction is fenced by the revision of
+//! `observed/<node>`, so two servers that both apply a report make one move; and it names the old leaf exactly, because
+//! `observed` says where it stands, so no move has to search the store for what to remove.
+
+use jiff::Timestamp;
+
+use crate::keys::Keys;
+use crate::names::{NodeName, Role, Version};
+use crate::reason::Reason;
+use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
+use crate::report::{Outcome, Report, RunResult, Verdict};
+use crate::service_state::{Configured, ServiceState, Validated};
+use crate::summary;
+use crate::txn::{Guard, Op, Revision, Txn};
+
+/// What a move is decided on.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    pub keys: &'a Keys,
+    pub node: &'a NodeName,
+    /// From the design: a node cannot claim a role.
+    pub role: &'a Role,
+    /// Whether the node may serve others, by its operator's word.
+    pub in_service: bool,
+    pub observed: Option<(&'a Observed, Revision)>,
+    pub history: &'a History,
+    /// Digest of the blob that holds this report.
+    pub log: Option<&'a str>,
+    pub now: Timestamp,
+}
+
+/// What a report does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Move {
+    Apply(Box<Applied>),
+    /// The same report was applied before: answering "done" again is right.
+    AlreadyApplied,
+    /// The report is older than what is known, or of an earlier incarnation: it changes nothing.
+    Outdated,
+}
+
+/// A move that changes something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    pub txn: Txn,
+    pub observed: Observed,
+    pub history: History,
+    /// Blobs that nothing refers to once the transaction is committed.
+    pub dropped: Vec<String>,
+}
+
+/// Decides what a report changes.
+pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Error> {
+    let before = known.observed.map(|(observed, _)| observed.clone()).unwrap_or_default();
+    match (report.incarnation, report.seq).cmp(&(before.incarnation, before.seq)) {
+        std::cmp::Ordering::Less => return Ok(Move::Outdated),
+        std::cmp::Ordering::Equal => return Ok(Move::AlreadyApplied),
+        std::cmp::Ordering::Greater => {}
+    }
+
+    let state = next_state(before.state.as_ref(), report);
+    let after = Observed {
+        incarnation: report.incarnation,
+        seq: report.seq,
+        since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
+        running: next_running(before.running.as_ref(), report),
+        passed: next_passed(before.passed.as_ref(), report),
+        interfaces: summary::interfaces(&report.facts.interfaces),
+        last: Some(summary::last_run(report, known.log)),
+        state: Some(state.clone()),
+    };
+    let (history, dropped) = summary::record(known.history, report, known.log);
+
+    let mut txn = Txn::new().guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)));
+    move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
+    move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
+    move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;
+    txn = txn
+        .op(Op::put_json(known.keys.observed(known.node), &after)?)
+        .op(Op::put_json(known.keys.history(known.node), &history)?);
+    Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
+}
+
+/// Gives out the next incarnation to an agent that has none, or one that is not the node's newest.
+pub fn greet(
+    keys: &Keys,
+    node: &NodeName,
+    observed: Option<(&Observed, Revision)>,
+) -> Result<(u64, Txn), serde_json::Error> {
+    let mut after = observed.map(|(observed, _)| observed.clone()).unwrap_or_default();
+    after.incarnation += 1;
+    after.seq = 0;
+    let txn = Txn::new()
+        .guard(Guard::seen(keys.observed(node), observed.map(|(_, at)| at)))
+        .op(Op::put_json(keys.observed(node), &after)?);
+    Ok((after.incarnation, txn))
+}
+
+fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
+    let version = report.version.clone();
+    match report.outcome {
+        // Nothing changed, so what the validation said of this version still stands; it is being made again anyway.
+        Outcome::Configured(RunResult::Unchanged) => match before {
+            Some(state @ ServiceState::Validated { version: at, .. }) if *at == version => state.clone(),
+            Some(ServiceState::Validated { .. } | ServiceState::Configured { .. }) | None => {
+                ServiceState::Configured { result: Configured::Success, version }
+            }
+        },
+        Outcome::Configured(RunResult::Changed) => ServiceState::Configured { result: Configured::Success, version },
+        Outcome::Configured(RunResult::Failed) => ServiceState::Configured { result: Configured::Failure, version },
+        Outcome::Configured(RunResult::Pending) => ServiceState::Configured { result: Configured::Pending, version },
+        Outcome::Validated(Verdict::Passed) => ServiceState::Validated { result: Validated::Success, version },
+        Outcome::Validated(Verdict::Failed) => ServiceState::Validated { result: Validated::Failure, version },
+    }
+}
+
+fn next_running(before: Option<&Version>, report: &Report) -> Option<Version> {
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
+        Outcome::Validated(Verdict::Failed) => None,
+        Outcome::Configured(_) if before == Some(&report.version) || applied_nothing(report) => before.cloned(),
+        Outcome::Configured(_) => None,
+    }
+}
+
+fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
+        Outcome::Validated(Verdict::Failed) => None,
+        Outcome::Configured(_) => before.cloned(),
+    }
+}
+
+/// Whether the run left the node exactly as it was: it stopped before it touched anything.
+fn applied_nothing(report: &Report) -> bool {
+    match report.outcome {
+        Outcome::Configured(RunResult::Pending) => true,
+        Outcome::Configured(RunResult::Failed) => match &report.reason {
+            Some(
+                Reason::NotCompiled
+                | Reason::NotInstalled { .. }
+                | Reason::Release { .. }
+                | Reason::DigestMismatch { .. },
+            ) => true,
+            Some(
+                Reason::Waiting { .. }
+                | Reason::ResourcesFailed { .. }
+                | Reason::ExitCode { .. }
+                | Reason::Killed { .. }
+                | Reason::Deadline { .. }
+                | Reason::Interrupted { .. }
+                | Reason::PendingIgnored { .. }
+                | Reason::Machine { .. }
+                | Reason::ChecksFailed { .. },
+            )
+            | None => false,
+        },
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Validated(_) => false,
+    }
+}
+
+fn move_leaf(
+    txn: &mut Txn,
+    known: Known<'_>,
+    before: Option<&ServiceState>,
+    after: &ServiceState,
+    report: &Report,
+) -> Result<(), serde_json::Error> {
+    if before == Some(after) {
+        return Ok(());
+    }
+    if let Some(before) = before {
+        txn.ops.push(Op::delete(known.keys.status(before, known.node)));
+    }
+    let leaf = StatusLeaf { since: known.now, run: report.run.clone(), log: known.log.map(str::to_owned) };
+    txn.ops.push(Op::put_json(known.keys.status(after, known.node), &leaf)?);
+    Ok(())
+}
+
+fn move_running(
+    txn: &mut Txn,
+    known: Known<'_>,
+    before: Option<&Version>,
+    after: Option<&Version>,
+    report: &Report,
+) -> Result<(), serde_json::Error> {
+    if before == after {
+        return Ok(());
+    }
+    if let Some(before) = before {
+        txn.ops.push(Op::delete(known.keys.running_version(before, known.node)));
+    }
+    if let Some(after) = after {
+        let value = RunningVersion { since: known.now, run: report.run.clone() };
+        txn.ops.push(Op::put_json(known.keys.running_version(after, known.node), &value)?);
+    }
+    Ok(())
+}
+
+/// Others see a node from its first passed validation until one fails: an upgrade in between does not hide it.
+fn move_active(
+    txn: &mut Txn,
+    known: Known<'_>,
+    before: Option<&Version>,
+    after: &Observed,
+    report: &Report,
+) -> Result<(), serde_json::Error> {
+    if matches!(report.outcome, Outcome::Configured(_)) {
+        return Ok(());
+    }
+    if let Some(before) = before.filter(|before| Some(*before) != after.passed.as_ref()) {
+        txn.ops.push(Op::delete(known.keys.active_role(before, known.node)));
+    }
+    if let Some(passed) = &after.passed {
+        let key = known.keys.active_role(passed, known.node);
+        txn.ops.push(if known.in_service {
+            let value = ActiveRole { role: known.role.clone(), interfaces: after.interfaces.clone() };
+            // Written even if it was there: the node may have been withdrawn as lost since.
+            Op::put_json(key, &value)?
+        } else {
+            Op::delete(key)
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! What of a report goes into the store, which holds summaries only; the whole report is a blob.
+
+use crate::reason::{Need, Reason};
+use crate::records::{History, LastRun, PastRun};
+use crate::report::{Cause, Interfaces, Report, ResourceError};
+
+/// `observed/<node>` is at most this large.
+pub const OBSERVED_LIMIT: usize = 4 * 1024;
+/// How many runs `history/<node>` holds.
+pub const HISTORY_LENGTH: usize = 20;
+/// `history/<node>` stays well below the largest value that the store takes (16 KiB).
+const HISTORY_LIMIT: usize = 12 * 1024;
+
+// The parts of `observed` are bounded so that their sum stays below its limit: errors 3 × 0.5 KiB, the reason 0.6 KiB,
+// causes 0.4 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times.
+const ERRORS: usize = 3;
+const INTERFACES: usize = 12;
+const CAUSES: usize = 3;
+const LIST: usize = 4;
+const MESSAGE: usize = 240;
+const WORD: usize = 80;
+
+/// Shortens a text to at most `limit` bytes, and shows that it did.
+pub fn clip(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    const MARK: &str = "…";
+    let end = (0..=limit.saturating_sub(MARK.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}{MARK}", &text[..end])
+}
+
+/// The first interfaces: a node with more than a dozen says in its content which ones matter.
+pub(crate) fn interfaces(all: &Interfaces) -> Interfaces {
+    let legal = |(name, address): &(&String, &String)| name.len() <= 16 && address.len() <= 46;
+    all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.clone(), address.clone())).collect()
+}
+
+pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
+    LastRun {
+        run: report.run.clone(),
+        outcome: report.outcome,
+        version: report.version.clone(),
+        digest: clip(&report.digest, WORD),
+        generation: report.generation,
+        causes: causes(&report.causes),
+        reason: report.reason.as_ref().map(reason),
+        attempt: report.attempt,
+        started: report.started,
+        ended: report.ended,
+        counts: report.counts,
+        errors: report.errors.iter().take(ERRORS).map(error).collect(),
+        log: log.map(str::to_owned),
+    }
+}
+
+/// Adds a report to the history; both reports of a run make one entry. Returns the blobs that fell out.
+pub(crate) fn record(history: &History, report: &Report, log: Option<&str>) -> (History, Vec<String>) {
+    let mut runs = history.0.clone();
+    let known = runs.iter().position(|past| past.run == report.run).map(|at| runs.remove(at));
+    let logs = known.map(|past| past.logs).unwrap_or_default();
+    runs.insert(
+        0,
+        PastRun {
+            run: report.run.clone(),
+            version: report.version.clone(),
+            outcome: report.outcome,
+            causes: causes(&report.causes),
+            started: report.started,
+            ended: report.ended,
+            reason: report.reason.as_ref().map(|reason| clip(&reason.to_string(), MESSAGE)),
+            logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
+        },
+    );
+    let mut history = History(runs);
+    let mut dropped = Vec::new();
+    while history.0.len() > HISTORY_LENGTH || (history.0.len() > 1 && size(&history) > HISTORY_LIMIT) {
+        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+    }
+    (history, dropped)
+}
+
+fn size(history: &History) -> usize {
+    serde_json::to_vec(history).map_or(0, |bytes| bytes.len())
+}
+
+fn causes(all: &[Cause]) -> Vec<Cause> {
+    let short = |cause: &Cause| match cause {
+        Cause::LookedUp { keys } => {
+            Cause::LookedUp { keys: keys.iter().take(LIST).map(|key| clip(key, WORD)).collect() }
+        }
+        Cause::AgentStarted
+        | Cause::Version { .. }
+        | Cause::Retry { .. }
+        | Cause::Interrupted { .. }
+        | Cause::Operator => cause.clone(),
+    };
+    all.iter().take(CAUSES).map(short).collect()
+}
+
+fn error(error: &ResourceError) -> ResourceError {
+    ResourceError {
+        resource: error.resource.as_deref().map(|resource| clip(resource, WORD)),
+        // The end of a path says more than its beginning.
+        file: error.file.as_deref().map(|file| tail(file, WORD)),
+        line: error.line,
+        message: clip(&error.message, MESSAGE),
+    }
+}
+
+fn tail(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let start = (text.len() - limit..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    format!("…{}", &text[start..])
+}
+
+fn needs(all: &[Need]) -> Vec<Need> {
+    let short = |need: &Need| match need {
+        Need::Role { .. } => need.clone(),
+        Need::Other { reason } => Need::Other { reason: clip(reason, WORD) },
+    };
+    all.iter().take(LIST).map(short).collect()
+}
+
+fn reason(reason: &Reason) -> Reason {
+    match reason {
+        Reason::Waiting { needs: all } => Reason::Waiting { needs: needs(all) },
+        Reason::PendingIgnored { needs: all } => Reason::PendingIgnored { needs: needs(all) },
+        Reason::ExitCode { program, code } => Reason::ExitCode { program: clip(program, WORD), code: *code },
+        Reason::Killed { program, signal } => Reason::Killed { program: clip(program, WORD), signal: *signal },
+        Reason::Deadline { program, seconds } => Reason::Deadline { program: clip(program, WORD), seconds: *seconds },
+        Reason::NotInstalled { program } => Reason::NotInstalled { program: clip(program, WORD) },
+        Reason::Release { problem } => Reason::Release { problem: clip(problem, MESSAGE) },
+        Reason::Machine { problem } => Reason::Machine { problem: clip(problem, MESSAGE) },
+        Reason::DigestMismatch { expected, found } => {
+            Reason::DigestMismatch { expected: clip(expected, WORD), found: clip(found, WORD) }
+        }
+        Reason::ChecksFailed { names } => {
+            Reason::ChecksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
+        }
+        Reason::NotCompiled | Reason::ResourcesFailed { .. } | Reason::Interrupted { .. } => reason.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_keeps_characters_whole_and_shows_itself() {
+        assert_eq!(clip("short", 10), "short");
+        assert_eq!(clip("äöüäöü", 8), "äö…");
+        assert_eq!(tail("/a/long/path/site.pp", 8), "…/site.pp");
+    }
+}
