@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod book;
 mod dependency_direction;
 mod lint_lists;
 
