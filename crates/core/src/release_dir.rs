@@ -48,7 +48,7 @@ pub fn list(root: &Path) -> Result<Vec<ReleaseFile>, ReadReleaseError> {
     let mut left = vec![String::new()];
     let mut size = 0;
     while let Some(dir) = left.pop() {
-        let full = root.join(&dir);
+        let full = if dir.is_empty() { root.to_owned() } else { root.join(&dir) };
         let failed = |source| ReadReleaseError::Io { path: full.clone(), source };
         for entry in fs::read_dir(&full).map_err(failed)? {
             let entry = entry.map_err(failed)?;

@@ -1,1 +1,15 @@
+//! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
+//!
+//! - [`operator`]: what people and their tools ask about an environment.
+//! - [`sync`] and [`sse`]: the agents' stream and reports.
+//! - [`problem`]: every error that the server answers with (RFC 9457).
+//! - [`client`]: the typed client. It tries once: whoever retries knows why, and how often.
+//!
+//! Domain types (names, reports, reasons) come from `muster-core` as they are: there is one form of each, in the store,
+//! on the wire and on the screen. The OpenAPI document is made from these types by the server and checked in.
 
+pub mod client;
+pub mod operator;
+pub mod problem;
+pub mod sse;
+pub mod sync;

@@ -1,0 +1,146 @@
+//! Server-sent events, as far as Muster speaks them: `event:` and one `data:` line, ended by an empty line.
+
+use thiserror::Error;
+
+use crate::sync::SyncEvent;
+
+/// An event larger than this is not one of ours. A snapshot of 50,000 nodes is below it.
+const LIMIT: usize = 16 * 1024 * 1024;
+
+#[derive(Debug, Error)]
+pub enum DecodeError {
+    #[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
+    TooLarge,
+    #[error("an event of the stream is not understood: {text:?}")]
+    Event {
+        text: String,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+/// Writes an event.
+pub fn encode(event: &SyncEvent) -> Result<String, serde_json::Error> {
+    let mut value = serde_json::to_value(event)?;
+    let name = value.as_object_mut().and_then(|fields| fields.remove("event"));
+    let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("message").to_owned();
+    Ok(format!("event: {name}\ndata: {value}\n\n"))
+}
+
+/// Reads events from a stream that arrives in pieces.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    pending: Vec<u8>,
+    name: Option<String>,
+    data: String,
+}
+
+impl Decoder {
+    /// Takes a piece, and gives the events that it completes.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<SyncEvent>, DecodeError> {
+        let mut events = Vec::new();
+        self.pending.extend_from_slice(piece);
+        let mut rest = std::mem::take(&mut self.pending);
+        let mut start = 0;
+        while let Some(length) = rest[start..].iter().position(|byte| *byte == b'\n') {
+            let line = String::from_utf8_lossy(&rest[start..start + length]).into_owned();
+            start += length + 1;
+            events.extend(self.line(line.trim_end_matches('\r'))?);
+        }
+        rest.drain(..start);
+        self.pending = rest;
+        if self.pending.len() + self.data.len() > LIMIT {
+            return Err(DecodeError::TooLarge);
+        }
+        Ok(events)
+    }
+
+    fn line(&mut self, line: &str) -> Result<Option<SyncEvent>, DecodeError> {
+        if line.is_empty() {
+            let (name, data) = (self.name.take(), std::mem::take(&mut self.data));
+            return name.map(|name| event(&name, &data)).transpose();
+        }
+        // A line that begins with a colon is a comment; the standard asks to ignore fields that are not known.
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => self.name = Some(value.to_owned()),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+fn event(name: &str, data: &str) -> Result<SyncEvent, DecodeError> {
+    let parse = || {
+        let mut value: serde_json::Value = serde_json::from_str(if data.is_empty() { "{}" } else { data })?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("event".into(), name.into());
+        }
+        serde_json::from_value(value)
+    };
+    parse().map_err(|source| DecodeError::Event { text: format!("{name}: {data:.200}"), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::generation::Generation;
+    use muster_core::names::{Role, Version};
+    use muster_core::snapshot::Snapshot;
+
+    use crate::sync::DesiredState;
+
+    fn all() -> Vec<SyncEvent> {
+        vec![
+            SyncEvent::Hello { incarnation: 3, role: Role::new("web").unwrap() },
+            SyncEvent::Desired(DesiredState {
+                generation: Generation { epoch: 1, number: 2 },
+                version: Version::new("v1").unwrap(),
+                digest: "sha256:x".into(),
+                serial: 7,
+                allow_older: false,
+            }),
+            SyncEvent::Snapshot { changed: vec!["active_roles::db".into()], snapshot: Snapshot::default() },
+            SyncEvent::Run { id: "r".into() },
+            SyncEvent::Ping,
+        ]
+    }
+
+    #[test]
+    fn events_survive_the_stream_however_it_is_cut() {
+        let stream: String = all().iter().map(|event| encode(event).unwrap()).collect();
+        for size in [1, 2, 3, 7, stream.len()] {
+            let mut decoder = Decoder::default();
+            let events: Vec<_> =
+                stream.as_bytes().chunks(size).flat_map(|piece| decoder.feed(piece).unwrap()).collect();
+            assert_eq!(events, all(), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_reads_as_the_contract_says() {
+        let text = encode(&all()[1]).unwrap();
+        let data = r#"{"allow_older":false,"digest":"sha256:x","generation":{"epoch":1,"number":2},"serial":7,"version":"v1"}"#;
+        assert_eq!(text, format!("event: desired\ndata: {data}\n\n"));
+    }
+
+    #[test]
+    fn comments_and_carriage_returns_are_taken() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.feed(b": hello\r\nevent: ping\r\ndata: {}\r\n\r\n").unwrap(), [SyncEvent::Ping]);
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_not_an_event() {
+        assert!(Decoder::default().feed(b"event: desired\ndata: {\"version\":1}\n\n").is_err());
+        assert!(Decoder::default().feed(b"event: unheard_of\ndata: {}\n\n").is_err());
+        assert!(Decoder::default().feed(&vec![b'x'; LIMIT + 1]).is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! The agents' side of the API: one long-lived stream to each node, and short messages back.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use muster_core::generation::Generation;
+use muster_core::lookups::Lookups;
+use muster_core::names::{Role, Version};
+use muster_core::snapshot::Snapshot;
+use muster_core::standing::Activity;
+use muster_core::txn::Revision;
+
+/// What an agent opens its stream with: everything that the server needs to know to tell it what is new, and no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SyncOpen {
+    /// None for an agent that has lost its memory, or never had one: it is given the next.
+    #[serde(default)]
+    pub incarnation: Option<u64>,
+    /// The newest desired state that it has written down.
+    #[serde(default)]
+    pub generation: Option<Generation>,
+    /// What its last run looked up, and saw.
+    #[serde(default)]
+    pub lookups: Lookups,
+    /// Whether it has a snapshot at all.
+    #[serde(default)]
+    pub has_snapshot: bool,
+    #[serde(default)]
+    pub activity: Activity,
+}
+
+/// What the server tells an agent. On the stream, the name of an event is its `event:` and the rest its `data:`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum SyncEvent {
+    /// The first event of each stream.
+    Hello {
+        incarnation: u64,
+        role: Role,
+    },
+    Desired(DesiredState),
+    /// Something that the last run looked up is different now; or the agent has no snapshot yet.
+    Snapshot {
+        changed: Vec<String>,
+        snapshot: Snapshot,
+    },
+    /// A person asks for a run.
+    Run {
+        id: String,
+    },
+    /// Nothing has happened; the connection is alive.
+    Ping,
+}
+
+/// What a node should run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DesiredState {
+    pub generation: Generation,
+    pub version: Version,
+    pub digest: String,
+    pub serial: u64,
+    /// Whether the node may go to a release with a lower serial than it has.
+    #[serde(default)]
+    pub allow_older: bool,
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Taken {
+    /// It moved the node's status.
+    Applied,
+    /// It was applied before.
+    AlreadyApplied,
+    /// It is older than what is known, and changed nothing.
+    Outdated,
+}
+
+/// The answer to a report. The agent forgets the report, whatever became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReportTaken {
+    pub taken: Taken,
+    /// The revision at which it is visible.
+    pub revision: Revision,
+}
