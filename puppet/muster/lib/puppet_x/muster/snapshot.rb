@@ -32,7 +32,7 @@ module PuppetX
         @data = data
         @path = path
         malformed('is not an object') unless data.is_a?(Hash)
-        malformed('has no object "active_roles"') unless well_formed_roles?(data['active_roles'])
+        malformed('has no object "active_roles" of roles, nodes and interfaces') unless well_formed_roles?(data['active_roles'])
       end
 
       # One of the node's own facts, such as `node` or `interfaces`.

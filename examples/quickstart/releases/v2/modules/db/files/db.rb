@@ -4,7 +4,7 @@ require_relative '../lib/daemon'
 require_relative '../lib/http'
 
 Daemon.command('db') do |config, socket|
-  entries = File.readlines(config.fetch('entries'), chomp: true).to_h { |line| line.split('=', 2) }
+  entries = Daemon.pairs(config.fetch('entries'))
 
   Http.serve(socket) do |path|
     key = path.delete_prefix('/')

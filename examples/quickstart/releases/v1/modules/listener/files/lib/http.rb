@@ -38,7 +38,8 @@ module Http
         socket.write("GET #{path} HTTP/1.1\r\nHost: #{address}:#{port}\r\nConnection: close\r\n\r\n")
         status = Integer(line(socket)[%r{\AHTTP/1\.\d (\d{3})}, 1] || raise(IOError, 'this is not an HTTP answer'))
         headers = read_headers(socket)
-        Response.new(status, headers, socket.read(Integer(headers.fetch('content-length'))))
+        body = socket.read(Integer(headers.fetch('content-length')))
+        Response.new(status, headers, body.force_encoding(Encoding::UTF_8))
       end
     end
   end
@@ -66,7 +67,8 @@ module Http
     line = socket.gets("\n", LONGEST_LINE)
     raise EOFError, 'the other side closed the connection' unless line&.end_with?("\n")
 
-    line.chomp
+    # Bytes: what a client sends need not be text in any encoding.
+    line.b.chomp
   end
 
   def read_headers(socket)

@@ -22,6 +22,11 @@ class Daemon
     abort "#{name}: #{e.message}"
   end
 
+  # The `key=value` lines of a file that Puppet wrote: UTF-8, whatever the locale.
+  def self.pairs(file)
+    File.readlines(file, chomp: true, encoding: Encoding::UTF_8).to_h { |line| line.split('=', 2) }
+  end
+
   def initialize(name, serve)
     @name = name
     @serve = serve
@@ -71,7 +76,7 @@ class Daemon
   end
 
   def launch
-    config = read_config
+    config = Daemon.pairs("#{ROOT}/etc/#{@name}.conf")
     socket = TCPServer.new(config.fetch('address'), Integer(config.fetch('port')))
     pid = fork { serve(config, socket) }
     @pid_file.truncate(0)
@@ -93,9 +98,5 @@ class Daemon
     @serve.call(config, socket)
   rescue SignalException => e
     puts "#{Time.now} #{@name} ends: #{e.message}"
-  end
-
-  def read_config
-    File.readlines("#{ROOT}/etc/#{@name}.conf", chomp: true).to_h { |line| line.split('=', 2) }
   end
 end

@@ -1,0 +1,93 @@
+//! Mistakes in the content and in the run's files: failed, never pending, and the message says what is wrong.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use serde_json::json;
+
+use crate::apply::{Node, Run, release};
+
+const SNAPSHOT: &str = "MUSTER_SNAPSHOT";
+const LOOKUP: &str = "node default {\n  notice(lookup('etcdlookup::active_roles::db'))\n}\n";
+
+/// What is wrong with the snapshot.
+enum Fault {
+    NotNamed,
+    NotThere,
+    Holds(&'static str),
+}
+
+impl Fault {
+    fn inflict(&self, puppet: &mut Command) {
+        match self {
+            Self::NotNamed => {
+                puppet.env_remove(SNAPSHOT);
+            }
+            Self::NotThere => {
+                puppet.env(SNAPSHOT, "/nonexistent/snapshot.json");
+            }
+            Self::Holds(text) => {
+                let path = puppet.get_envs().find(|(name, _)| *name == SNAPSHOT).and_then(|(_, path)| path);
+                fs::write(path.unwrap(), text).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_read_fails_the_run_and_says_why() {
+    let faults = [
+        (Fault::NotNamed, "MUSTER_SNAPSHOT is not set: muster-agent sets it for every run"),
+        (Fault::NotThere, "cannot read the snapshot in MUSTER_SNAPSHOT (/nonexistent/snapshot.json): No such file"),
+        (Fault::Holds(r#"{"active_roles": "#), "is not JSON"),
+        (
+            Fault::Holds(r#"{"active_roles": {"db": [1]}}"#),
+            "has no object \"active_roles\" of roles, nodes and interfaces",
+        ),
+    ];
+
+    thread::scope(|scope| {
+        for (fault, expected) in &faults {
+            scope.spawn(move || {
+                let release = release(LOOKUP, "");
+                let node = Node::new("web1", "web", "127.77.0.9");
+                let run = node.apply_as_is(release.path(), |puppet| fault.inflict(puppet));
+                assert_failed(&run);
+                assert!(run.error().contains(expected), "{expected} is not in {}", run.error());
+                // The node must run again when this changes, whatever became of the run.
+                assert_eq!(run.lookups, ["active_roles::db"]);
+            });
+        }
+    });
+}
+
+#[test]
+fn mistakes_in_manifests_fail_with_file_and_line() {
+    let mistakes = [
+        ("node default {\n  file { '/x' ensure => file }\n}\n", "Syntax error", 2),
+        ("node default {\n\n  muster::require_active('Db')\n}\n", "parameter 'role' expects a match for", 3),
+        ("node default {\n  muster::require_active('db', 'two')\n}\n", "parameter 'wanted' expects an Integer", 2),
+        ("node default {\n  lookup(\"etcdlookup::a\\nb\")\n}\n", "it holds a line break", 2),
+    ];
+
+    thread::scope(|scope| {
+        for (manifest, expected, line) in mistakes {
+            scope.spawn(move || {
+                let release = release(manifest, "");
+                let run = Node::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
+                assert_failed(&run);
+                assert!(run.error().contains(expected), "{expected} is not in {}", run.error());
+                let entry = run.log.iter().find(|entry| entry["message"] == run.error()).unwrap();
+                assert_eq!(entry["file"].as_str(), release.path().join("site.pp").to_str(), "{entry:#?}");
+                assert_eq!(entry["line"], line, "{entry:#?}");
+            });
+        }
+    });
+}
+
+fn assert_failed(run: &Run) {
+    assert_eq!(run.code, Some(1), "{run:#?}");
+    assert!(run.pending.is_empty(), "{run:#?}");
+    assert_eq!(run.report, None);
+}

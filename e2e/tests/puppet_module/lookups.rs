@@ -1,0 +1,116 @@
+//! What Puppet code finds, in which order, and what is recorded of it.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::apply::{Node, release, repository};
+
+const MANIFEST: &str = r#"
+node /^web\d+/ {
+  # Through plain data: the class that takes this parameter knows nothing of Muster.
+  $addresses = lookup('app::addresses')
+  notice("alias=${addresses}")
+  notice("role=${lookup('etcdlookup::active_roles::web')}")
+  notice("dug=${lookup('etcdlookup::active_roles::web.web2.eth0')}")
+  notice("vlan=${lookup('etcdlookup::active_roles::web::eth0_100')}")
+  notice("idle=${lookup('etcdlookup::active_roles::lb')} ${lookup('etcdlookup::active_roles::lb::eth0')}")
+  notice("unknown=${lookup('etcdlookup::active_roles::nope', undef, undef, 'none')}")
+  notice("later=${lookup('etcdlookup::published::token', undef, undef, 'none')}")
+  notice("deep=${lookup('etcdlookup::active_roles::web::eth0::more', undef, undef, 'none')}")
+  notice("plain=${lookup('app::nothing', undef, undef, 'none')}")
+  notice("required=${muster::require_active('web', 3).keys} ${muster::require_active('lb', 0)}")
+  $self = muster::self()
+  notice("self=${self['env']} ${self['node']} ${self['host']} ${self['role']} ${self['version']} ${self['interfaces']}")
+  file { "${self['root']}/addresses":
+    content => $addresses.join(' '),
+  }
+}
+"#;
+
+#[test]
+fn finds_the_active_nodes_in_natural_order_and_records_every_key_once() {
+    let release = release(MANIFEST, "app::addresses: \"%{alias('etcdlookup::active_roles::web::eth0')}\"\n");
+    let node = Node::new("web1", "web", "127.77.0.9");
+    let active = json!({
+        "db": {}, "lb": {},
+        "web": {
+            "web10": {"eth0": "10.0.0.10", "eth0.100": "10.1.0.10"},
+            // An address that would be a Hiera function if anyone interpolated it.
+            "web3": {"eth0": "%{facts.kernel}"},
+            "web2": {"eth0": "10.0.0.2", "eth0.100": "10.1.0.2"},
+            "web4": {"ib0": "10.2.0.4"},
+        },
+    });
+
+    let first = node.apply(release.path(), "v1", &active);
+
+    assert_eq!(first.code, Some(2), "{first:#?}");
+    assert_eq!(first.noticed("alias"), "[10.0.0.2, %{facts.kernel}, 10.0.0.10]");
+    assert_eq!(
+        first.noticed("role"),
+        "{web2 => {eth0 => 10.0.0.2, eth0.100 => 10.1.0.2}, web3 => {eth0 => %{facts.kernel}}, \
+         web4 => {ib0 => 10.2.0.4}, web10 => {eth0 => 10.0.0.10, eth0.100 => 10.1.0.10}}"
+    );
+    assert_eq!(first.noticed("dug"), "10.0.0.2");
+    assert_eq!(first.noticed("vlan"), "[10.1.0.2, 10.1.0.10]");
+    assert_eq!(first.noticed("idle"), "{} []");
+    assert_eq!(first.noticed("unknown"), "none");
+    assert_eq!(first.noticed("later"), "none");
+    assert_eq!(first.noticed("deep"), "none");
+    assert_eq!(first.noticed("plain"), "none");
+    assert_eq!(first.noticed("required"), "[web2, web3, web4, web10] {}");
+    assert_eq!(first.noticed("self"), "test web1 web1 web v1 {eth0 => 127.77.0.9}");
+    assert_eq!(
+        first.lookups,
+        [
+            "active_roles::web::eth0",
+            "active_roles::web",
+            "active_roles::web::eth0_100",
+            "active_roles::lb",
+            "active_roles::lb::eth0",
+            "active_roles::nope",
+            "published::token",
+            "active_roles::web::eth0::more",
+        ]
+    );
+    assert!(first.pending.is_empty());
+    assert_eq!(first.status(), "changed");
+    let written = std::fs::read_to_string(node.root().join("addresses")).unwrap();
+    assert_eq!(written, "10.0.0.2 %{facts.kernel} 10.0.0.10");
+
+    let second = node.apply(release.path(), "v1", &active);
+
+    assert_eq!(second.code, Some(0), "{second:#?}");
+    assert_eq!(second.status(), "unchanged");
+    assert_eq!(second.lookups, first.lookups);
+}
+
+#[test]
+fn processes_that_record_at_once_leave_every_key_whole_and_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("lookups");
+    let record = "300.times { |n| PuppetX::Muster::Lookups.record(\"active_roles::role-#{n}-x\") }";
+
+    let processes: Vec<_> = (0..4)
+        .map(|_| {
+            Command::new("ruby")
+                .arg("-r")
+                .arg(repository().join("puppet/muster/lib/puppet_x/muster/lookups.rb"))
+                .args(["-e", record])
+                .env("MUSTER_LOOKUPS_FILE", &file)
+                .spawn()
+                .expect("Ruby comes with Puppet")
+        })
+        .collect();
+    for mut process in processes {
+        assert!(process.wait().unwrap().success());
+    }
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let recorded: Vec<_> = text.lines().map(str::to_owned).collect();
+    let expected: BTreeSet<_> = (0..300).map(|n| format!("active_roles::role-{n}-x")).collect();
+    assert_eq!(recorded.len(), 300);
+    assert_eq!(recorded.into_iter().collect::<BTreeSet<_>>(), expected);
+}

@@ -1,0 +1,169 @@
+//! The quickstart's content, node by node, with snapshots of our own: what `muster up` does with it is tested elsewhere.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{self, Command};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::apply::{Node, Run, repository};
+
+struct Fleet {
+    db1: Node,
+    web1: Node,
+    web2: Node,
+    lb1: Node,
+}
+
+impl Fleet {
+    /// Addresses that no other test process has at the same time: they come from this process's id.
+    fn new() -> Self {
+        let id = process::id();
+        let address = |n: u8| format!("127.{}.{}.{n}", 128 + (id >> 8) % 127, id % 256);
+        Self {
+            db1: Node::new("db1", "db", &address(1)),
+            web1: Node::new("web1", "web", &address(2)),
+            web2: Node::new("web2", "web", &address(3)),
+            lb1: Node::new("lb1", "lb", &address(4)),
+        }
+    }
+
+    fn nodes(&self) -> [&Node; 4] {
+        [&self.db1, &self.web1, &self.web2, &self.lb1]
+    }
+
+    /// Applies a version on one node, as the environment looks to it when these are active.
+    fn apply(&self, node: &Node, version: &str, active: &[&Node]) -> Run {
+        let mut roles = json!({"db": {}, "web": {}, "lb": {}});
+        for other in active {
+            let role = other.name().trim_end_matches(|c: char| c.is_ascii_digit());
+            let nodes: &mut Map<String, Value> = roles[role].as_object_mut().unwrap();
+            nodes.insert(other.name().into(), json!({"eth0": other.address()}));
+        }
+        node.apply(&release(version), version, &roles)
+    }
+
+    /// Applies a version on all nodes side by side, with all of them active.
+    fn apply_everywhere(&self, version: &str) -> Vec<Run> {
+        let nodes = self.nodes();
+        thread::scope(|scope| {
+            let runs: Vec<_> = nodes.iter().map(|node| scope.spawn(|| self.apply(node, version, &nodes))).collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect()
+        })
+    }
+
+    /// Asks the load balancer twice; the answers, sorted.
+    fn answers(&self) -> Vec<String> {
+        let mut bodies: Vec<_> = (0..2).map(|_| body(&get(&self.lb1, 7301, "/"))).collect();
+        bodies.sort();
+        bodies
+    }
+}
+
+#[test]
+fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
+    let fleet = Fleet::new();
+    let Fleet { db1, web1, web2, lb1 } = &fleet;
+
+    // In the beginning nobody is active. Only db needs nobody.
+    let early = thread::scope(|scope| {
+        let web = scope.spawn(|| fleet.apply(web1, "v1", &[]));
+        assert_code(&fleet.apply(db1, "v1", &[]), 2);
+        web.join().unwrap()
+    });
+    assert_code(&early, 1);
+    assert_eq!(early.pending, [json!({"kind": "role", "role": "db", "want": 1, "have": 0})]);
+    assert_eq!(early.lookups, ["active_roles::db::eth0", "active_roles::db"]);
+    let motto = get(db1, 7101, "/motto");
+    assert_eq!(body(&motto), "To pass muster is to be inspected and found fit.");
+    assert!(get(db1, 7101, "/nothing").starts_with("HTTP/1.1 404 "));
+
+    thread::scope(|scope| {
+        let first = scope.spawn(|| assert_code(&fleet.apply(web1, "v1", &[db1]), 2));
+        assert_code(&fleet.apply(web2, "v1", &[db1]), 2);
+        first.join().unwrap();
+    });
+    let waiting = fleet.apply(lb1, "v1", &[db1, web1]);
+    assert_code(&waiting, 1);
+    assert_eq!(waiting.pending, [json!({"kind": "role", "role": "web", "want": 2, "have": 1})]);
+
+    // A run that finds all as it should be changes nothing, and restarts nobody.
+    let pids = [pid(db1, "db"), pid(web1, "web"), pid(web2, "web")];
+    let runs = fleet.apply_everywhere("v1");
+    let codes: Vec<_> = runs.iter().map(|run| run.code.unwrap()).collect();
+    assert_eq!(codes, [0, 0, 0, 2], "{runs:#?}");
+    assert_eq!([pid(db1, "db"), pid(web1, "web"), pid(web2, "web")], pids);
+    assert_eq!(
+        fleet.answers(),
+        ["web1", "web2"]
+            .map(|web| format!("{web} (v1): Hello. db says: To pass muster is to be inspected and found fit."))
+    );
+    balances(lb1, "v1");
+
+    for run in fleet.apply_everywhere("v2") {
+        assert_code(&run, 2);
+    }
+    let greeting =
+        |web| format!("{web} (v2): Welcome back. db says: To pass muster is to be found fit, again and again.");
+    assert_eq!(fleet.answers(), ["web1", "web2"].map(greeting));
+    assert!(get(lb1, 7301, "/").contains("X-Served-By: 127."));
+    balances(lb1, "v2");
+
+    // Power cut: the listener is gone, its pid file is not, and the pid belongs to someone else by now.
+    let cut = pid(web2, "web");
+    assert!(Command::new("kill").args(["-KILL", &cut]).status().unwrap().success());
+    fs::write(web2.root().join("run/web.pid"), format!("{}\n", process::id())).unwrap();
+    // The load balancer passes over the node that is away.
+    assert_eq!(fleet.answers(), [greeting("web1"), greeting("web1")]);
+    let back = fleet.apply(web2, "v2", &[db1]);
+    assert_code(&back, 2);
+    assert_eq!(fleet.answers(), ["web1", "web2"].map(greeting));
+
+    // A listener ends at once when it is told to: `stop` returns when it has.
+    let program = web2.root().join("bin/web.rb");
+    let told = |what| Command::new("ruby").arg(&program).arg(what).status().unwrap().success();
+    assert!(told("status"));
+    assert!(told("stop"));
+    assert!(!told("status"));
+    assert!(TcpStream::connect((web2.address(), 7201)).is_err());
+}
+
+fn release(version: &str) -> PathBuf {
+    repository().join("examples/quickstart/releases").join(version)
+}
+
+fn assert_code(run: &Run, code: i32) {
+    assert_eq!(run.code, Some(code), "{run:#?}");
+}
+
+fn pid(node: &Node, listener: &str) -> String {
+    fs::read_to_string(node.root().join(format!("run/{listener}.pid"))).unwrap().trim().to_owned()
+}
+
+/// The release's own check of the load balancer passes.
+fn balances(lb: &Node, version: &str) {
+    let release = release(version);
+    let output = lb.command(release.join("checks/balances"), &release).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("web1 ") && said.contains("web2 "), "{said}");
+}
+
+/// The whole answer to a GET.
+fn get(node: &Node, port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect((node.address(), port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", node.name()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn body(answer: &str) -> String {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    body.trim_end().to_owned()
+}
