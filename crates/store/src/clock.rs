@@ -1,0 +1,80 @@
+//! Time for leases, passed in: tests and the simulator move it by hand.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A clock that only moves forward. Moments are counted from its start: leases need no calendar.
+pub trait Clock: Debug + Send + Sync + 'static {
+    fn now(&self) -> Duration;
+
+    /// Resolves when the clock has reached a moment.
+    fn reached(&self, moment: Duration) -> BoxFuture<'_, ()>;
+}
+
+/// The monotonic clock of the machine.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    pub fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn reached(&self, moment: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep_until(self.start + moment))
+    }
+}
+
+/// A clock that stands still until it is moved.
+#[derive(Debug)]
+pub struct ManualClock {
+    now: watch::Sender<Duration>,
+}
+
+impl ManualClock {
+    pub fn new() -> Self {
+        Self { now: watch::Sender::new(Duration::ZERO) }
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.now.send_modify(|now| *now += by);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        *self.now.borrow()
+    }
+
+    fn reached(&self, moment: Duration) -> BoxFuture<'_, ()> {
+        let mut now = self.now.subscribe();
+        Box::pin(async move {
+            // The sender lives in `self`, which the future borrows, so this cannot fail.
+            let _ = now.wait_for(|now| *now >= moment).await;
+        })
+    }
+}

@@ -1,0 +1,149 @@
+//! One request on the tables of an open write transaction.
+
+use muster_core::txn::{Guard, LeaseId, Op, Revision};
+use redb::{ReadableTable, Table, WriteTransaction};
+
+use super::fault::Fault;
+use super::record::{Moved, Record, lease_id};
+use super::tables::{HISTORY, KEYS, LEASED, LEASES, META};
+use crate::store::KeyValue;
+use crate::watch::Change;
+
+/// All tables, opened for writing: they show what earlier requests of the same group did.
+pub(super) struct Tables<'t> {
+    pub(super) keys: Table<'t, &'static str, &'static [u8]>,
+    pub(super) history: Table<'t, u64, &'static [u8]>,
+    pub(super) leases: Table<'t, i64, u64>,
+    pub(super) leased: Table<'t, (i64, &'static str), ()>,
+    pub(super) meta: Table<'t, &'static str, u64>,
+}
+
+impl<'t> Tables<'t> {
+    pub(super) fn open(txn: &'t WriteTransaction) -> Result<Self, Fault> {
+        Ok(Self {
+            keys: txn.open_table(KEYS)?,
+            history: txn.open_table(HISTORY)?,
+            leases: txn.open_table(LEASES)?,
+            leased: txn.open_table(LEASED)?,
+            meta: txn.open_table(META)?,
+        })
+    }
+
+    /// The keys that are not as their guards say.
+    pub(super) fn failed(&self, guards: &[Guard]) -> Result<Vec<String>, Fault> {
+        let mut failed = Vec::new();
+        for guard in guards {
+            let row = self.keys.get(guard.key())?;
+            let revision = row.map(|row| Record::decode(row.value()).map(|record| record.revision)).transpose()?;
+            let holds = match guard {
+                Guard::Absent { .. } => revision.is_none(),
+                Guard::Unchanged { since, .. } => revision == Some(since.0),
+            };
+            if !holds {
+                failed.push(guard.key().to_owned());
+            }
+        }
+        Ok(failed)
+    }
+
+    /// The first lease that some operation wants to use and that is not there.
+    pub(super) fn ended_lease(&self, ops: &[Op]) -> Result<Option<LeaseId>, Fault> {
+        for op in ops {
+            if let Op::Put { lease: Some(lease), .. } = op
+                && self.leases.get(lease.0)?.is_none()
+            {
+                return Ok(Some(*lease));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Carries out the operations as one revision. Without any change there is no row, and no revision to give away.
+    pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<Applied, Fault> {
+        let mut applied = Applied { changes: Vec::with_capacity(ops.len()), row_bytes: 0 };
+        let mut row = Vec::new();
+        for op in ops {
+            match op {
+                Op::Put { key, value, lease } => {
+                    self.put(&key, &value, lease, revision, &mut row)?;
+                    let revision = Revision(revision);
+                    applied.changes.push(Change::Put(KeyValue { key, value: value.into(), revision, lease }));
+                }
+                Op::Delete { key } => {
+                    if self.delete(&key, &mut row)? {
+                        applied.changes.push(Change::Delete { key });
+                    }
+                }
+            }
+        }
+        if !applied.changes.is_empty() {
+            self.history.insert(revision, row.as_slice())?;
+            applied.row_bytes = row.len() as u64;
+        }
+        Ok(applied)
+    }
+
+    fn put(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        lease: Option<LeaseId>,
+        revision: u64,
+        row: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let after = Record { revision, lease: lease.map_or(0, |lease| lease.0), value };
+        let was = self.keys.insert(key, after.encode().as_slice())?;
+        let before = was.as_ref().map(|was| Record::decode(was.value())).transpose()?;
+        Moved { key, after: Some(after), before }.append_to(row);
+
+        let left = before.map_or(0, |before| before.lease);
+        if left != after.lease {
+            drop(was);
+            self.leave(left, key)?;
+            if after.lease != 0 {
+                self.leased.insert((after.lease, key), ())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &str, row: &mut Vec<u8>) -> Result<bool, Fault> {
+        let Some(was) = self.keys.remove(key)? else { return Ok(false) };
+        let before = Record::decode(was.value())?;
+        Moved { key, after: None, before: Some(before) }.append_to(row);
+        let left = before.lease;
+        drop(was);
+        self.leave(left, key)?;
+        Ok(true)
+    }
+
+    fn leave(&mut self, lease: i64, key: &str) -> Result<(), Fault> {
+        if lease_id(lease).is_some() {
+            self.leased.remove((lease, key))?;
+        }
+        Ok(())
+    }
+
+    /// Ends a lease, and gives the operations that remove its keys. None if there is no such lease.
+    pub(super) fn end_lease(&mut self, lease: i64) -> Result<Option<Vec<Op>>, Fault> {
+        if self.leases.remove(lease)?.is_none() {
+            return Ok(None);
+        }
+        let mut ops = Vec::new();
+        for row in self.leased.range((lease, "")..)? {
+            let (row, _) = row?;
+            let (of, key) = row.value();
+            if of != lease {
+                break;
+            }
+            ops.push(Op::delete(key));
+        }
+        Ok(Some(ops))
+    }
+}
+
+/// What a transaction did.
+pub(super) struct Applied {
+    pub(super) changes: Vec<Change>,
+    pub(super) row_bytes: u64,
+}

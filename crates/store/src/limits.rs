@@ -1,0 +1,94 @@
+//! What a request may hold, the same on every backend, so that what works on one machine works on a cluster.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use muster_core::txn::Txn;
+
+/// Anything bigger is a blob, and its key holds the digest. Small values keep a watch of everything affordable.
+pub const MAX_VALUE: usize = 16 * 1024;
+
+/// Keys are paths of names; the longest legal one is far below this.
+pub const MAX_KEY: usize = 1024;
+
+/// etcd refuses more operations in one transaction, and as many comparisons.
+pub const MAX_OPS: usize = 128;
+
+/// Keys and values of one transaction together: etcd refuses requests over 1.5 MiB, and its encoding needs some of that.
+pub const MAX_TXN: usize = 1024 * 1024;
+
+/// A request that no backend takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("a key is empty: every key has a name")]
+    EmptyKey,
+    #[error("the key {key:.64}… has {len} bytes, at most {MAX_KEY} are allowed")]
+    LongKey { key: String, len: usize },
+    #[error(
+        "the value of {key} has {len} bytes, at most {MAX_VALUE} are allowed: store it as a blob, and its digest here"
+    )]
+    BigValue { key: String, len: usize },
+    #[error("the transaction has {count} operations, at most {MAX_OPS} are allowed: split it")]
+    ManyOps { count: usize },
+    #[error("the transaction has {count} guards, at most {MAX_OPS} are allowed: split it")]
+    ManyGuards { count: usize },
+    #[error("the transaction has {len} bytes of keys and values, at most {MAX_TXN} are allowed: split it")]
+    BigTxn { len: usize },
+    #[error("the transaction names {key} in two operations: the result would depend on their order")]
+    TwiceNamed { key: String },
+    #[error("a lease of {ttl:?} is too short to be kept alive: ask for at least a second")]
+    ShortLease { ttl: Duration },
+}
+
+/// Checks a transaction against the limits, before anything of it is sent anywhere.
+pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
+    if txn.ops.len() > MAX_OPS {
+        return Err(Invalid::ManyOps { count: txn.ops.len() });
+    }
+    if txn.guards.len() > MAX_OPS {
+        return Err(Invalid::ManyGuards { count: txn.guards.len() });
+    }
+    let mut len = 0;
+    for guard in &txn.guards {
+        check_key(guard.key())?;
+        len += guard.key().len();
+    }
+    let mut named = HashSet::with_capacity(txn.ops.len());
+    for op in &txn.ops {
+        check_key(op.key())?;
+        len += op.key().len() + value_len(op);
+        if value_len(op) > MAX_VALUE {
+            return Err(Invalid::BigValue { key: op.key().to_owned(), len: value_len(op) });
+        }
+        if !named.insert(op.key()) {
+            return Err(Invalid::TwiceNamed { key: op.key().to_owned() });
+        }
+    }
+    if len > MAX_TXN {
+        return Err(Invalid::BigTxn { len });
+    }
+    Ok(())
+}
+
+/// Checks the name of a key.
+pub fn check_key(key: &str) -> Result<(), Invalid> {
+    if key.is_empty() {
+        return Err(Invalid::EmptyKey);
+    }
+    if key.len() > MAX_KEY {
+        return Err(Invalid::LongKey { key: key.to_owned(), len: key.len() });
+    }
+    Ok(())
+}
+
+/// Leases are counted in whole seconds by etcd, and a shorter one would end between two keep-alives.
+pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
+    if ttl < Duration::from_secs(1) { Err(Invalid::ShortLease { ttl }) } else { Ok(()) }
+}
+
+fn value_len(op: &muster_core::txn::Op) -> usize {
+    match op {
+        muster_core::txn::Op::Put { value, .. } => value.len(),
+        muster_core::txn::Op::Delete { .. } => 0,
+    }
+}

@@ -1,0 +1,26 @@
+//! Opening a store by what people write on a command line.
+
+use std::sync::Arc;
+
+use crate::embedded::{self, Embedded, Options};
+use crate::store::Store;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{given:?} does not name a store: write embedded:PATH, such as embedded:/var/lib/muster/store")]
+    Unknown { given: String },
+    #[error("{given:?} names no file: write embedded:PATH, such as embedded:/var/lib/muster/store")]
+    NoPath { given: String },
+    #[error(transparent)]
+    Embedded(#[from] embedded::OpenError),
+}
+
+/// Opens the store that a specification names: `embedded:PATH`.
+pub async fn open(spec: &str) -> Result<Arc<dyn Store>, OpenError> {
+    match spec.split_once(':') {
+        Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
+        Some(("embedded", path)) => Ok(Arc::new(Embedded::open(path, Options::default()).await?)),
+        _ => Err(OpenError::Unknown { given: spec.to_owned() }),
+    }
+}
