@@ -47,13 +47,17 @@ impl Fleet {
         node.apply(&release(version), version, &roles)
     }
 
-    /// Applies a version on all nodes side by side, with all of them active.
-    fn apply_everywhere(&self, version: &str) -> Vec<Run> {
-        let nodes = self.nodes();
+    /// Applies a version on several nodes side by side, with all nodes active.
+    fn apply_to(&self, nodes: &[&Node], version: &str) -> Vec<Run> {
         thread::scope(|scope| {
-            let runs: Vec<_> = nodes.iter().map(|node| scope.spawn(|| self.apply(node, version, &nodes))).collect();
+            let runs: Vec<_> =
+                nodes.iter().map(|node| scope.spawn(|| self.apply(node, version, &self.nodes()))).collect();
             runs.into_iter().map(|run| run.join().unwrap()).collect()
         })
+    }
+
+    fn apply_everywhere(&self, version: &str) -> Vec<Run> {
+        self.apply_to(&self.nodes(), version)
     }
 
     /// Asks the load balancer twice; the answers, sorted.
@@ -119,16 +123,22 @@ fn the_quickstart_serves_waits_upgrades_and_comes_back_after_a_power_cut() {
     fs::write(web2.root().join("run/web.pid"), format!("{}\n", process::id())).unwrap();
     // The load balancer passes over the node that is away.
     assert_eq!(fleet.answers(), [greeting("web1"), greeting("web1")]);
-    let back = fleet.apply(web2, "v2", &[db1]);
-    assert_code(&back, 2);
+    // Meanwhile web1 runs with other content than it has on its disk, as after a run that was cut off before the restart.
+    let config = web1.root().join("etc/web.conf");
+    let right = fs::read_to_string(&config).unwrap();
+    fs::write(&config, right.replace("Welcome back.", "Cut off.")).unwrap();
+    assert!(control(web1, "web", "start"));
+    fs::write(&config, right).unwrap();
+    assert!(body(&get(lb1, 7301, "/")).starts_with("web1 (v2): Cut off. "));
+    for run in fleet.apply_to(&[web1, web2], "v2") {
+        assert_code(&run, 2);
+    }
     assert_eq!(fleet.answers(), ["web1", "web2"].map(greeting));
 
     // A listener ends at once when it is told to: `stop` returns when it has.
-    let program = web2.root().join("bin/web.rb");
-    let told = |what| Command::new("ruby").arg(&program).arg(what).status().unwrap().success();
-    assert!(told("status"));
-    assert!(told("stop"));
-    assert!(!told("status"));
+    assert!(control(web2, "web", "status"));
+    assert!(control(web2, "web", "stop"));
+    assert!(!control(web2, "web", "status"));
     assert!(TcpStream::connect((web2.address(), 7201)).is_err());
 }
 
@@ -142,6 +152,12 @@ fn assert_code(run: &Run, code: i32) {
 
 fn pid(node: &Node, listener: &str) -> String {
     fs::read_to_string(node.root().join(format!("run/{listener}.pid"))).unwrap().trim().to_owned()
+}
+
+/// Calls a listener's program as Puppet does.
+fn control(node: &Node, listener: &str, what: &str) -> bool {
+    let program = node.root().join(format!("bin/{listener}.rb"));
+    node.command("ruby", &release("v2")).arg(program).arg(what).status().unwrap().success()
 }
 
 /// The release's own check of the load balancer passes.

@@ -8,7 +8,7 @@ class db (
   file { $data:
     content => $entries.map |$key, $value| { "${key}=${value}\n" }.join,
     mode    => '0644',
-    notify  => Listener['db'],
+    before  => Listener['db'],
   }
 
   listener { 'db':

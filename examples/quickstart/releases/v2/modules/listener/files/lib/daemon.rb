@@ -1,9 +1,14 @@
 # frozen_string_literal: true
 
+require 'digest'
 require 'socket'
 require 'timeout'
 
-# A listener that is its own control tool: `ruby web.rb start|stop|restart|status`.
+# A listener that is its own control tool: `ruby web.rb start|stop|status`.
+#
+# It counts as running when it runs with the program and the configuration that are on the disk now. So a run of Puppet that
+# was cut off between writing the files and restarting the listener is made good by the next one; a notification would be
+# lost with the run. `start` replaces what runs with something else.
 #
 # The pid file is locked for as long as the listener lives. So the file that a machine leaves when it is switched off is
 # never taken for a running process, whoever got that pid since; and "has it ended?" is to wait for the lock, not to poll.
@@ -15,7 +20,7 @@ class Daemon
 
   # Runs the command in `argv` and exits. The block is the listener: it gets the configuration and the open socket.
   def self.command(name, argv = ARGV, &serve)
-    commands = %w[start stop restart status]
+    commands = %w[start stop status]
     abort "usage: #{name}.rb #{commands.join('|')}" unless argv.size == 1 && commands.include?(argv.first)
     exit new(name, serve).public_send(argv.first)
   rescue SystemCallError, SocketError => e
@@ -31,26 +36,24 @@ class Daemon
     @name = name
     @serve = serve
     @pid_file = File.open("#{ROOT}/run/#{name}.pid", File::RDWR | File::CREAT, 0o644)
+    @started_with = "#{ROOT}/run/#{name}.started-with"
   end
 
   def status
-    !free?
+    !free? && File.exist?(@started_with) && File.read(@started_with) == fingerprint
   end
 
+  # The lock goes from the old listener to this command and on to the new one: no other `start` comes between.
   def start
-    launch if free?
+    return true if status
+
+    stop
+    launch
     true
   end
 
   def stop
     end_it unless free?
-    true
-  end
-
-  # The lock goes from the old listener to this command and on to the new one: no other `start` comes between.
-  def restart
-    stop
-    launch
     true
   end
 
@@ -75,7 +78,14 @@ class Daemon
     # It has just ended by itself; the lock says so in a moment.
   end
 
+  # Of all that a listener reads when it starts.
+  def fingerprint
+    files = Dir["#{ROOT}/{lib/*.rb,bin/#{@name}.rb,etc/#{@name}.*}"].sort
+    files.map { |file| "#{Digest::SHA256.file(file).hexdigest} #{file}\n" }.join
+  end
+
   def launch
+    File.write(@started_with, fingerprint)
     config = Daemon.pairs("#{ROOT}/etc/#{@name}.conf")
     socket = TCPServer.new(config.fetch('address'), Integer(config.fetch('port')))
     pid = fork { serve(config, socket) }
