@@ -48,8 +48,14 @@ const RULES: &[Rule] = &[
         why: "it stores bytes under keys and knows nothing of what is above it",
     },
     Rule {
+        name: "muster-marked",
+        ours: Some(&[]),
+        never: &["hyper", "reqwest", "axum", "redb"],
+        why: "it finds and ends processes for whoever started them and knows nothing of fleets",
+    },
+    Rule {
         name: "muster-provision",
-        ours: None,
+        ours: Some(&["muster-core", "muster-marked"]),
         never: &["muster-server", "muster-cli", "axum"],
         why: "drivers are called by the server and never call it",
     },
@@ -61,7 +67,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "muster-agent",
-        ours: Some(&["muster-core", "muster-wire"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-wire"]),
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },

@@ -1,0 +1,40 @@
+//! Looking for a mark in `/proc`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::process::{Process, is_gone};
+
+/// The processes that carry the mark `name=value` in their environment, without the one that asks.
+///
+/// What cannot be seen is told in the crate's documentation. Fails only if `/proc` itself cannot be read.
+pub fn find(name: &str, value: impl AsRef<OsStr>) -> io::Result<Vec<Process>> {
+    let mark = [name.as_bytes(), b"=", value.as_ref().as_bytes()].concat();
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        if pid == own || !carries(pid, &mark)? {
+            continue;
+        }
+        // Between the reading and the taking hold the pid may have gone to a stranger: read again, while it is held.
+        if let Some(process) = Process::open(pid)?
+            && carries(pid, &mark)?
+            && !process.has_ended()?
+        {
+            found.push(process);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the environment of `pid` holds exactly this entry.
+fn carries(pid: u32, mark: &[u8]) -> io::Result<bool> {
+    match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environment) => Ok(environment.split(|byte| *byte == 0).any(|entry| entry == mark)),
+        Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    }
+}
