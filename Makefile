@@ -66,7 +66,7 @@ lint: setup
 	$(call step,clippy)
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(call step,licences$(comma) bans and sources of the dependencies)
-	cargo deny --offline --locked check --hide-inclusion-graph bans licenses sources
+	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 
 # The end-to-end tests start the real `muster` and `muster-agent`, which they find beside themselves. One build of all
 # targets, so that the features of the dependencies are the same everywhere and nothing is compiled twice.
