@@ -3,7 +3,7 @@
 //! It takes the changes of one transaction at a time, and says what they may wake. Each change costs the same however
 //! large the fleet is. Built twice from the same keys, in whatever order, it is the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::de::Error;
 
@@ -27,7 +27,8 @@ pub struct Fleet {
     releases: BTreeMap<Version, ReleaseRecord>,
     nodes: BTreeMap<NodeName, Node>,
     roles: BTreeMap<Role, RoleMembers>,
-    running: BTreeMap<Version, BTreeSet<NodeName>>,
+    /// Hashed: whether so many thousand hosts run a version is asked all the time.
+    running: BTreeMap<Version, HashSet<NodeName>>,
     /// Keys whose value cannot be read, and why: shown to people, never guessed at.
     unreadable: BTreeMap<String, String>,
 }
@@ -165,10 +166,13 @@ impl Fleet {
             Key::RunningVersion { version, node } => {
                 let there = change.value.is_some();
                 set_member(&mut self.node(&node, effects).running, version.clone(), there);
-                set_member(self.running.entry(version.clone()).or_default(), node, there);
-                if self.running.get(&version).is_some_and(BTreeSet::is_empty) {
-                    self.running.remove(&version);
+                let nodes = self.running.entry(version.clone()).or_default();
+                if there {
+                    nodes.insert(node);
+                } else {
+                    nodes.remove(&node);
                 }
+                self.running.retain(|_, nodes| !nodes.is_empty());
             }
             Key::Provisioned { success, node } => {
                 let node = self.node(&node, effects);
@@ -325,7 +329,7 @@ impl Fleet {
     }
 
     /// The versions that nodes have proved to run, with those nodes.
-    pub fn running(&self) -> &BTreeMap<Version, BTreeSet<NodeName>> {
+    pub fn running(&self) -> &BTreeMap<Version, HashSet<NodeName>> {
         &self.running
     }
 

@@ -1,1 +1,58 @@
+//! The server: view, controllers, HTTP API and blobs.
+//!
+//! ```text
+//!  store ──watch──▶ view::follow ──Changed──▶ hub::wake ──wake──▶ stream (one per agent) ──SSE──▶ agent
+//!    ▲                  │ RwLock                                                                  │
+//!    │                  ▼                                                                         │
+//!    ├──────────── api (reads never hit the store)                                                │
+//!    └──commit──── reports::Intake (groups of distinct nodes) ◀────────────── POST reports ───────┘
+//! ```
+//!
+//! Tasks: `view::follow` is the only writer of the view. `hub::wake` turns what changed into wake-ups. `Intake` is the
+//! only one that moves nodes' status. `Liveness` takes lost nodes out of their roles. Each request and each stream is
+//! a task of its own, owned by the HTTP server. All others are in one `JoinSet`: if one ends, the server ends.
+//!
+//! State: the store holds everything that must survive. The view can be built anew at any time; the hub holds what
+//! dies with a connection (who is connected, what it does, what it has seen); blobs hold reports with their logs.
+//!
+//! It must never: decide in a handler what a pure function of `muster-core` decides, read the store to answer a
+//! question that the view can answer, or wake a node for something that its last run did not look up.
 
+mod api;
+mod blobs;
+mod clock;
+pub mod controllers;
+mod greeting;
+mod hub;
+mod registration;
+mod reports;
+pub mod rows;
+mod server;
+mod stream;
+mod view;
+
+use std::sync::Arc;
+
+use muster_store::Store;
+
+pub use api::openapi;
+pub use blobs::Blobs;
+pub use clock::Clock;
+pub use hub::Hub;
+pub use registration::{RegisterError, Registered, Registration, register};
+pub use reports::Reports;
+pub use server::{Config, Server, StartError};
+pub use stream::PING;
+pub use view::{Changed, View};
+
+/// What handlers and controllers share.
+#[derive(Clone, Debug)]
+pub struct App {
+    pub store: Arc<dyn Store>,
+    pub view: Arc<View>,
+    pub hub: Arc<Hub>,
+    pub reports: Reports,
+    pub blobs: Arc<Blobs>,
+    pub liveness: Arc<controllers::liveness::Liveness>,
+    pub clock: Clock,
+}

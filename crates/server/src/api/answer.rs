@@ -1,0 +1,162 @@
+//! Errors as answers. Every refusal of the API is made here, so every one is a problem with a code and a hint.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use muster_core::names::{EnvName, NodeName, Version};
+use muster_store::StoreError;
+use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
+use serde::de::DeserializeOwned;
+
+use crate::greeting::GreetError;
+use crate::reports::ReportError;
+use crate::view::Behind;
+
+/// A refusal, on its way to whoever asked.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Problem);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status.is_server_error() {
+            tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
+        }
+        (status, [(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
+    }
+}
+
+impl Refusal {
+    pub(crate) fn unknown_env(env: &str, known: &[String]) -> Self {
+        let hint = if known.is_empty() {
+            "there are no environments yet".to_owned()
+        } else {
+            format!("there is {}", known.join(", "))
+        };
+        Self(Problem::new(Code::UnknownEnvironment, format!("there is no environment {env:?}")).hint(hint))
+    }
+
+    pub(crate) fn unknown_node(env: &EnvName, node: &NodeName) -> Self {
+        let problem = Problem::new(Code::UnknownNode, format!("{node} is not in the design of {env}"));
+        Self(problem.hint("add it to the environment file; `muster node list` shows the nodes that are there"))
+    }
+
+    pub(crate) fn unknown_version(version: &Version, known: &[String]) -> Self {
+        let problem = Problem::new(Code::UnknownVersion, format!("there is no release {version}"));
+        Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self(Problem::new(Code::InvalidRequest, detail))
+    }
+}
+
+impl From<Behind> for Refusal {
+    fn from(behind: Behind) -> Self {
+        Self(Problem::new(Code::CannotTell, behind.to_string()).hint("ask again in a moment"))
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let detail = chain(&error);
+        match error {
+            StoreError::Full { .. } => {
+                Self(Problem::new(Code::StoreFull, detail).hint("free some space on the server's disk"))
+            }
+            StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Closed => {
+                Self(Problem::new(Code::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))
+            }
+            StoreError::Invalid(_)
+            | StoreError::Compacted { .. }
+            | StoreError::Ahead { .. }
+            | StoreError::LeaseEnded { .. }
+            | StoreError::Corrupt { .. } => Self(Problem::new(Code::Internal, detail)),
+        }
+    }
+}
+
+impl From<ReportError> for Refusal {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::UnknownNode { env, node } => Self::unknown_node(&env, &node),
+            ReportError::Store(error) => error.into(),
+            ReportError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            ReportError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
+            ReportError::Stopping => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
+        }
+    }
+}
+
+impl From<GreetError> for Refusal {
+    fn from(error: GreetError) -> Self {
+        match error {
+            GreetError::Store(error) => error.into(),
+            GreetError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            GreetError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
+        }
+    }
+}
+
+/// An error and all that lies behind it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// A JSON body; one that does not fit is refused with the place in it.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(refuse_body(&rejection)),
+        }
+    }
+}
+
+fn refuse_body(rejection: &JsonRejection) -> Refusal {
+    Refusal(Problem::new(Code::InvalidRequest, chain(rejection)))
+}
+
+pub(crate) async fn nothing_here(method: Method, uri: Uri) -> Refusal {
+    let detail = format!("there is nothing at {method} {}", uri.path());
+    Refusal(Problem::new(Code::NotFound, detail).hint("GET /v1/openapi.json lists what there is"))
+}
+
+pub(crate) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let detail = format!("{} does not take {method}", uri.path());
+    Refusal(Problem::new(Code::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
+}
+
+/// Puts the request's id into a problem, so that its reader can name it to whoever reads the log.
+pub(crate) async fn name_request(request: Request, next: Next) -> Response {
+    let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let response = next.run(request).await;
+    let is_problem = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == MEDIA_TYPE);
+    if !is_problem {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let Ok(mut problem) = serde_json::from_slice::<Problem>(&bytes) else {
+        return Response::from_parts(parts, Body::from(bytes));
+    };
+    problem.request_id = id;
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let body = serde_json::to_vec(&problem).map_or_else(|_| Body::from(bytes), Body::from);
+    Response::from_parts(parts, body)
+}

@@ -1,0 +1,62 @@
+//! What the environment should run.
+
+use axum::Json;
+use axum::extract::State;
+use muster_core::keys::Keys;
+use muster_core::names::Version;
+use muster_core::txn::{Guard, Op, Txn};
+use muster_store::Outcome;
+use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
+use muster_wire::problem::{Code, Problem};
+
+use crate::App;
+
+use super::answer::{JsonBody, Refusal};
+use super::scope::Scope;
+
+/// The version that the environment should run.
+#[utoipa::path(get, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
+    responses((status = 200, body = CurrentVersion)))]
+pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<CurrentVersion>, Refusal> {
+    let current = scope.ask(&app, |fleet| CurrentVersion {
+        version: fleet.current_version().map(|(version, _)| version.clone()),
+        generation: fleet.desired().map(|desired| desired.generation),
+        revision: fleet.revision,
+    })?;
+    Ok(Json(current))
+}
+
+/// Moves the whole fleet to a version. Asking for the version that it should run already changes nothing.
+#[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
+    request_body = TriggerUpdate, responses((status = 200, body = UpdateTriggered)))]
+pub(crate) async fn change(
+    State(app): State<App>,
+    scope: Scope,
+    JsonBody(TriggerUpdate { version: to }): JsonBody<TriggerUpdate>,
+) -> Result<Json<UpdateTriggered>, Refusal> {
+    let (current, release, releases) = scope.ask(&app, |fleet| {
+        let current = fleet.current_version().map(|(version, at)| (version.clone(), at));
+        let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
+        (current, fleet.releases().get(&to).cloned(), known)
+    })?;
+    if release.is_none() {
+        return Err(Refusal::unknown_version(&to, &releases));
+    }
+    let (from, at) = current.unzip();
+    if from.as_ref() == Some(&to) {
+        let revision = app.view.revision().unwrap_or_default();
+        return Ok(Json(UpdateTriggered { from, to, changed: false, revision }));
+    }
+    let key = Keys::of(&scope.env).current_version();
+    let txn = Txn::new().guard(Guard::seen(key.clone(), at)).op(Op::put(key, to.as_str()));
+    match app.store.commit(txn).await? {
+        Outcome::Committed { revision } => {
+            tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
+            Ok(Json(UpdateTriggered { from, to, changed: true, revision }))
+        }
+        Outcome::Refused { .. } => {
+            let problem = Problem::new(Code::Conflict, "someone else changed the version at the same moment");
+            Err(Refusal(problem.hint("look at `muster current-version`, then decide again")))
+        }
+    }
+}

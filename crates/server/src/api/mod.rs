@@ -1,0 +1,21 @@
+//! The HTTP API. [`router`] is its table of contents; each resource has a file of its own.
+
+mod activity;
+mod answer;
+mod current_version;
+mod environments;
+mod failures;
+mod health;
+mod nodes;
+mod page;
+mod reports;
+mod router;
+mod running_versions;
+mod runs;
+mod scope;
+mod status;
+mod sync;
+mod verify_hosts;
+
+pub use router::openapi;
+pub(crate) use router::router;

@@ -1,0 +1,96 @@
+//! The nodes of an environment.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use muster_core::names::NodeName;
+use muster_core::report::Report;
+use muster_core::summary::clip;
+use muster_wire::operator::{NodeDetail, NodeRow, Page};
+use serde::Deserialize;
+
+use crate::App;
+use crate::rows;
+
+use super::answer::Refusal;
+use super::page::PageQuery;
+use super::scope::Scope;
+
+/// How many lines of the last run's log are shown.
+const LOG_LINES: usize = 15;
+/// How much of a line of the log is shown.
+const LOG_WIDTH: usize = 400;
+
+#[derive(Deserialize)]
+pub(crate) struct NodePath {
+    node: String,
+}
+
+impl NodePath {
+    /// The node that the path names, if it is in the design; by its name or its host name.
+    pub(crate) fn designed(&self, app: &App, scope: &Scope) -> Result<NodeName, Refusal> {
+        let found = scope.ask(app, |fleet| {
+            fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
+        })?;
+        match (found, NodeName::new(self.node.clone())) {
+            (Some(name), _) => Ok(name),
+            (None, Ok(name)) => Err(Refusal::unknown_node(&scope.env, &name)),
+            (None, Err(error)) => Err(Refusal::invalid(error.to_string())),
+        }
+    }
+}
+
+/// Lists the nodes in the order of the design.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<NodeRow>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<NodeRow>>, Refusal> {
+    let (rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, &app.hub), fleet.revision))?;
+    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())))
+}
+
+/// Everything that is known of one node.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}", params(("env" = String, Path), ("node" = String, Path)),
+    responses((status = 200, body = NodeDetail)))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+) -> Result<Json<NodeDetail>, Refusal> {
+    let name = path.designed(&app, &scope)?;
+    let (_, activity) = app.hub.link(&scope.env, &name);
+    let lookups = app.hub.session(&scope.env, &name).map(|session| session.lookups()).unwrap_or_default();
+    let detail = scope.ask(&app, |fleet| {
+        let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
+        let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
+        Some(NodeDetail {
+            row: rows::row(fleet, &app.hub, &name, node, record, fleet.desired().as_ref()),
+            record: record.clone(),
+            machine: node.machine.clone(),
+            states: node.states.keys().cloned().collect(),
+            activity,
+            interfaces: observed.interfaces,
+            incarnation: observed.incarnation,
+            last: observed.last,
+            history: node.history().0,
+            lookups: lookups.into_keys().collect(),
+            log: None,
+            revision: fleet.revision,
+        })
+    })?;
+    let mut detail = detail.ok_or_else(|| Refusal::unknown_node(&scope.env, &name))?;
+    let digest = detail.last.as_ref().and_then(|last| last.log.clone());
+    if let Some(bytes) = digest.and_then(|digest| app.blobs.get(&digest)) {
+        detail.log = serde_json::from_slice::<Report>(&bytes).ok().map(|report| excerpt(&report.log));
+    }
+    Ok(Json(detail))
+}
+
+/// The end of a log.
+fn excerpt(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let start = lines.len().saturating_sub(LOG_LINES);
+    lines[start..].iter().map(|line| clip(line, LOG_WIDTH)).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,75 @@
+//! What there is, and who it is for.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderName, Request};
+use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
+use tower_http::trace::TraceLayer;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::App;
+
+use super::{
+    activity, answer, current_version, environments, failures, health, nodes, reports, running_versions, runs, status,
+    sync, verify_hosts,
+};
+
+/// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
+const BODY_LIMIT: usize = 2 * 1024 * 1024;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Muster",
+    description = "Takes a fleet of machines from a written design to verified service. \
+                   Errors are RFC 9457 problems with a stable `code`; mutations answer with the revision at which they \
+                   are visible, and a reader may demand it with the header `Muster-Min-Revision`."
+))]
+struct Description;
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        // For operators.
+        .routes(routes!(environments::list))
+        .routes(routes!(status::show))
+        .routes(routes!(nodes::list))
+        .routes(routes!(nodes::show))
+        .routes(routes!(runs::show))
+        .routes(routes!(current_version::show, current_version::change))
+        .routes(routes!(running_versions::list))
+        .routes(routes!(running_versions::hosts))
+        .routes(routes!(verify_hosts::verify))
+        .routes(routes!(failures::list))
+        // For agents.
+        .routes(routes!(sync::open))
+        .routes(routes!(reports::take))
+        .routes(routes!(activity::say))
+        // For whoever looks after the server.
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::openapi))
+}
+
+/// The document that describes the API. Checked in as `docs/openapi.json`.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    routes().into_openapi()
+}
+
+pub(crate) fn router(app: App) -> Router {
+    let id = HeaderName::from_static("x-request-id");
+    let span = |request: &Request<axum::body::Body>| {
+        let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        tracing::debug_span!("request", method = %request.method(), path = request.uri().path(), id)
+    };
+    let (router, _) = routes().split_for_parts();
+    router
+        .fallback(answer::nothing_here)
+        .method_not_allowed_fallback(answer::wrong_method)
+        .layer(axum::middleware::from_fn(answer::name_request))
+        .layer(PropagateRequestIdLayer::new(id.clone()))
+        .layer(TraceLayer::new_for_http().make_span_with(span))
+        .layer(SetRequestIdLayer::new(id, MakeRequestUuid))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .with_state(app)
+}

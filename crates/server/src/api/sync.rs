@@ -1,0 +1,35 @@
+//! The stream that an agent keeps open.
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::App;
+use crate::greeting::greet;
+use crate::stream::{Greeting, events};
+
+use super::answer::{JsonBody, Refusal};
+use super::nodes::NodePath;
+use super::scope::Scope;
+
+/// Opens a node's stream of server-sent events; the schema is that of each event's `data`, named by its `event`.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
+    request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
+pub(crate) async fn open(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    JsonBody(open): JsonBody<SyncOpen>,
+) -> Result<Response, Refusal> {
+    let node = path.designed(&app, &scope)?;
+    let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
+    let role = role.ok_or_else(|| Refusal::unknown_node(&scope.env, &node))?;
+    let incarnation = greet(app.store.as_ref(), &scope.env, &node, open.incarnation).await?;
+    let connected = app.hub.join(&scope.env, &node, open.lookups, open.activity);
+    let greeting = Greeting { incarnation, role, generation: open.generation, has_snapshot: open.has_snapshot };
+    let body = Body::from_stream(events(app.view.clone(), connected, greeting));
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, body).into_response())
+}

@@ -1,0 +1,75 @@
+//! Whether hosts have proved to run a version: never answered from a stale view.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use muster_core::fleet::Fleet;
+use muster_core::names::NodeName;
+use muster_wire::operator::{HostsVerified, LONGEST_WAIT, MissingHost, VerifyHosts};
+use tokio::time::{Instant, timeout_at};
+
+use crate::App;
+use crate::rows;
+
+use super::answer::{Refusal, chain};
+use super::scope::Scope;
+
+/// Whether all of these hosts have proved to run a version; and who has not, and why.
+#[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
+    request_body = VerifyHosts, responses((status = 200, body = HostsVerified)))]
+pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) -> Result<Json<HostsVerified>, Refusal> {
+    let begin = Instant::now();
+    let question: VerifyHosts = serde_json::from_slice(&body).map_err(|error| Refusal::invalid(chain(&error)))?;
+    if question.hosts.is_empty() {
+        return Err(Refusal::invalid("no hosts were given, so there is nothing to verify"));
+    }
+    let parsing = begin.elapsed();
+    let deadline = begin + Duration::from_secs(question.wait_seconds.min(LONGEST_WAIT));
+    let mut steps = app.view.subscribe();
+    loop {
+        // What the store has acknowledged before the question must be in the answer.
+        let newest = app.store.revision().await?;
+        app.view.reach(newest).await?;
+        steps.mark_unchanged();
+        let deciding = Instant::now();
+        let mut answer = scope.ask(&app, |fleet| answer(&app, fleet, &question))?;
+        answer.micros = u64::try_from((parsing + deciding.elapsed()).as_micros()).unwrap_or(u64::MAX);
+        if answer.verified || Instant::now() >= deadline {
+            return Ok(Json(answer));
+        }
+        // At the deadline it is asked once more, and answered whatever it is.
+        let _ = timeout_at(deadline, steps.changed()).await;
+    }
+}
+
+fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
+    let at_version = fleet.running().get(&question.version);
+    let missing: Vec<&String> = question.hosts.iter().filter(|host| !runs(fleet, at_version, host)).collect();
+    let desired = fleet.desired();
+    let missing = missing.into_iter().map(|host| {
+        let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
+        let standing = found.map(|(name, node)| rows::standing(fleet, &app.hub, name, node, desired.as_ref()));
+        MissingHost {
+            host: host.clone(),
+            running: found.and_then(|(_, node)| node.running.first().cloned()),
+            standing: standing.as_ref().map(|standing| standing.word),
+            why: standing.and_then(|standing| standing.why),
+        }
+    });
+    let missing: Vec<MissingHost> = missing.collect();
+    HostsVerified {
+        verified: missing.is_empty(),
+        hosts: question.hosts.len(),
+        missing,
+        revision: fleet.revision,
+        micros: 0,
+    }
+}
+
+fn runs(fleet: &Fleet, at_version: Option<&HashSet<NodeName>>, host: &str) -> bool {
+    let Some(nodes) = at_version else { return false };
+    nodes.contains(host) || (host.contains('-') && fleet.find(host).is_some_and(|(name, _)| nodes.contains(name)))
+}

@@ -1,0 +1,31 @@
+//! The server's only clock. Everything that decides gets the time as an argument, from here.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the edge at which time enters the server")]
+        Self::from_fn(Timestamp::now)
+    }
+
+    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}

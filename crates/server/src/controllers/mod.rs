@@ -1,0 +1,3 @@
+//! What acts on its own: each controller has a pure part that decides, elsewhere, and here the part that carries it out.
+
+pub mod liveness;

@@ -1,0 +1,232 @@
+//! The agents that are connected: what each has seen, what each does, and whom a change wakes.
+//!
+//! A session holds the tags of what its node's last run looked up. A change of the view wakes exactly the sessions that
+//! looked up what changed; a woken stream then compares tags with the view and says what is new. Waking is a hint that
+//! can be given too often or twice without harm; what is sent depends on the comparison alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use muster_core::liveness::Link;
+use muster_core::lookups::Lookups;
+use muster_core::names::{EnvName, NodeName};
+use muster_core::standing::Activity;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::view::Changed;
+
+type Place = (EnvName, NodeName);
+
+#[derive(Debug)]
+pub struct Hub {
+    clock: Clock,
+    listening_since: Timestamp,
+    inner: Mutex<Inner>,
+    stop: CancellationToken,
+    /// Steps whenever a connection begins or ends, or an agent does something else.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<Place, Arc<Session>>,
+    /// Looked-up key → the nodes whose last run looked it up.
+    interested: HashMap<EnvName, HashMap<String, HashSet<NodeName>>>,
+    silent_since: HashMap<Place, Timestamp>,
+}
+
+/// One agent's connection.
+#[derive(Debug)]
+pub struct Session {
+    pub env: EnvName,
+    pub node: NodeName,
+    pub since: Timestamp,
+    pub wake: Notify,
+    /// The same node has connected again, or the server stops: this stream ends.
+    pub ended: CancellationToken,
+    told: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    lookups: Lookups,
+    activity: Activity,
+}
+
+impl Session {
+    pub fn lookups(&self) -> Lookups {
+        self.told().lookups.clone()
+    }
+
+    /// Notes that the node has been sent what these tags stand for.
+    pub fn saw(&self, lookups: Lookups) {
+        self.told().lookups = lookups;
+    }
+
+    pub fn activity(&self) -> Activity {
+        self.told().activity.clone()
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the session when the stream is dropped, however that comes about.
+#[derive(Debug)]
+pub struct Connected {
+    pub session: Arc<Session>,
+    hub: Arc<Hub>,
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.hub.leave(&self.session);
+    }
+}
+
+impl Hub {
+    /// All streams end when `stop` is cancelled.
+    pub fn new(clock: Clock, stop: CancellationToken) -> Self {
+        let listening_since = clock.now();
+        Self { clock, listening_since, inner: Mutex::default(), stop, changed: watch::Sender::new(0) }
+    }
+
+    pub fn listening_since(&self) -> Timestamp {
+        self.listening_since
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// How many agents are connected.
+    pub fn connected(&self) -> usize {
+        self.inner().sessions.len()
+    }
+
+    /// An agent has connected. An older connection of the same node ends.
+    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, lookups: Lookups, activity: Activity) -> Connected {
+        let session = Arc::new(Session {
+            env: env.clone(),
+            node: node.clone(),
+            since: self.clock.now(),
+            wake: Notify::new(),
+            ended: self.stop.child_token(),
+            told: Mutex::default(),
+        });
+        let mut inner = self.inner();
+        let place = (env.clone(), node.clone());
+        if let Some(old) = inner.sessions.insert(place.clone(), session.clone()) {
+            inner.forget_lookups(&old);
+            old.ended.cancel();
+        }
+        inner.silent_since.remove(&place);
+        inner.set_lookups(&session, lookups);
+        session.told().activity = activity;
+        drop(inner);
+        self.step();
+        Connected { session, hub: self.clone() }
+    }
+
+    fn leave(&self, session: &Arc<Session>) {
+        let mut inner = self.inner();
+        let place = (session.env.clone(), session.node.clone());
+        if inner.sessions.get(&place).is_some_and(|current| Arc::ptr_eq(current, session)) {
+            inner.sessions.remove(&place);
+            inner.forget_lookups(session);
+            inner.silent_since.insert(place, self.clock.now());
+            drop(inner);
+            self.step();
+        }
+    }
+
+    /// A report says what its run looked up and saw. The stream compares it with what is there now.
+    pub fn looked_up(&self, env: &EnvName, node: &NodeName, lookups: Lookups) {
+        let mut inner = self.inner();
+        if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())).cloned() {
+            inner.set_lookups(&session, lookups);
+            session.wake.notify_one();
+        }
+    }
+
+    pub fn acts(&self, env: &EnvName, node: &NodeName, activity: Activity) {
+        if let Some(session) = self.session(env, node) {
+            session.told().activity = activity;
+            self.step();
+        }
+    }
+
+    pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<Session>> {
+        self.inner().sessions.get(&(env.clone(), node.clone())).cloned()
+    }
+
+    /// Whether a node's agent is connected, and what it does.
+    pub fn link(&self, env: &EnvName, node: &NodeName) -> (Link, Activity) {
+        let place = (env.clone(), node.clone());
+        let inner = self.inner();
+        match inner.sessions.get(&place) {
+            Some(session) => (Link::Connected { since: session.since }, session.activity()),
+            None => {
+                let since = inner.silent_since.get(&place).copied().unwrap_or(self.listening_since);
+                (Link::Silent { since }, Activity::Idle)
+            }
+        }
+    }
+
+    /// Wakes whom the changes of the view concern, for ever.
+    pub async fn wake(&self, mut changes: mpsc::Receiver<Changed>) {
+        while let Some(change) = changes.recv().await {
+            match change {
+                Changed::Everything => self.inner().sessions.values().for_each(|session| session.wake.notify_one()),
+                Changed::Env(env, effects) if effects.desired => {
+                    let inner = self.inner();
+                    let concerned = inner.sessions.iter().filter(|((of, _), _)| *of == env);
+                    concerned.for_each(|(_, session)| session.wake.notify_one());
+                }
+                Changed::Env(env, effects) => {
+                    let inner = self.inner();
+                    let Some(interested) = inner.interested.get(&env) else { continue };
+                    let nodes = effects.lookups.iter().filter_map(|key| interested.get(key)).flatten();
+                    for session in nodes.filter_map(|node| inner.sessions.get(&(env.clone(), node.clone()))) {
+                        session.wake.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self) {
+        self.changed.send_modify(|steps| *steps += 1);
+    }
+}
+
+impl Inner {
+    fn set_lookups(&mut self, session: &Session, lookups: Lookups) {
+        self.forget_lookups(session);
+        let interested = self.interested.entry(session.env.clone()).or_default();
+        for key in lookups.keys() {
+            interested.entry(key.clone()).or_default().insert(session.node.clone());
+        }
+        session.told().lookups = lookups;
+    }
+
+    fn forget_lookups(&mut self, session: &Session) {
+        let Some(interested) = self.interested.get_mut(&session.env) else { return };
+        for key in session.told().lookups.keys() {
+            if let Some(nodes) = interested.get_mut(key) {
+                nodes.remove(&session.node);
+                if nodes.is_empty() {
+                    interested.remove(key);
+                }
+            }
+        }
+    }
+}

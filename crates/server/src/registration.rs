@@ -1,0 +1,152 @@
+//! Brings an environment's design and releases into the store: a pure plan, and the executor that commits it.
+//!
+//! Doing it again changes nothing. A node that left the design is taken out with everything that it left behind.
+
+use std::collections::BTreeMap;
+
+use muster_core::fleet::{Fleet, Node};
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, StoreError};
+use thiserror::Error;
+
+use crate::App;
+
+/// Stays below the 128 operations that a store takes in one transaction; a node that leaves has ten keys.
+const OPS: usize = 100;
+
+/// What an environment consists of.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    pub env: EnvName,
+    pub nodes: BTreeMap<NodeName, NodeRecord>,
+    /// Each release's digest.
+    pub releases: BTreeMap<Version, String>,
+    /// What to run if no version was chosen yet.
+    pub first_version: Version,
+    /// The store's epoch, if it has none yet.
+    pub epoch: u64,
+}
+
+#[derive(Debug, Error)]
+pub enum RegisterError {
+    #[error(
+        "release {version} has changed since it was registered (it had digest {registered}, and has {found} now); a \
+         release never changes: copy it to a new version, or start over with another --state directory"
+    )]
+    ReleaseChanged { version: Version, registered: String, found: String },
+    #[error("the environment cannot be written to the store")]
+    Store(#[source] StoreError),
+    #[error("a record cannot be written")]
+    Record(#[source] serde_json::Error),
+    #[error("someone else changes environment {env} at the same time")]
+    Contended { env: EnvName },
+    #[error("what was written did not come back")]
+    Behind(#[source] crate::view::Behind),
+}
+
+/// What a registration changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    pub added: Vec<NodeName>,
+    pub removed: Vec<NodeName>,
+    pub version: Option<Version>,
+}
+
+/// Writes the registration to the store, and waits until the view has taken it in.
+pub async fn register(app: &App, registration: &Registration) -> Result<Registered, RegisterError> {
+    let empty = Fleet::new(registration.env.clone());
+    let (txns, registered) = {
+        let fleets = app.view.fleets();
+        plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
+    };
+    let mut last = Revision(0);
+    for txn in txns {
+        match app.store.commit(txn).await.map_err(RegisterError::Store)? {
+            Outcome::Committed { revision } => last = last.max(revision),
+            Outcome::Refused { .. } => return Err(RegisterError::Contended { env: registration.env.clone() }),
+        }
+    }
+    app.view.reach(last).await.map_err(RegisterError::Behind)?;
+    Ok(registered)
+}
+
+/// Decides what to write.
+fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registered), RegisterError> {
+    let keys = Keys::of(&registration.env);
+    let mut registered = Registered::default();
+    let mut ops: Vec<Vec<Op>> = Vec::new();
+    let mut guards = Vec::new();
+
+    for (version, digest) in &registration.releases {
+        match fleet.releases().get(version) {
+            Some(known) if known.digest != *digest => {
+                return Err(RegisterError::ReleaseChanged {
+                    version: version.clone(),
+                    registered: known.digest.clone(),
+                    found: digest.clone(),
+                });
+            }
+            Some(_) => {}
+            None => {
+                let newest = fleet.releases().values().map(|release| release.serial).max().unwrap_or(0);
+                let serial = newest + ops.len() as u64 + 1;
+                let record = ReleaseRecord { digest: digest.clone(), serial };
+                ops.push(vec![Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?]);
+            }
+        }
+    }
+    for (name, record) in &registration.nodes {
+        let known = fleet.get(name).and_then(|node| node.record.as_ref());
+        if known != Some(record) {
+            ops.push(vec![Op::put_json(keys.node(name), record).map_err(RegisterError::Record)?]);
+        }
+        if known.is_none() {
+            registered.added.push(name.clone());
+        }
+    }
+    for (name, node, _) in fleet.designed().filter(|(name, _, _)| !registration.nodes.contains_key(*name)) {
+        ops.push(removal(&keys, name, node));
+        registered.removed.push(name.clone());
+    }
+    if fleet.epoch() == 0 {
+        guards.push(Guard::Absent { key: keys.store_epoch() });
+        ops.push(vec![Op::put(keys.store_epoch(), registration.epoch.to_string())]);
+    }
+    if fleet.current_version().is_none() {
+        guards.push(Guard::Absent { key: keys.current_version() });
+        ops.push(vec![Op::put(keys.current_version(), registration.first_version.as_str())]);
+        registered.version = Some(registration.first_version.clone());
+    }
+
+    // The version comes last: an agent that is told of it finds everything else in place.
+    let mut txns: Vec<Txn> = Vec::new();
+    for together in ops {
+        match txns.last_mut() {
+            Some(txn) if txn.ops.len() + together.len() <= OPS => txn.ops.extend(together),
+            Some(_) | None => txns.push(Txn { guards: Vec::new(), ops: together }),
+        }
+    }
+    if let Some(last) = txns.last_mut() {
+        last.guards = guards;
+    }
+    Ok((txns, registered))
+}
+
+/// Everything that a node has in the store.
+fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Vec<Op> {
+    let fixed = [
+        keys.node(name),
+        keys.machine(name),
+        keys.observed(name),
+        keys.history(name),
+        keys.provisioned(true, name),
+        keys.provisioned(false, name),
+    ];
+    let states = node.states.keys().map(|state| keys.status(state, name));
+    let running = node.running.iter().map(|version| keys.running_version(version, name));
+    let active = node.active.keys().map(|version| keys.active_role(version, name));
+    fixed.into_iter().chain(states).chain(running).chain(active).map(Op::delete).collect()
+}

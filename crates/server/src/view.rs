@@ -1,0 +1,172 @@
+//! The whole store in memory, kept by one watch. Reads never hit the store.
+//!
+//! One task ([`View::follow`]) writes; everybody else reads under a lock that is held for microseconds. Each
+//! transaction is taken in whole, so no reader sees half a move. After a gap everything is built anew beside the old
+//! state and swapped in.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use muster_core::fleet::{Effects, Fleet, KeyChange};
+use muster_core::keys::{self, Key, ROOT};
+use muster_core::names::EnvName;
+use muster_core::txn::Revision;
+use muster_store::{Change, Event, KeyValue, Store, StoreError, WatchFrom};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+/// How long a reader that demands a revision waits for it. The watch is milliseconds behind when all is well.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the followers of the view are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// One transaction, for one environment.
+    Env(EnvName, Effects),
+    /// Everything may be different: the view was built anew.
+    Everything,
+}
+
+/// The view has not reached a revision in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the view is at revision {at}, and {demanded} was demanded")]
+pub struct Behind {
+    pub at: Revision,
+    pub demanded: Revision,
+}
+
+#[derive(Debug)]
+pub struct View {
+    fleets: RwLock<BTreeMap<EnvName, Fleet>>,
+    /// None until the first snapshot is complete.
+    revision: watch::Sender<Option<Revision>>,
+    /// The text of the last snapshot of each environment, shared by all nodes that are woken by one change.
+    snapshots: Mutex<BTreeMap<EnvName, (Revision, Arc<str>)>>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { fleets: RwLock::default(), revision: watch::Sender::new(None), snapshots: Mutex::default() }
+    }
+}
+
+impl View {
+    /// The environments as they are now.
+    pub fn fleets(&self) -> RwLockReadGuard<'_, BTreeMap<EnvName, Fleet>> {
+        self.fleets.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The revision that the view has reached; none before it is ready.
+    pub fn revision(&self) -> Option<Revision> {
+        *self.revision.borrow()
+    }
+
+    /// Tells of every step of the view.
+    pub fn subscribe(&self) -> watch::Receiver<Option<Revision>> {
+        self.revision.subscribe()
+    }
+
+    /// Waits until the view has reached a revision.
+    pub async fn reach(&self, demanded: Revision) -> Result<(), Behind> {
+        let mut steps = self.subscribe();
+        let reached = steps.wait_for(|at| at.is_some_and(|at| at >= demanded));
+        match timeout(PATIENCE, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Behind { at: self.revision().unwrap_or_default(), demanded }),
+        }
+    }
+
+    /// The snapshot of an environment as JSON, made once for each revision at which somebody asks.
+    pub fn snapshot_text(&self, fleet: &Fleet) -> Result<Arc<str>, serde_json::Error> {
+        let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, text)) = snapshots.get(&fleet.env)
+            && *at == fleet.revision
+        {
+            return Ok(text.clone());
+        }
+        let text: Arc<str> = serde_json::to_string(&fleet.snapshot())?.into();
+        snapshots.insert(fleet.env.clone(), (fleet.revision, text.clone()));
+        Ok(text)
+    }
+
+    /// Keeps the view equal to the store, for ever; ends only when the store is closed.
+    pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<Changed>) -> StoreError {
+        let mut watch = store.watch(ROOT, WatchFrom::Now);
+        let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
+        loop {
+            let told = match watch.next().await {
+                Ok(Event::Snapshot(kvs)) => {
+                    take_snapshot(&mut building, &kvs);
+                    Vec::new()
+                }
+                Ok(Event::SnapshotEnd { revision }) => {
+                    let mut fleets = std::mem::take(&mut building);
+                    fleets.values_mut().for_each(|fleet| fleet.revision = revision);
+                    *self.fleets.write().unwrap_or_else(PoisonError::into_inner) = fleets;
+                    self.revision.send_replace(Some(revision));
+                    vec![Changed::Everything]
+                }
+                Ok(Event::Changes { revision, changes }) => {
+                    let told = self.take(revision, &changes);
+                    self.revision.send_replace(Some(revision));
+                    told
+                }
+                Ok(Event::Progress { revision }) => {
+                    self.revision.send_replace(Some(revision));
+                    Vec::new()
+                }
+                Ok(Event::Gap { after, cause }) => {
+                    tracing::warn!(%after, ?cause, "the store's history has a gap; the view is built anew");
+                    building.clear();
+                    Vec::new()
+                }
+                Err(StoreError::Closed) => return StoreError::Closed,
+                Err(error) => {
+                    // The watch goes on where it was; until then readers see the last state, and those who demand a
+                    // newer one are told that it cannot be told.
+                    tracing::error!(error = &error as &dyn std::error::Error, "the watch of the store failed");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    Vec::new()
+                }
+            };
+            for what in told {
+                if changed.send(what).await.is_err() {
+                    return StoreError::Closed;
+                }
+            }
+        }
+    }
+
+    fn take(&self, revision: Revision, changes: &[Change]) -> Vec<Changed> {
+        let mut by_env: BTreeMap<EnvName, Vec<(KeyChange<'_>, Key)>> = BTreeMap::new();
+        for change in changes {
+            let (key, value, revision) = match change {
+                Change::Put(kv) => (kv.key.as_str(), Some(&kv.value[..]), kv.revision),
+                Change::Delete { key } => (key.as_str(), None, revision),
+            };
+            if let Some((env, parsed)) = keys::parse(key) {
+                by_env.entry(env).or_default().push((KeyChange { key, value, revision }, parsed));
+            }
+        }
+        let mut fleets = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut told = Vec::new();
+        for (env, changes) in by_env {
+            let fleet = fleets.entry(env.clone()).or_insert_with(|| Fleet::new(env.clone()));
+            told.push(Changed::Env(env, fleet.apply(revision, changes)));
+        }
+        // A reader asks a fleet for its revision: all of them have reached this one.
+        fleets.values_mut().for_each(|fleet| fleet.revision = revision);
+        told
+    }
+}
+
+fn take_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
+    for kv in kvs {
+        if let Some((env, parsed)) = keys::parse(&kv.key) {
+            let fleet = building.entry(env.clone()).or_insert_with(|| Fleet::new(env));
+            let change = KeyChange { key: &kv.key, value: Some(&kv.value), revision: kv.revision };
+            fleet.apply(kv.revision, [(change, parsed)]);
+        }
+    }
+}
