@@ -1,0 +1,484 @@
+//! Random histories of a small fleet, checked after every step against invariants 1 to 4 and 15 of the design.
+//!
+//! The store here is a map; the moves, the fleet and the tags are the real ones.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::fleet::{Effects, Fleet, KeyChange};
+use muster_core::generation::Generation;
+use muster_core::keys::{self, Keys};
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::reason::{Need, Reason};
+use muster_core::records::{ActiveRole, History, NodeRecord, Observed};
+use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict};
+use muster_core::service_state::ServiceState;
+use muster_core::status_move::{self, Known, Move};
+use muster_core::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use proptest::prelude::*;
+
+const NODES: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("k8s-node1_blue", "k8s-node")];
+const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
+
+/// What may happen to a fleet.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The agent sends its next report.
+    Report {
+        node: usize,
+        version: usize,
+        outcome: Outcome,
+        applied_nothing: bool,
+        address: u8,
+    },
+    /// A report that was sent before arrives again.
+    Repeat {
+        node: usize,
+        back: usize,
+    },
+    /// An agent without memory says hello.
+    Hello {
+        node: usize,
+    },
+    /// The node is lost; or is back.
+    Withdraw {
+        node: usize,
+    },
+    Restore {
+        node: usize,
+    },
+    /// Its operator takes it out of service, or puts it back: what the next report is judged by.
+    Service {
+        node: usize,
+        on: bool,
+    },
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        1 => Just(Outcome::Configured(RunResult::Unchanged)),
+        1 => Just(Outcome::Configured(RunResult::Changed)),
+        1 => Just(Outcome::Configured(RunResult::Failed)),
+        1 => Just(Outcome::Configured(RunResult::Pending)),
+        3 => Just(Outcome::Validated(Verdict::Passed)),
+        1 => Just(Outcome::Validated(Verdict::Failed)),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let node = 0..NODES.len();
+    prop_oneof![
+        6 => (node.clone(), 0..VERSIONS.len(), outcome(), any::<bool>(), 0..3u8).prop_map(
+            |(node, version, outcome, applied_nothing, address)| Step::Report { node, version, outcome, applied_nothing, address }
+        ),
+        2 => (node.clone(), 0..5usize).prop_map(|(node, back)| Step::Repeat { node, back }),
+        1 => node.clone().prop_map(|node| Step::Hello { node }),
+        1 => node.clone().prop_map(|node| Step::Withdraw { node }),
+        1 => node.clone().prop_map(|node| Step::Restore { node }),
+        1 => (node, any::<bool>()).prop_map(|(node, on)| Step::Service { node, on }),
+    ]
+}
+
+/// The store as a map, with the fleet that follows it.
+struct World {
+    env: EnvName,
+    keys: Keys,
+    store: BTreeMap<String, (Vec<u8>, Revision)>,
+    revision: Revision,
+    fleet: Fleet,
+    agents: Vec<Agent>,
+    in_service: Vec<bool>,
+}
+
+/// What an agent remembers, and what its node's last validation really said.
+#[derive(Default)]
+struct Agent {
+    incarnation: u64,
+    seq: u64,
+    sent: Vec<Report>,
+    /// The truth that the store must agree with: the version at which the last validation passed.
+    passed: Option<Version>,
+    /// Whether a run since then has applied another version.
+    overwritten: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let env = EnvName::new("test").unwrap();
+        let keys = Keys::of(&env);
+        let fleet = Fleet::new(env.clone());
+        let agents = NODES.iter().map(|_| Agent::default()).collect();
+        let mut world = Self {
+            env,
+            keys,
+            store: BTreeMap::new(),
+            revision: Revision(0),
+            fleet,
+            agents,
+            in_service: vec![true; NODES.len()],
+        };
+        for (index, (name, role)) in NODES.iter().enumerate() {
+            let record = NodeRecord {
+                role: Role::new(*role).unwrap(),
+                profile: None,
+                labels: BTreeMap::new(),
+                failure_domain: "default".into(),
+                position: index as u32,
+            };
+            let key = world.keys.node(&NodeName::new(*name).unwrap());
+            world.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).unwrap();
+        }
+        world
+    }
+
+    fn commit(&mut self, txn: Txn) -> Option<Effects> {
+        let holds = |guard: &Guard| match guard {
+            Guard::Absent { key } => !self.store.contains_key(key),
+            Guard::Unchanged { key, since } => self.store.get(key).is_some_and(|(_, at)| at == since),
+        };
+        if !txn.guards.iter().all(holds) {
+            return None;
+        }
+        let mut names: Vec<&str> = txn.ops.iter().map(Op::key).collect();
+        names.sort_unstable();
+        let before = names.len();
+        names.dedup();
+        assert_eq!(names.len(), before, "a transaction names a key twice: {txn:?}");
+        assert!(txn.ops.len() <= 8, "a move is at most 8 operations, or groups of 16 would not fit: {txn:?}");
+
+        self.revision = Revision(self.revision.0 + 1);
+        let mut changes = Vec::new();
+        for op in &txn.ops {
+            match op {
+                Op::Put { key, value, .. } => {
+                    self.store.insert(key.clone(), (value.clone(), self.revision));
+                    changes.push((key.as_str(), Some(value.as_slice())));
+                }
+                Op::Delete { key } => {
+                    if self.store.remove(key).is_some() {
+                        changes.push((key.as_str(), None));
+                    }
+                }
+            }
+        }
+        let revision = self.revision;
+        let changes = changes.into_iter().filter_map(|(key, value)| {
+            let (_, parsed) = keys::parse(key)?;
+            Some((KeyChange { key, value, revision }, parsed))
+        });
+        Some(self.fleet.apply(revision, changes.collect::<Vec<_>>()))
+    }
+
+    fn name(node: usize) -> NodeName {
+        NodeName::new(NODES[node].0).unwrap()
+    }
+
+    fn observed(&self, node: usize) -> Option<(Observed, Revision)> {
+        let (value, at) = self.store.get(&self.keys.observed(&Self::name(node)))?;
+        Some((serde_json::from_slice(value).unwrap(), *at))
+    }
+
+    fn take(&mut self, node: usize, report: &Report) -> (Move, Option<Effects>) {
+        let name = Self::name(node);
+        let observed = self.observed(node);
+        let history: History = self
+            .store
+            .get(&self.keys.history(&name))
+            .map(|(value, _)| serde_json::from_slice(value).unwrap())
+            .unwrap_or_default();
+        let known = Known {
+            keys: &self.keys,
+            node: &name,
+            role: &Role::new(NODES[node].1).unwrap(),
+            in_service: self.in_service[node],
+            observed: observed.as_ref().map(|(observed, at)| (observed, *at)),
+            history: &history,
+            log: Some("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
+            now: Timestamp::from_second(1_000_000 + self.revision.0 as i64).unwrap(),
+        };
+        let decided = status_move::decide(known, report).unwrap();
+        let effects = match &decided {
+            Move::Apply(applied) => {
+                Some(self.commit(applied.txn.clone()).expect("the guard holds: nobody else writes"))
+            }
+            Move::AlreadyApplied | Move::Outdated => None,
+        };
+        (decided, effects)
+    }
+
+    fn check(&self) {
+        for (index, (name, _)) in NODES.iter().enumerate() {
+            let name = NodeName::new(*name).unwrap();
+            let node = self.fleet.get(&name).unwrap();
+            let truth = &self.agents[index];
+
+            // 1: at most one service state, at one version.
+            assert!(node.states.len() <= 1, "{name} is in {:?}", node.states.keys());
+            // 2: running_version only where the last validation passed, one at most, gone when overwritten.
+            assert!(node.running.len() <= 1, "{name} runs {:?}", node.running);
+            let running = truth.passed.as_ref().filter(|_| !truth.overwritten);
+            assert_eq!(node.running.first(), running, "{name} has proved something else than it runs");
+            // 4: active only after a passed validation.
+            assert!(node.active.len() <= 1, "{name} is active at {:?}", node.active.keys());
+            if let Some(version) = node.active.keys().next() {
+                assert_eq!(Some(version), truth.passed.as_ref(), "{name} is active at a version that it did not pass");
+            }
+            // Bounds of what the store holds.
+            if let Some((value, _)) = self.store.get(&self.keys.observed(&name)) {
+                assert!(value.len() <= OBSERVED_LIMIT, "observed of {name} is {} bytes", value.len());
+            }
+            assert!(node.history().0.len() <= HISTORY_LENGTH);
+        }
+
+        // 14: built anew from the store, the view is the same.
+        let mut rebuilt = Fleet::new(self.env.clone());
+        for (key, (value, at)) in self.store.iter().rev() {
+            let (_, parsed) = keys::parse(key).unwrap();
+            rebuilt.apply(*at, [(KeyChange { key, value: Some(value), revision: *at }, parsed)]);
+        }
+        rebuilt.revision = self.fleet.revision;
+        assert_eq!(rebuilt, self.fleet);
+
+        // What the server says of a key is what an agent computes from its snapshot.
+        let snapshot = self.fleet.snapshot();
+        for key in [
+            "active_roles::db",
+            "active_roles::web",
+            "active_roles::web::eth0",
+            "active_roles::k8s-node::eth1_5",
+            "active_roles::nobody",
+            "x",
+        ] {
+            assert_eq!(snapshot.tag(key), self.fleet.tag(key), "{key}");
+        }
+    }
+}
+
+fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_nothing: bool, address: u8) -> Report {
+    let agent = &world.agents[node];
+    let now = Timestamp::from_second(1_000_000 + world.revision.0 as i64).unwrap();
+    let failed = matches!(outcome, Outcome::Configured(RunResult::Failed));
+    let pending = matches!(outcome, Outcome::Configured(RunResult::Pending));
+    let reason = match (pending, failed, applied_nothing) {
+        (true, _, _) => {
+            Some(Reason::Waiting { needs: vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }; 9] })
+        }
+        (_, true, true) => Some(Reason::NotCompiled),
+        (_, true, false) => Some(Reason::Machine { problem: "long ".repeat(500) }),
+        (false, false, _) => None,
+    };
+    Report {
+        node: World::name(node),
+        incarnation: agent.incarnation,
+        seq: agent.seq,
+        run: RunId::new(format!("r{}-{}", agent.incarnation, agent.seq.div_ceil(2))).unwrap(),
+        outcome,
+        version: Version::new(VERSIONS[version]).unwrap(),
+        digest: "sha256:0".into(),
+        generation: Generation { epoch: 1, number: 1 },
+        causes: vec![Cause::LookedUp { keys: vec!["k".repeat(300); 50] }; 20],
+        reason,
+        attempt: 0,
+        started: now,
+        ended: now,
+        counts: Counts::default(),
+        errors: vec![
+            ResourceError {
+                resource: Some("r".repeat(500)),
+                file: Some("/f".repeat(500)),
+                line: Some(1),
+                message: "ä".repeat(4000)
+            };
+            if failed { 30 } else { 0 }
+        ],
+        checks: Vec::new(),
+        facts: Facts {
+            interfaces: Interfaces::from([
+                ("eth0".into(), format!("10.0.0.{address}")),
+                ("eth1.5".into(), "10.1.0.1".into()),
+            ]),
+            agent: String::new(),
+        },
+        lookups: BTreeMap::new(),
+        log: String::new(),
+    }
+}
+
+fn play(steps: &[Step]) {
+    let mut world = World::new();
+    for step in steps {
+        let before = world.store.clone();
+        match step {
+            Step::Hello { node } => {
+                let observed = world.observed(*node);
+                let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
+                let (incarnation, txn) = status_move::greet(&world.keys, &World::name(*node), seen).unwrap();
+                world.commit(txn).unwrap();
+                let agent = &mut world.agents[*node];
+                assert!(incarnation > agent.incarnation, "an incarnation was given out twice");
+                (agent.incarnation, agent.seq) = (incarnation, 0);
+            }
+            Step::Report { node, version, outcome, applied_nothing, address } => {
+                if world.agents[*node].incarnation == 0 {
+                    continue;
+                }
+                world.agents[*node].seq += 1;
+                let report = report(&world, *node, *version, *outcome, *applied_nothing, *address);
+                let name = World::name(*node);
+                let state_before: Vec<ServiceState> = world.fleet.get(&name).unwrap().states.keys().cloned().collect();
+                let active_before = world.fleet.get(&name).unwrap().active().cloned();
+                let (decided, effects) = world.take(*node, &report);
+                assert!(matches!(decided, Move::Apply(_)), "a new report is applied");
+
+                let version = report.version.clone();
+                let agent = &mut world.agents[*node];
+                match report.outcome {
+                    Outcome::Validated(Verdict::Passed) => {
+                        (agent.passed, agent.overwritten) = (Some(version.clone()), false)
+                    }
+                    Outcome::Validated(Verdict::Failed) => (agent.passed, agent.overwritten) = (None, false),
+                    Outcome::Configured(RunResult::Pending) => {}
+                    Outcome::Configured(RunResult::Failed) if *applied_nothing => {}
+                    Outcome::Configured(_) => {
+                        // What has been overwritten stays so until a validation says otherwise.
+                        agent.overwritten |= agent.passed.as_ref() != Some(&version);
+                    }
+                }
+                agent.sent.push(report.clone());
+
+                // 15: an unchanged run of a validated node touches no status leaf.
+                let was_validated = |state: &ServiceState| matches!(state, ServiceState::Validated { version: at, .. } if *at == version);
+                if report.outcome == Outcome::Configured(RunResult::Unchanged) && state_before.iter().any(was_validated)
+                {
+                    let leaves = |store: &BTreeMap<String, (Vec<u8>, Revision)>| -> Vec<(String, Revision)> {
+                        store
+                            .iter()
+                            .filter(|(key, _)| key.contains("/status/"))
+                            .map(|(key, (_, at))| (key.clone(), *at))
+                            .collect()
+                    };
+                    assert_eq!(leaves(&before), leaves(&world.store), "an unchanged run touched a status leaf");
+                }
+                // 4: a change of nothing but the version wakes nobody; an upgrade does not hide the node.
+                let active_after = world.fleet.get(&name).unwrap().active().cloned();
+                if active_before == active_after {
+                    assert_eq!(effects.unwrap().lookups.len(), 0, "woken although nothing changed for others");
+                }
+                if matches!(report.outcome, Outcome::Configured(_)) {
+                    assert_eq!(active_before, active_after, "a run that was not validated yet changed what others see");
+                }
+            }
+            Step::Repeat { node, back } => {
+                // 3: applied twice has the effect of one; an older one changes nothing.
+                let sent = &world.agents[*node].sent;
+                let Some(report) = sent.iter().rev().nth(*back).cloned() else { continue };
+                let (decided, _) = world.take(*node, &report);
+                assert!(!matches!(decided, Move::Apply(_)), "a report was applied twice");
+                assert_eq!(before, world.store, "an old report changed something");
+            }
+            Step::Withdraw { node } => {
+                let Some((observed, at)) = world.observed(*node) else { continue };
+                let Some(passed) = observed.passed else { continue };
+                let name = World::name(*node);
+                let guard = Guard::seen(world.keys.observed(&name), Some(at));
+                let txn = Txn::new().guard(guard).op(Op::delete(world.keys.active_role(&passed, &name)));
+                world.commit(txn).unwrap();
+            }
+            Step::Restore { node } => {
+                let Some((observed, at)) = world.observed(*node) else { continue };
+                let Some(passed) = observed.passed else { continue };
+                let name = World::name(*node);
+                let guard = Guard::seen(world.keys.observed(&name), Some(at));
+                let role = Role::new(NODES[*node].1).unwrap();
+                let value = ActiveRole { role, interfaces: observed.interfaces };
+                let txn =
+                    Txn::new().guard(guard).op(Op::put_json(world.keys.active_role(&passed, &name), &value).unwrap());
+                world.commit(txn).unwrap();
+            }
+            Step::Service { node, on } => world.in_service[*node] = *on,
+        }
+        world.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_keeps_the_invariants(steps in prop::collection::vec(step(), 1..60)) {
+        play(&steps);
+    }
+}
+
+#[test]
+fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
+    let mut world = World::new();
+    let node = 0;
+    let name = World::name(node);
+    let seen = |world: &World| {
+        let node = world.fleet.get(&name).unwrap();
+        let state = node.state().map(|(state, _)| format!("{state} {}", state.version()));
+        let running = node.running.first().map_or("nothing".into(), Version::to_string);
+        format!(
+            "{}, runs {running}, active at {:?}",
+            state.unwrap_or_default(),
+            node.active.keys().map(Version::as_str).collect::<Vec<_>>()
+        )
+    };
+    let (_, txn) = status_move::greet(&world.keys, &name, None).unwrap();
+    world.commit(txn).unwrap();
+    world.agents[node].incarnation = 1;
+    let mut story = Vec::new();
+    for (version, outcome) in [
+        (0, Outcome::Configured(RunResult::Pending)),
+        (0, Outcome::Configured(RunResult::Changed)),
+        (0, Outcome::Validated(Verdict::Passed)),
+        (1, Outcome::Configured(RunResult::Pending)),
+        (1, Outcome::Configured(RunResult::Changed)),
+        (1, Outcome::Validated(Verdict::Passed)),
+        (1, Outcome::Configured(RunResult::Unchanged)),
+        (1, Outcome::Validated(Verdict::Failed)),
+    ] {
+        world.agents[node].seq += 1;
+        let report = report(&world, node, version, outcome, false, 1);
+        world.take(node, &report);
+        story.push(format!("{} {} of {}: {}", outcome.phase(), outcome.word(), VERSIONS[version], seen(&world)));
+    }
+    assert_eq!(
+        story,
+        [
+            "configured pending of v1: pending v1, runs nothing, active at []",
+            "configured changed of v1: configured v1, runs nothing, active at []",
+            "validated passed of v1: validated v1, runs v1, active at [\"v1\"]",
+            "configured pending of v2: pending v2, runs v1, active at [\"v1\"]",
+            "configured changed of v2: configured v2, runs nothing, active at [\"v1\"]",
+            "validated passed of v2: validated v2, runs v2, active at [\"v2\"]",
+            "configured unchanged of v2: validated v2, runs v2, active at [\"v2\"]",
+            "validated failed of v2: invalid v2, runs nothing, active at []",
+        ]
+    );
+}
+
+#[test]
+fn the_newest_incarnation_counts() {
+    let mut world = World::new();
+    let name = World::name(0);
+    world.agents[0] = Agent { incarnation: 2, seq: 1, ..Agent::default() };
+    let newer = report(&world, 0, 0, Outcome::Configured(RunResult::Changed), false, 1);
+    assert!(matches!(world.take(0, &newer).0, Move::Apply(_)));
+    world.agents[0] = Agent { incarnation: 1, seq: 99, ..Agent::default() };
+    let zombie = report(&world, 0, 1, Outcome::Validated(Verdict::Passed), false, 1);
+    assert_eq!(world.take(0, &zombie).0, Move::Outdated);
+    assert_eq!(world.fleet.get(&name).unwrap().running.len(), 0);
+}
+
+#[test]
+fn what_cannot_be_read_is_shown_and_not_guessed_at() {
+    let mut world = World::new();
+    let key = world.keys.observed(&World::name(0));
+    world.commit(Txn::new().op(Op::put(key.clone(), "not json"))).unwrap();
+    assert_eq!(world.fleet.unreadable().keys().collect::<Vec<_>>(), [&key]);
+    world.commit(Txn::new().op(Op::delete(key))).unwrap();
+    assert_eq!(world.fleet.unreadable().len(), 0);
+}

@@ -1,0 +1,142 @@
+//! How a node stands, one line for each thing that can be in its way.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::fleet::{Desired, Fleet, KeyChange, Node};
+use muster_core::generation::Generation;
+use muster_core::keys::{self, Keys};
+use muster_core::liveness::Link;
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::reason::{Need, Reason};
+use muster_core::records::{ActiveRole, LastRun, MachinePhase, MachineRecord, Observed, StatusLeaf};
+use muster_core::report::{Counts, Interfaces, Outcome, ResourceError, RunResult};
+use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_core::standing::{Activity, judge};
+use muster_core::txn::Revision;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+/// An environment in which `db1` is active.
+fn fleet() -> Fleet {
+    let env = EnvName::new("test").unwrap();
+    let key = Keys::of(&env).active_role(&version("v1"), &NodeName::new("db1").unwrap());
+    let value = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
+    let value = serde_json::to_vec(&value).unwrap();
+    let mut fleet = Fleet::new(env);
+    let change = KeyChange { key: &key, value: Some(&value), revision: Revision(1) };
+    fleet.apply(Revision(1), [(change, keys::parse(&key).unwrap().1)]);
+    fleet
+}
+
+fn last(reason: Option<Reason>, errors: Vec<ResourceError>) -> LastRun {
+    LastRun {
+        run: RunId::new("r1").unwrap(),
+        outcome: Outcome::Configured(RunResult::Failed),
+        version: version("v1"),
+        digest: String::new(),
+        generation: Generation::default(),
+        causes: Vec::new(),
+        reason,
+        attempt: 2,
+        started: at(0),
+        ended: at(0),
+        counts: Counts::default(),
+        errors,
+        log: None,
+    }
+}
+
+fn node(state: Option<ServiceState>, last: Option<LastRun>) -> Node {
+    let leaf = StatusLeaf { since: at(50), run: RunId::new("r1").unwrap(), log: None };
+    Node {
+        states: state.into_iter().map(|state| (state, leaf.clone())).collect::<BTreeMap<_, _>>(),
+        observed: Some((Observed { last, ..Observed::default() }, Revision(1))),
+        ..Node::default()
+    }
+}
+
+fn machine(phase: MachinePhase) -> Node {
+    Node { machine: Some(MachineRecord { driver: "local".into(), phase, since: at(10) }), ..Node::default() }
+}
+
+#[test]
+fn every_obstacle_has_its_word_and_its_reason() {
+    let connected = Link::Connected { since: at(20) };
+    let silent = Link::Silent { since: at(30) };
+    let configured = |result| Some(ServiceState::Configured { result, version: version("v1") });
+    let validated = |result| Some(ServiceState::Validated { result, version: version("v1") });
+    let needs = vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }];
+    let broken = ResourceError {
+        resource: Some("File[/x]".into()),
+        file: Some("site.pp".into()),
+        line: Some(3),
+        message: "no".into(),
+    };
+    let failed_machine = MachinePhase::Failed { during: "booting".into(), cause: "no agent".into(), attempt: 3 };
+    let applying = Activity::Applying { run: RunId::new("r9").unwrap(), version: version("v1"), since: at(40) };
+    let table = [
+        (machine(MachinePhase::Booting), silent, Activity::Idle, "provisioning: its machine is booting"),
+        (
+            machine(failed_machine),
+            silent,
+            Activity::Idle,
+            "unprovisioned: its machine failed while booting (attempt 3): no agent",
+        ),
+        (node(validated(Validated::Success), None), silent, Activity::Idle, "silent: its agent is not connected"),
+        (node(validated(Validated::Success), None), connected, applying, "applying: run r9 is under way"),
+        (node(None, None), connected, Activity::Blocked { problem: "disk full".into() }, "blocked: disk full"),
+        (node(None, None), connected, Activity::Idle, "outdated: should run v1, and has not begun"),
+        (
+            node(configured(Configured::Pending), Some(last(Some(Reason::Waiting { needs }), vec![]))),
+            connected,
+            Activity::Idle,
+            // One is active by now, although there was none when the run stopped.
+            "pending: waiting for role db: 1 of 2 active",
+        ),
+        (
+            node(configured(Configured::Failure), Some(last(Some(Reason::NotCompiled), vec![broken]))),
+            connected,
+            Activity::Idle,
+            "failed: File[/x]: no (site.pp:3)",
+        ),
+        (
+            node(
+                validated(Validated::Failure),
+                Some(last(Some(Reason::ChecksFailed { names: vec!["up".into()] }), vec![])),
+            ),
+            connected,
+            Activity::Idle,
+            "invalid: checks failed: up",
+        ),
+        (
+            node(configured(Configured::Success), None),
+            connected,
+            Activity::Idle,
+            "configured: configured; its validation has not been reported",
+        ),
+        (node(validated(Validated::Success), None), connected, Activity::Idle, "validated"),
+    ];
+    let desired = Desired { version: version("v1"), generation: Generation::default() };
+    for (node, link, activity, expected) in table {
+        let standing = judge(&fleet(), &node, Some(&desired), link, &activity);
+        let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
+        assert_eq!(format!("{}{why}", standing.word.as_str()), expected);
+    }
+}
+
+#[test]
+fn another_desired_version_makes_a_validated_node_outdated() {
+    let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
+    let desired = Desired { version: version("v2"), generation: Generation::default() };
+    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
+    assert_eq!(standing.why.unwrap().to_string(), "should run v2, and has not begun");
+    let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle);
+    assert_eq!(standing.why.unwrap().to_string(), "no version was chosen yet: muster trigger-update VERSION");
+}
