@@ -1,1 +1,41 @@
+//! The design: documents in, a checked design and findings out.
+//!
+//! An operator writes YAML by hand, so the way a mistake is answered is as much a part of this crate as what a correct
+//! file means. A file goes through three steps, each with its own module:
+//!
+//! 1. [`source`]: bytes become a named text of lines. Too large, unreadable, not UTF-8: it ends here.
+//! 2. [`yaml`]: the text becomes trees that know where everything stands. The parser's types end there, and so do
+//!    alias bombs, tags and other surprises. A broken document does not hide the next one.
+//! 3. [`environment`]: a tree becomes an [`Environment`](environment::Environment) in which everything is legal, or
+//!    the reasons why not. [`project`] finds the files of a project directory.
+//!
+//! Everything that is wrong becomes a [`Finding`](finding::Finding): a stable code, one sentence, the place, the
+//! offending line, what was expected, and what to do. A pass never stops at the first: whoever mends a file wants to
+//! know all that is wrong with it.
+//!
+//! ```
+//! use muster_design::{environment::Environment, source::Source};
+//!
+//! let source = Source::new("environments/prod.yaml", "roles:\n  web: {cardinalty: 2, flavor: small}\n");
+//! let findings = Environment::parse(&source).unwrap_err();
+//! assert_eq!(findings.to_string(), r#"
+//! error[M0103]: unknown key "cardinalty" in role "web"
+//!  --> environments/prod.yaml:2:9
+//!   |
+//! 2 |   web: {cardinalty: 2, flavor: small}
+//!   |         ^^^^^^^^^^
+//! help: did you mean "cardinality"?
+//! "#.trim_start());
+//! ```
+//!
+//! Reading files is the only contact with the world: no sockets, no clock, no tasks. What is returned is plain data
+//! that the caller owns. Whatever a file holds, reading it ends, takes bounded memory and does not panic; text out of
+//! a file never reaches a terminal with its control characters.
 
+pub mod environment;
+pub mod finding;
+pub mod project;
+pub mod source;
+pub mod span;
+mod spelling;
+pub mod yaml;

@@ -1,0 +1,141 @@
+//! Takes typed values out of a document, and says what was expected where something else stands.
+//!
+//! Each function returns `None` only after it has reported why.
+
+use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::span::Span;
+use crate::spelling;
+use crate::yaml::{Entry, Kind, Map, Node, Value};
+
+/// The keys of a mapping, held against those that are known there.
+pub(super) struct Fields<'m, 'o> {
+    map: &'m Map,
+    /// What the mapping describes, for messages: `role "web"`.
+    of: &'o str,
+    /// Where to point when something is missing from it.
+    at: Span,
+    /// The known keys that others were probably misspelt for.
+    meant: Vec<&'static str>,
+}
+
+impl<'m, 'o> Fields<'m, 'o> {
+    /// Reports every key that is not known.
+    pub(super) fn check(
+        map: &'m Map,
+        of: &'o str,
+        at: Span,
+        known: &'static [&'static str],
+        report: &mut Report<'_>,
+    ) -> Self {
+        let mut meant = Vec::new();
+        for Entry { key, .. } in map.entries() {
+            if known.contains(&&*key.text) {
+                continue;
+            }
+            let near = spelling::nearest(&key.text, known.iter().copied());
+            let help = match near {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("known here: {}", known.join(", ")),
+            };
+            meant.extend(near.filter(|near| !meant.contains(near)));
+            let message = format!("unknown key {} in {of}", quote(&key.text));
+            report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+        }
+        Fields { map, of, at, meant }
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn required(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<&'m Node> {
+        let node = self.optional(key);
+        // A key that is there but misspelt or refused has been reported; that it is missing would be the same mistake
+        // again.
+        if node.is_none() && !self.meant.contains(&key) && !self.map.has_refused() {
+            let finding = Finding::new(Code::MissingKey, format!("{} has no \"{key}\"", self.of));
+            report.add(self.at, finding.help(format!("add it, for instance: {key}: {example}")));
+        }
+        node
+    }
+
+    /// The value of a key that may be left out.
+    pub(super) fn optional(&self, key: &str) -> Option<&'m Node> {
+        self.map.get(key).map(|entry| &entry.value)
+    }
+}
+
+pub(super) fn mapping<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n Map> {
+    match &node.value {
+        Value::Map(map) => Some(map),
+        Value::Scalar(_) | Value::Seq(_) => wrong_type(node, what, expected, report),
+    }
+}
+
+pub(super) fn list<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n [Node]> {
+    match &node.value {
+        Value::Seq(items) => Some(items),
+        Value::Scalar(_) | Value::Map(_) => wrong_type(node, what, expected, report),
+    }
+}
+
+pub(super) fn integer(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<i64> {
+    match node.kind() {
+        Some(Kind::Int(value)) => Some(value),
+        _ => wrong_type(node, what, expected, report),
+    }
+}
+
+/// A text, which may be empty.
+pub(super) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
+    match &node.value {
+        Value::Scalar(scalar) if scalar.kind() == Kind::Text => Some(scalar.text()),
+        Value::Scalar(_) | Value::Seq(_) | Value::Map(_) => wrong_type(node, what, "a text", report),
+    }
+}
+
+/// A text that says something.
+pub(super) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
+    let text = text(node, what, report)?;
+    if text.trim().is_empty() {
+        report.add(node.span, Finding::new(Code::EmptyText, format!("{what} is empty")).expected("expected a text"));
+        return None;
+    }
+    Some(text)
+}
+
+fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
+    let message = format!("{what} must be {expected}, but is {}", describe(node));
+    let finding = Finding::new(Code::WrongType, message).expected(format!("expected {expected}"));
+    report.add(node.span, finding.help_if(punctuation(node, expected)));
+    None
+}
+
+/// What a value is, for people.
+fn describe(node: &Node) -> String {
+    match &node.value {
+        Value::Seq(_) => "a list".to_owned(),
+        Value::Map(_) => "a mapping".to_owned(),
+        Value::Scalar(scalar) => match scalar.kind() {
+            Kind::Null if scalar.text().is_empty() => "empty".to_owned(),
+            Kind::Null => "null".to_owned(),
+            Kind::Bool(value) => format!("the boolean {value}"),
+            Kind::Int(_) => format!("the integer {}", one_line(scalar.text())),
+            Kind::Float => format!("the number {}", one_line(scalar.text())),
+            Kind::Text => format!("the text {}", quote(scalar.text())),
+        },
+    }
+}
+
+/// Often only the quotes or brackets are wrong.
+fn punctuation(node: &Node, expected: &str) -> Option<String> {
+    let Value::Scalar(scalar) = &node.value else { return None };
+    let text = one_line(scalar.text());
+    match scalar.kind() {
+        Kind::Bool(_) | Kind::Int(_) | Kind::Float if expected == "a text" => {
+            Some(format!("put it in quotes: \"{text}\""))
+        }
+        Kind::Text if expected.starts_with("an integer") && text.parse::<i64>().is_ok() => {
+            Some(format!("leave out the quotes: {text}"))
+        }
+        Kind::Text if expected.starts_with("a list") => Some(format!("write it as a list: [{text}]")),
+        Kind::Null | Kind::Bool(_) | Kind::Int(_) | Kind::Float | Kind::Text => None,
+    }
+}

@@ -1,0 +1,154 @@
+//! The environment file as a whole.
+
+use std::path::Path;
+
+use muster_core::names::{EnvName, Stack};
+
+use super::expect::Fields;
+use super::order::{self, Wish};
+use super::{Environment, RoleDesign, expect, role};
+use crate::finding::{Accepted, Code, Finding, Findings, Report, quote};
+use crate::source::Source;
+use crate::span::Span;
+use crate::yaml::{self, Entry, Limits, Map, Node};
+
+const KEYS: &[&str] = &["version", "roles", "stack", "rollout"];
+
+/// The format that this code reads.
+const FORMAT: i64 = 1;
+
+/// The most nodes of one environment: twice what Muster is built and measured for. Without a bound, 1 MiB of roles
+/// with a cardinality of 9999 each would ask for some 300 million nodes.
+const MOST_NODES: u64 = 100_000;
+
+const EXAMPLE: &str = "{web: {cardinality: 2, flavor: small}}";
+
+pub(super) fn parse(source: &Source) -> Result<Accepted<Environment>, Findings> {
+    let mut report = Report::new(source);
+    let name = name(source, &mut report);
+    let documents = yaml::parse_into(&mut report, &Limits::HANDWRITTEN);
+    let content = the_document(&documents, &mut report).and_then(|document| content(document, &mut report));
+    let failed = report.has_errors();
+    let findings = report.finish();
+    match (name, content) {
+        (Some(name), Some(Content { stack, roles, start_order })) if !failed => {
+            Ok(Accepted { value: Environment { name, stack, roles, start_order }, warnings: findings })
+        }
+        _ => Err(findings),
+    }
+}
+
+fn name(source: &Source, report: &mut Report<'_>) -> Option<EnvName> {
+    let stem = Path::new(source.name()).file_stem().unwrap_or_default().to_string_lossy();
+    EnvName::new(stem.clone())
+        .map_err(|error| {
+            let message = format!("the file's name, {}, is not a legal name of an environment", quote(&stem));
+            report.add_to_file(Finding::new(Code::EnvironmentName, message).help(format!("legal: {}", error.rule)));
+        })
+        .ok()
+}
+
+/// The one document of the file. What cannot be read has been reported already, and is not called empty.
+fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
+    if let Some(second) = documents.get(1) {
+        let finding =
+            Finding::new(Code::SeveralDocuments, "an environment file holds one document, and this is another")
+                .help("give each environment a file of its own, or remove the line ---");
+        report.add(second.span, finding);
+    }
+    match documents.first() {
+        Some(document) if !document.is_null() => Some(document),
+        _ if report.has_errors() => None,
+        _ => {
+            let finding = Finding::new(Code::EmptyFile, "the environment file is empty");
+            report.add_to_file(finding.help(format!("write at least: roles: {EXAMPLE}")));
+            None
+        }
+    }
+}
+
+/// What the roles share.
+pub(super) struct Fleet<'s> {
+    pub(super) stack: Option<&'s Stack>,
+    nodes: u64,
+}
+
+impl Fleet<'_> {
+    /// Counts a role's nodes, and says whether there is still room for them: names beyond the limit are not made.
+    pub(super) fn takes(&mut self, cardinality: u32) -> bool {
+        self.nodes += u64::from(cardinality);
+        self.nodes <= MOST_NODES
+    }
+
+    fn check_size(&self, at: Span, report: &mut Report<'_>) {
+        if self.nodes > MOST_NODES {
+            let message = format!("the environment has {} nodes; {MOST_NODES} is the most", self.nodes);
+            report.add(at, Finding::new(Code::TooManyNodes, message).help("split it into several environments"));
+        }
+    }
+}
+
+struct Content {
+    stack: Option<Stack>,
+    roles: Vec<RoleDesign>,
+    start_order: Vec<usize>,
+}
+
+fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
+    let of = "the environment";
+    let map = expect::mapping(document, of, "a mapping with the key \"roles\"", report)?;
+    let at = map.entries().first().map_or(document.span, |entry| entry.key.span);
+    let fields = Fields::check(map, of, at, KEYS, report);
+    check_format(&fields, report);
+    check_rollout(map, report);
+    let stack = stack(&fields, report);
+    let node = fields.required("roles", EXAMPLE, report)?;
+    let map = expect::mapping(node, "\"roles\"", "a mapping of role names", report)?;
+    let entries = map.entries();
+    if entries.is_empty() && !map.has_refused() {
+        let finding = Finding::new(Code::NoRoles, "the environment has no roles").expected("expected a role");
+        report.add(node.span, finding.help(format!("for instance: roles: {EXAMPLE}")));
+    }
+    let mut fleet = Fleet { stack: stack.as_ref(), nodes: 0 };
+    let (roles, wishes): (Vec<_>, Vec<_>) = entries.iter().map(|entry| role::parse(entry, &mut fleet, report)).unzip();
+    fleet.check_size(node.span, report);
+    let start_order = start_order(entries, &wishes, report);
+    // One role that is not legal is enough to have no environment; its findings are in the report.
+    let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
+    Some(Content { stack, roles, start_order: start_order? })
+}
+
+fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
+    let Some(node) = fields.optional("version") else { return };
+    let Some(version) = expect::integer(node, "\"version\"", "an integer", report) else { return };
+    if version != FORMAT {
+        let message = format!("the file is of format version {version}, which this Muster does not know");
+        let finding = Finding::new(Code::FormatVersion, message).expected(format!("expected {FORMAT}"));
+        report.add(node.span, finding.help("this is the version of the file format, not of your configuration"));
+    }
+}
+
+/// The section belongs to the format, so it is no error; but nothing reads it yet, and that must not stay a secret.
+fn check_rollout(map: &Map, report: &mut Report<'_>) {
+    if let Some(Entry { key, .. }) = map.get("rollout") {
+        let finding = Finding::new(Code::RolloutUnused, "\"rollout\" is not used yet, and its content is not checked")
+            .help("a new version goes to the whole fleet at once; staged rollouts are to come");
+        report.add(key.span, finding);
+    }
+}
+
+fn stack(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Stack> {
+    let node = fields.optional("stack")?;
+    let text = expect::text(node, "\"stack\"", report)?;
+    Stack::new(text)
+        .map_err(|error| {
+            let finding = Finding::new(Code::StackName, format!("{} is not a legal name of a stack", quote(text)));
+            report.add(node.span, finding.help(format!("legal: {}", error.rule)));
+        })
+        .ok()
+}
+
+fn start_order(entries: &[Entry], wishes: &[Vec<Wish<'_>>], report: &mut Report<'_>) -> Option<Vec<usize>> {
+    let names: Vec<&str> = entries.iter().map(|entry| &*entry.key.text).collect();
+    order::start_order(&names, wishes, report)
+}

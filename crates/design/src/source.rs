@@ -1,0 +1,130 @@
+//! The text of one file, under the name that people know it by.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::finding::{Code, Excerpt, Finding, Findings, Place, one_line};
+use crate::span::{Position, Span};
+
+/// A file's text, cut into lines so that a finding can show the one it speaks of.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    text: String,
+    /// Byte offset of each line's first character. YAML ends a line with `\n`, `\r\n` or `\r`, and so do we: the
+    /// parser's line numbers must lead to the same lines here.
+    line_starts: Vec<usize>,
+}
+
+impl Source {
+    /// Names a text. A byte order mark is dropped: the parser does not count it as a column either.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.starts_with('\u{feff}') {
+            text.drain(..'\u{feff}'.len_utf8());
+        }
+        let line_starts = line_starts(text.as_bytes());
+        Source { name: name.into(), text, line_starts }
+    }
+
+    /// Takes a file's bytes, which must be UTF-8.
+    pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self, Findings> {
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(Source::new(name, text)),
+            Err(error) => Err(not_utf8(name.into(), error.as_bytes(), error.utf8_error().valid_up_to()).into()),
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes. The limit is held while reading, so a file that grows, or that is a
+    /// device without an end, costs no more memory than a legal one.
+    pub fn read(path: &Path, limit: u64) -> Result<Self, Findings> {
+        let name = path.display().to_string();
+        let mut bytes = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes));
+        match read {
+            Err(error) => Err(unreadable(name, &error).into()),
+            Ok(_) if bytes.len() as u64 > limit => Err(too_large(name, limit).into()),
+            Ok(_) => Source::from_bytes(name, bytes),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The number of lines; an empty text has one, which is empty.
+    pub fn lines(&self) -> usize {
+        self.line_starts.len()
+    }
+
+    /// A line by its number from 1, without its end; `None` behind the last one.
+    pub fn line(&self, number: u32) -> Option<&str> {
+        let start = *self.line_starts.get((number as usize).checked_sub(1)?)?;
+        let end = self.line_starts.get(number as usize).copied().unwrap_or(self.text.len());
+        Some(self.text.get(start..end)?.trim_end_matches(['\n', '\r']))
+    }
+
+    /// Just behind the last character.
+    pub(crate) fn end(&self) -> Position {
+        let line = self.lines() as u32;
+        Position { line, column: self.line(line).unwrap_or_default().chars().count() as u32 + 1 }
+    }
+
+    /// The text from a line on.
+    pub(crate) fn text_from(&self, number: u32) -> Option<&str> {
+        let start = self.line_starts.get((number as usize).checked_sub(1)?)?;
+        self.text.get(*start..)
+    }
+
+    /// The place of a span in this file, with the line to show.
+    pub(crate) fn place(&self, span: Span) -> Place {
+        let line = self.line(span.start.line).unwrap_or_default();
+        Place { file: self.name.clone(), span: Some(span), excerpt: Some(Excerpt::cut(line, span)) }
+    }
+
+    /// The file as a whole.
+    pub(crate) fn whole(&self) -> Place {
+        Place::file(self.name.clone())
+    }
+}
+
+fn line_starts(text: &[u8]) -> Vec<usize> {
+    let mut starts = vec![0];
+    for (at, byte) in text.iter().enumerate() {
+        let ends_line = match byte {
+            b'\n' => true,
+            b'\r' => text.get(at + 1) != Some(&b'\n'),
+            _ => false,
+        };
+        if ends_line {
+            starts.push(at + 1);
+        }
+    }
+    starts
+}
+
+fn unreadable(name: String, error: &io::Error) -> Finding {
+    let message = format!("the file cannot be read: {}", one_line(&error.to_string()));
+    Finding::new(Code::Unreadable, message).at(Place::file(name))
+}
+
+fn too_large(name: String, limit: u64) -> Finding {
+    Finding::new(Code::TooLarge, format!("the file is larger than {limit} bytes, the most that is read"))
+        .at(Place::file(name))
+        .help("is it the right file? A design can be split over several files")
+}
+
+fn not_utf8(name: String, bytes: &[u8], valid_up_to: usize) -> Finding {
+    // The text before the bad byte is known to be good, so its lines and characters can be counted.
+    let before = Source::new("", String::from_utf8_lossy(&bytes[..valid_up_to]));
+    let bad = bytes.get(valid_up_to).copied().unwrap_or_default();
+    let lossy = Source::new(name, String::from_utf8_lossy(bytes));
+    Finding::new(Code::NotUtf8, format!("the file is not UTF-8: the byte 0x{bad:02x} begins no character"))
+        .at(lossy.place(Span::at(before.end())))
+        .help("save the file as UTF-8")
+}

@@ -1,0 +1,310 @@
+//! Builds trees from the parser's events, and holds them to the limits.
+//!
+//! The stack of what is open is a vector and not the call stack, and costs are counted when something is added:
+//! nothing is built that must be thrown away because it is too much.
+
+use std::collections::HashMap;
+
+use saphyr_parser::{Event, ScalarStyle, Tag};
+
+use super::limits::Limits;
+use super::scalar::Scalar;
+use super::syntax;
+use super::tree::{Entry, Key, Map, Node, Value};
+use crate::finding::{Code, Finding, Report, quote};
+use crate::span::{Position, Span};
+
+/// The rest of the document cannot be read; why has been reported.
+#[derive(Debug)]
+pub(super) struct Abandoned;
+
+pub(super) struct Builder<'b, 'r> {
+    limits: &'b Limits,
+    report: &'b mut Report<'r>,
+    documents: Vec<Node>,
+    open: Vec<Open>,
+    /// `None` while the anchored value is still being read.
+    anchors: HashMap<usize, Option<Subtree>>,
+    tree_bytes: usize,
+    alias_bytes: usize,
+}
+
+/// A finished value, with what it costs to have it once more.
+#[derive(Clone)]
+struct Subtree {
+    node: Node,
+    bytes: usize,
+    height: usize,
+}
+
+/// A list or mapping whose end has not been seen.
+struct Open {
+    content: Content,
+    span: Span,
+    anchor: usize,
+    bytes: usize,
+    height: usize,
+}
+
+enum Content {
+    Seq(Vec<Node>),
+    Map { map: Map, index: Index, slot: Slot },
+}
+
+/// What a mapping takes next.
+enum Slot {
+    Key,
+    Value(Key),
+    /// The value of a key that was refused: read, and left out.
+    Nothing,
+}
+
+impl<'b, 'r> Builder<'b, 'r> {
+    pub(super) fn new(limits: &'b Limits, report: &'b mut Report<'r>) -> Self {
+        Builder {
+            limits,
+            report,
+            documents: Vec::new(),
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            tree_bytes: 0,
+            alias_bytes: 0,
+        }
+    }
+
+    /// The documents that were read to their end.
+    pub(super) fn into_documents(self) -> Vec<Node> {
+        self.documents
+    }
+
+    /// Forgets the document that was being read.
+    pub(super) fn abandon_document(&mut self) {
+        self.open.clear();
+    }
+
+    /// Whether the file has used up what it may ask for, so that reading on would only say so again.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.tree_bytes > self.limits.tree_bytes || self.alias_bytes > self.limits.alias_bytes
+    }
+
+    pub(super) fn syntax_error(&mut self, at: Position, complaint: &str) {
+        syntax::report(self.report, at, complaint);
+    }
+
+    pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Abandoned> {
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            Event::DocumentStart(_) => {
+                // An anchor counts within its document; the parser would let an alias reach into the one before.
+                self.anchors.clear();
+                Ok(())
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), span);
+                self.scalar(&text, style, anchor, tag.as_deref(), span)
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), span);
+                self.begin(Content::Seq(Vec::new()), anchor, span)
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.refuse_tag(tag.as_deref(), span);
+                let content = Content::Map { map: Map::default(), index: Index::default(), slot: Slot::Key };
+                self.begin(content, anchor, span)
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(span),
+            Event::Alias(anchor) => self.alias(anchor, span),
+        }
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        span: Span,
+    ) -> Result<(), Abandoned> {
+        // A tag has been refused already; what it says is heeded only to keep from complaining twice.
+        let scalar = match (tag, style) {
+            (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(text),
+            (None, ScalarStyle::Plain) => Scalar::plain(text),
+            _ => Scalar::quoted(text),
+        };
+        // Where nothing is written, the parser gives the span of what comes next.
+        let span = if text.is_empty() && style == ScalarStyle::Plain { Span::at(span.start) } else { span };
+        let node = Node { value: Value::Scalar(scalar), span };
+        let bytes = size_of::<Entry>() + text.len();
+        self.charge(bytes, span)?;
+        let plain = style == ScalarStyle::Plain;
+        self.finished(Subtree { node, bytes, height: 1 }, anchor, plain)
+    }
+
+    fn begin(&mut self, content: Content, anchor: usize, span: Span) -> Result<(), Abandoned> {
+        self.check_depth(1, span)?;
+        self.charge(size_of::<Entry>(), span)?;
+        if anchor != 0 {
+            self.anchors.insert(anchor, None);
+        }
+        self.open.push(Open { content, span, anchor, bytes: size_of::<Entry>(), height: 1 });
+        Ok(())
+    }
+
+    fn end(&mut self, span: Span) -> Result<(), Abandoned> {
+        let Some(mut open) = self.open.pop() else { return Ok(()) };
+        // A bracket closes a collection where it stands; one that ends by indentation ends with its last member, and
+        // the parser notices it only at whatever comes next.
+        if span.start != span.end {
+            open.span.end = span.end;
+        }
+        let value = match open.content {
+            Content::Seq(items) => Value::Seq(items),
+            Content::Map { map, .. } => Value::Map(map),
+        };
+        let node = Node { value, span: open.span };
+        self.finished(Subtree { node, bytes: open.bytes, height: open.height }, open.anchor, false)
+    }
+
+    fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Abandoned> {
+        let Some(anchored) = self.anchors.get(&anchor) else {
+            let finding = Finding::new(Code::UnknownAlias, "the alias names an anchor of another document");
+            self.report.add(span, finding.help("anchors count within their document: write the value out here"));
+            return Err(Abandoned);
+        };
+        let Some(subtree) = anchored else {
+            let finding = Finding::new(Code::UnknownAlias, "the alias stands inside of what it names");
+            self.report.add(span, finding.help("a value cannot contain itself"));
+            return Err(Abandoned);
+        };
+        let (bytes, height) = (subtree.bytes, subtree.height);
+        // Checked before the copy is made.
+        self.charge_alias(bytes, span)?;
+        self.check_depth(height, span)?;
+        let Some(Some(mut subtree)) = self.anchors.get(&anchor).cloned() else { return Err(Abandoned) };
+        subtree.node.span = span;
+        self.finished(subtree, 0, false)
+    }
+
+    /// Puts a finished value where it belongs.
+    fn finished(&mut self, subtree: Subtree, anchor: usize, plain: bool) -> Result<(), Abandoned> {
+        if anchor != 0 {
+            // The copy that is kept for aliases costs memory as well.
+            self.charge_alias(subtree.bytes, subtree.node.span)?;
+            self.anchors.insert(anchor, Some(subtree.clone()));
+        }
+        let Subtree { node, bytes, height } = subtree;
+        let Some(open) = self.open.last_mut() else {
+            self.documents.push(node);
+            return Ok(());
+        };
+        open.bytes += bytes;
+        open.height = open.height.max(height + 1);
+        open.span.end = open.span.end.max(node.span.end);
+        match &mut open.content {
+            Content::Seq(items) => items.push(node),
+            Content::Map { map, index, slot } => match std::mem::replace(slot, Slot::Key) {
+                Slot::Key => *slot = accept_key(node, plain, map, index, self.report),
+                Slot::Value(key) => map.entries.push(Entry { key, value: node }),
+                Slot::Nothing => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn refuse_tag(&mut self, tag: Option<&Tag>, span: Span) {
+        let Some(tag) = tag else { return };
+        let core = tag.is_yaml_core_schema();
+        let written = if core { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
+        let help = if core && tag.suffix == "str" {
+            "to make it a text, put it in quotes"
+        } else if core {
+            "leave the tag out: a value is what it looks like"
+        } else {
+            "a text that begins with ! must be in quotes, '!name'"
+        };
+        let message = format!("the YAML tag {} is not supported", quote(&written));
+        self.report.add(span, Finding::new(Code::Tag, message).help(help));
+    }
+
+    fn check_depth(&mut self, height: usize, span: Span) -> Result<(), Abandoned> {
+        let limit = self.limits.depth;
+        if self.open.len() + height <= limit {
+            return Ok(());
+        }
+        self.report.add(span, Finding::new(Code::TooDeep, format!("values are nested more than {limit} deep")));
+        Err(Abandoned)
+    }
+
+    fn charge(&mut self, bytes: usize, span: Span) -> Result<(), Abandoned> {
+        self.tree_bytes = self.tree_bytes.saturating_add(bytes);
+        if self.tree_bytes <= self.limits.tree_bytes {
+            return Ok(());
+        }
+        let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
+        self.report.add(span, Finding::new(Code::TooLarge, message).help("split it over several files"));
+        Err(Abandoned)
+    }
+
+    fn charge_alias(&mut self, bytes: usize, span: Span) -> Result<(), Abandoned> {
+        self.alias_bytes = self.alias_bytes.saturating_add(bytes);
+        if self.alias_bytes <= self.limits.alias_bytes {
+            return self.charge(bytes, span);
+        }
+        let message = format!("the aliases of this file unfold to more than {} bytes", self.limits.alias_bytes);
+        self.report.add(span, Finding::new(Code::AliasExpansion, message).help("write less with anchors and aliases"));
+        Err(Abandoned)
+    }
+}
+
+/// Takes a node as a mapping's next key, or says why it is none.
+fn accept_key(node: Node, plain: bool, map: &mut Map, index: &mut Index, report: &mut Report<'_>) -> Slot {
+    let span = node.span;
+    let scalar = match node.value {
+        Value::Scalar(scalar) if !(plain && scalar.text().is_empty()) => scalar,
+        Value::Scalar(_) => {
+            report.add(span, Finding::new(Code::KeyNotText, "the key is empty").expected("expected a key"));
+            map.has_refused = true;
+            return Slot::Nothing;
+        }
+        Value::Seq(_) | Value::Map(_) => {
+            let finding = Finding::new(Code::KeyNotText, "a key must be a text, not a list or a mapping");
+            report.add(span, finding.help("a text that begins with { or [ must be in quotes"));
+            map.has_refused = true;
+            return Slot::Nothing;
+        }
+    };
+    if plain && scalar.text() == "<<" {
+        let finding = Finding::new(Code::MergeKey, "the merge key << is not supported")
+            .help("it is not part of YAML 1.2; write the values out, or use an alias for the whole mapping");
+        report.add(span, finding);
+        map.has_refused = true;
+        return Slot::Nothing;
+    }
+    if let Some(first) = index.find(&map.entries, scalar.text()) {
+        let finding = Finding::new(Code::DuplicateKey, format!("the key {} is there twice", quote(scalar.text())))
+            .help("remove one of the two");
+        report.add_with_note(span, finding, "the first one is here", first.key.span);
+        return Slot::Nothing;
+    }
+    Slot::Value(Key { text: scalar.text().into(), span })
+}
+
+/// Finds an entry by its key while a mapping is being read. Short mappings are looked through; long ones, which would
+/// cost the square of their length, get a table.
+#[derive(Default)]
+struct Index {
+    table: HashMap<Box<str>, usize>,
+}
+
+impl Index {
+    const LOOK_THROUGH: usize = 16;
+
+    fn find<'e>(&mut self, entries: &'e [Entry], key: &str) -> Option<&'e Entry> {
+        if entries.len() <= Self::LOOK_THROUGH {
+            return entries.iter().find(|entry| &*entry.key.text == key);
+        }
+        let known = self.table.len();
+        self.table.extend(entries.iter().enumerate().skip(known).map(|(at, entry)| (entry.key.text.clone(), at)));
+        self.table.get(key).and_then(|&at| entries.get(at))
+    }
+}

@@ -1,0 +1,114 @@
+//! YAML documents as trees that know where everything stands.
+//!
+//! The parser behind it (saphyr-parser) is known in this module alone. It hands out events with positions; the tree,
+//! the limits and the meaning of scalars are ours.
+//!
+//! What is accepted is YAML 1.2 with its core schema, and less where more would only surprise:
+//!
+//! - **Scalars.** Plain `null`, `Null`, `NULL`, `~` and nothing at all are null; `true` and `false` (also `True`,
+//!   `TRUE`, …) are booleans; `12`, `-3`, `0o17`, `0xff` are integers; `1.5`, `1e3`, `.inf`, `.nan` are floats, and so
+//!   is an integer that does not fit into 64 bits. Everything else is text: `yes`, `no`, `on`, `off`, `1.2.3`, `12:30`,
+//!   `2026-11-15`. So is everything in quotes, and every block scalar. A scalar keeps the text it was written as.
+//! - **Keys** are text, whatever they look like: `1: x` and `"1": x` are the same. An empty key, a list or a mapping
+//!   as a key, and the same key twice are findings.
+//! - **Tags** (`!!str`, `!name`) are findings: a value means what it says.
+//! - **Aliases** are unfolded. The top of what an alias stands for has the place of the alias, and everything below it
+//!   the place where it was written. How much may be unfolded is limited. `<<` is a finding.
+//! - **Documents.** A file holds any number of them. When one is broken, those after it are still read.
+
+mod builder;
+mod limits;
+mod scalar;
+mod syntax;
+mod tree;
+
+use saphyr_parser::{Event, Marker, Parser};
+
+use crate::finding::{Findings, Report};
+use crate::source::Source;
+use crate::span::{Position, Span};
+use builder::Builder;
+pub use limits::Limits;
+pub use scalar::{Kind, Scalar};
+pub use tree::{Entry, Key, Map, Node, Value};
+
+/// What a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// The documents that could be read. One that is broken as a whole is left out, and is a finding; a finding about
+    /// a part (a key that is there twice, a tag) leaves the rest of its document in place.
+    pub documents: Vec<Node>,
+    pub findings: Findings,
+}
+
+/// Reads all documents of a file.
+pub fn parse(source: &Source, limits: &Limits) -> Parsed {
+    let mut report = Report::new(source);
+    let documents = parse_into(&mut report, limits);
+    Parsed { documents, findings: report.finish() }
+}
+
+/// Reads all documents of the reported file, for a caller that has findings of its own to add.
+pub(crate) fn parse_into(report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
+    let source = report.source();
+    let mut builder = Builder::new(limits, report);
+    let mut first_line = 1;
+    while let Err(Stopped { line }) = read(source, first_line, &mut builder) {
+        if builder.is_exhausted() {
+            break;
+        }
+        let Some(line) = next_document(source, line.max(first_line + 1)) else { break };
+        first_line = line;
+        builder.abandon_document();
+    }
+    builder.into_documents()
+}
+
+/// Reading stopped for good in this document, for a reason that has been reported.
+#[derive(Debug)]
+struct Stopped {
+    line: u32,
+}
+
+fn read(source: &Source, first_line: u32, builder: &mut Builder<'_, '_>) -> Result<(), Stopped> {
+    let position = |marker: &Marker| position(marker, first_line, source);
+    let text = source.text_from(first_line).unwrap_or_default();
+    // Events are pulled, not pushed: the parser's own loader recurses, and cannot be stopped half-way.
+    let mut parser = Parser::new_from_str(text);
+    while let Some(next) = parser.next_event() {
+        match next {
+            Ok((Event::StreamEnd, _)) => break,
+            Ok((event, span)) => {
+                let span = Span { start: position(&span.start), end: position(&span.end) };
+                builder.take(event, span).map_err(|_| Stopped { line: span.start.line })?;
+            }
+            Err(error) => {
+                let at = position(error.marker());
+                builder.syntax_error(at, error.info());
+                return Err(Stopped { line: at.line });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The parser counts lines from 1 and columns from 0, in the text it was given. It takes the last line to be ended
+/// even if it is not, and so may speak of a line that is not there.
+fn position(marker: &Marker, first_line: u32, source: &Source) -> Position {
+    let line = narrow(marker.line()).max(1) + first_line - 1;
+    if line as usize > source.lines() { source.end() } else { Position { line, column: narrow(marker.col()) + 1 } }
+}
+
+/// No file that is read has 4 billion lines or columns.
+fn narrow(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX / 2)
+}
+
+/// The next line from `line` on that begins a document. `---` in the first column does so wherever it stands, even in
+/// the middle of a quoted or block scalar, so it is safe to go on from there after an error.
+fn next_document(source: &Source, line: u32) -> Option<u32> {
+    (line..=source.lines() as u32).find(|&number| {
+        let rest = source.line(number).and_then(|line| line.strip_prefix("---"));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+    })
+}

@@ -1,0 +1,164 @@
+//! What a scalar means: the core schema of YAML 1.2, and nothing of 1.1 (there, `no` was a boolean and Norway a bug).
+
+use std::num::ParseIntError;
+
+/// A single value, with the text it was written as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalar {
+    text: Box<str>,
+    kind: Kind,
+}
+
+/// What a scalar is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Also an integer that does not fit into 64 bits. Its value is in the text, so that `1.10` can still be shown as
+    /// it was written; see [`Scalar::as_float`].
+    Float,
+    Text,
+}
+
+impl Scalar {
+    /// What was written in quotes or as a block is text, whatever it looks like.
+    pub(super) fn quoted(text: &str) -> Self {
+        Scalar { text: text.into(), kind: Kind::Text }
+    }
+
+    pub(super) fn plain(text: &str) -> Self {
+        Scalar { text: text.into(), kind: kind(text) }
+    }
+
+    /// The text as it was written; empty for an empty value.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The value of a float, or of an integer.
+    pub fn as_float(&self) -> Option<f64> {
+        match self.kind {
+            Kind::Int(value) => Some(value as f64),
+            Kind::Float => match self.text.trim_start_matches(['+', '-']) {
+                ".nan" | ".NaN" | ".NAN" => Some(f64::NAN),
+                ".inf" | ".Inf" | ".INF" if self.text.starts_with('-') => Some(f64::NEG_INFINITY),
+                ".inf" | ".Inf" | ".INF" => Some(f64::INFINITY),
+                _ => self.text.parse().ok().or_else(|| large_integer(&self.text)),
+            },
+            Kind::Null | Kind::Bool(_) | Kind::Text => None,
+        }
+    }
+}
+
+fn kind(text: &str) -> Kind {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Kind::Null,
+        "true" | "True" | "TRUE" => Kind::Bool(true),
+        "false" | "False" | "FALSE" => Kind::Bool(false),
+        ".nan" | ".NaN" | ".NAN" => Kind::Float,
+        // Most scalars are words: one look at the first character is enough for them.
+        _ if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) => Kind::Text,
+        _ => match integer(text) {
+            Some(Ok(value)) => Kind::Int(value),
+            Some(Err(_)) => Kind::Float,
+            None if is_float(text) => Kind::Float,
+            None => Kind::Text,
+        },
+    }
+}
+
+/// `[-+]?[0-9]+ | 0o[0-7]+ | 0x[0-9a-fA-F]+`; a leading zero means nothing.
+fn integer(text: &str) -> Option<Result<i64, ParseIntError>> {
+    let (digits, radix) = if let Some(digits) = text.strip_prefix("0o") {
+        (digits, 8)
+    } else if let Some(digits) = text.strip_prefix("0x") {
+        (digits, 16)
+    } else {
+        (text.strip_prefix(['+', '-']).unwrap_or(text), 10)
+    };
+    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    let number = if radix == 10 { text } else { digits };
+    Some(i64::from_str_radix(number, radix))
+}
+
+/// The value, not exact, of an integer that is written in base 8 or 16 and does not fit into 64 bits.
+fn large_integer(text: &str) -> Option<f64> {
+    let radix = if text.starts_with("0o") { 8 } else { 16 };
+    text.get(2..)?
+        .chars()
+        .try_fold(0.0, |value, digit| Some(value * f64::from(radix) + f64::from(digit.to_digit(radix)?)))
+}
+
+/// `[-+]? ( \.[0-9]+ | [0-9]+ ( \.[0-9]* )? ) ( [eE] [-+]? [0-9]+ )?` and `[-+]? \.inf`.
+fn is_float(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
+        return true;
+    }
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['+', '-']).unwrap_or(exponent))),
+        None => (unsigned, None),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    all_digits(whole)
+        && all_digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent.is_none_or(|exponent| !exponent.is_empty() && all_digits(exponent))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_core_schema() {
+        let table: &[(Kind, &[&str])] = &[
+            (Kind::Null, &["", "~", "null", "Null", "NULL"]),
+            (Kind::Bool(true), &["true", "True", "TRUE"]),
+            (Kind::Bool(false), &["false", "False", "FALSE"]),
+            (Kind::Int(0), &["0", "-0", "+0", "00", "0o0", "0x0"]),
+            (Kind::Int(12), &["12", "+12", "012", "0o14", "0xc", "0xC"]),
+            (Kind::Int(i64::MIN), &["-9223372036854775808"]),
+            (Kind::Float, &["1.5", "-.5", "1.", "1e3", "1E-3", "1.10", ".inf", "-.INF", "+.Inf", ".nan", "0e0"]),
+            (Kind::Text, &["yes", "no", "on", "off", "NO", "y", "nUll", "tRUE", "nan", "inf", "NaN"]),
+            (Kind::Text, &["1.2.3", "12:30", "2026-11-15", "1_000", "0b1", "0o8", "0xg", "0x", "-0x1", "1e", "e1"]),
+            (Kind::Text, &[".", "-", "+", "-.", "--1", "+-1", "1-", "1 2", "٣", "..inf", "-.nan", "v1"]),
+        ];
+        for (kind, texts) in table {
+            for text in *texts {
+                assert_eq!(Scalar::plain(text).kind(), *kind, "{text:?}");
+                assert_eq!(Scalar::quoted(text).kind(), Kind::Text, "{text:?} in quotes");
+            }
+        }
+    }
+
+    #[test]
+    fn an_integer_beyond_64_bits_is_a_float() {
+        for text in ["9223372036854775808", "-9223372036854775809", "0xffffffffffffffff"] {
+            assert_eq!(Scalar::plain(text).kind(), Kind::Float, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_float_has_a_value() {
+        let value = |text| Scalar::plain(text).as_float();
+        assert_eq!(value("1.10"), Some(1.1));
+        assert_eq!(value("-.5e1"), Some(-5.0));
+        assert_eq!(value("1."), Some(1.0));
+        assert_eq!(value("7"), Some(7.0));
+        assert_eq!(value("-.inf"), Some(f64::NEG_INFINITY));
+        assert!(value(".NaN").unwrap().is_nan());
+        assert_eq!(value("9223372036854775808"), Some(9223372036854775808.0));
+        assert_eq!(value("0xffffffffffffffff"), Some(18446744073709551616.0));
+        assert_eq!(value("x"), None);
+    }
+}

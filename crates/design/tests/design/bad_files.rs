@@ -1,0 +1,44 @@
+//! The catalogue of mistakes: each file in `bad/` holds one (or, in `mixed-…`, several), and the snapshot beside it is
+//! what the operator reads.
+
+use std::collections::BTreeSet;
+
+use muster_design::environment::Environment;
+use muster_design::finding::{Code, Findings};
+
+use crate::{files, snapshot_beside};
+
+fn findings(file: &std::path::Path) -> Findings {
+    Environment::read(file).err().unwrap_or_else(|| panic!("{} was accepted", file.display()))
+}
+
+#[test]
+fn each_mistake_is_explained() {
+    for file in files("bad") {
+        let findings = findings(&file);
+        snapshot_beside(&file, &format!("{findings}\n{}", findings.summary()));
+    }
+}
+
+#[test]
+fn each_file_shows_the_code_it_is_named_for() {
+    for file in files("bad") {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let Some(number) = name.strip_prefix('m').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) else {
+            continue;
+        };
+        let code = format!("M{}", &number[..4]);
+        assert!(findings(&file).iter().any(|finding| finding.code.as_str() == code), "{name} does not show {code}");
+    }
+}
+
+#[test]
+fn every_code_has_an_example() {
+    // These are about the file system, or no error; `limits`, `project` and `good_files` show them.
+    let elsewhere = [Code::Unreadable, Code::TooLarge, Code::TooManyFindings, Code::RolloutUnused, Code::AfterTwice];
+    let shown: BTreeSet<Code> =
+        files("bad").iter().flat_map(|file| findings(file)).map(|finding| finding.code).collect();
+    for code in Code::ALL {
+        assert!(shown.contains(code) || elsewhere.contains(code), "{code} ({}) has no example", code.meaning());
+    }
+}

@@ -1,0 +1,167 @@
+//! Trees: values, places and documents.
+
+use std::fmt::Write;
+
+use muster_design::source::Source;
+use muster_design::yaml::{self, Kind, Limits, Node, Value};
+
+/// A tree as one line a value: its place, its path, and what it is.
+fn outline(text: &str) -> String {
+    let source = Source::new("test.yaml", text);
+    let parsed = yaml::parse(&source, &Limits::DOCUMENTS);
+    let mut lines = String::new();
+    for (number, document) in parsed.documents.iter().enumerate() {
+        describe(document, &number.to_string(), &mut lines);
+    }
+    for finding in &parsed.findings {
+        let at = finding.place.as_ref().unwrap().span.unwrap().start;
+        writeln!(lines, "{} at {}:{}: {}", finding.code, at.line, at.column, finding.message).unwrap();
+    }
+    lines
+}
+
+fn describe(node: &Node, path: &str, lines: &mut String) {
+    let (start, end) = (node.span.start, node.span.end);
+    write!(lines, "{}:{}-{}:{} {path} = ", start.line, start.column, end.line, end.column).unwrap();
+    match &node.value {
+        Value::Scalar(scalar) => match scalar.kind() {
+            Kind::Text => writeln!(lines, "{:?}", scalar.text()),
+            kind @ (Kind::Null | Kind::Bool(_) | Kind::Int(_) | Kind::Float) => writeln!(lines, "{kind:?}"),
+        }
+        .unwrap(),
+        Value::Seq(items) => {
+            writeln!(lines, "list").unwrap();
+            items.iter().enumerate().for_each(|(number, item)| describe(item, &format!("{path}.{number}"), lines));
+        }
+        Value::Map(map) => {
+            writeln!(lines, "mapping").unwrap();
+            for entry in map.entries() {
+                describe(&entry.value, &format!("{path}.{}", entry.key.text), lines);
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_knows_its_place() {
+    let text = "\
+plain: some text
+block:
+  list:
+  - one
+  - [2, {three: 3.0}]
+
+literal: |
+  first
+  second
+quoted: \"over
+  two lines\"
+empty:
+last: ~
+";
+    insta::assert_snapshot!(outline(text), @r#"
+    1:1-13:8 0 = mapping
+    1:8-1:17 0.plain = "some text"
+    3:3-5:22 0.block = mapping
+    4:5-5:22 0.block.list = list
+    4:5-4:8 0.block.list.0 = "one"
+    5:5-5:22 0.block.list.1 = list
+    5:6-5:7 0.block.list.1.0 = Int(2)
+    5:9-5:21 0.block.list.1.1 = mapping
+    5:17-5:20 0.block.list.1.1.three = Float
+    8:3-10:1 0.literal = "first\nsecond\n"
+    10:9-11:13 0.quoted = "over two lines"
+    12:6-12:6 0.empty = Null
+    13:7-13:8 0.last = Null
+    "#);
+}
+
+#[test]
+fn what_an_alias_stands_for_is_at_the_alias_and_its_parts_where_they_were_written() {
+    insta::assert_snapshot!(outline("base: &base\n  a: [1]\ncopy: *base\nkey: &key k\n*key : v\n"), @r#"
+    1:1-5:9 0 = mapping
+    1:7-2:9 0.base = mapping
+    2:6-2:9 0.base.a = list
+    2:7-2:8 0.base.a.0 = Int(1)
+    3:7-3:12 0.copy = mapping
+    2:6-2:9 0.copy.a = list
+    2:7-2:8 0.copy.a.0 = Int(1)
+    4:6-4:12 0.key = "k"
+    5:8-5:9 0.k = "v"
+    "#);
+}
+
+#[test]
+fn a_broken_document_does_not_hide_the_next() {
+    insta::assert_snapshot!(outline("a: 1\n---\nb: [\n---\nc: \"\n--- \nd: @\n---\n{e: 5}\n"), @"
+    1:1-1:5 0 = mapping
+    1:4-1:5 0.a = Int(1)
+    9:1-9:7 1 = mapping
+    9:5-9:6 1.e = Int(5)
+    M0004 at 4:1: this is not YAML: while parsing a node, did not find expected node content
+    M0004 at 5:4: this is not YAML: while scanning a quoted scalar, found unexpected document indicator
+    M0004 at 7:4: this is not YAML: unexpected character: `@'
+    ");
+}
+
+#[test]
+fn a_line_of_dashes_in_a_text_is_not_a_document() {
+    insta::assert_snapshot!(outline("a: @\nb: |\n  ---\n---x: 1\n"), @"M0004 at 1:4: this is not YAML: unexpected character: `@'");
+}
+
+#[test]
+fn a_refused_part_leaves_the_rest() {
+    insta::assert_snapshot!(outline("a: 1\na: {b: 2}\n<<: {c: 3}\n\"<<\": 4\nd: !x 5\n[e]: {f: [6]}\ng: 7\n"), @r#"
+    1:1-7:5 0 = mapping
+    1:4-1:5 0.a = Int(1)
+    4:7-4:8 0.<< = Int(4)
+    5:4-5:8 0.d = "5"
+    7:4-7:5 0.g = Int(7)
+    M0006 at 2:1: the key "a" is there twice
+    M0009 at 3:1: the merge key << is not supported
+    M0008 at 5:4: the YAML tag "!x" is not supported
+    M0007 at 6:1: a key must be a text, not a list or a mapping
+    "#);
+}
+
+#[test]
+fn keys_are_text_whatever_they_look_like() {
+    insta::assert_snapshot!(outline("1: a\ntrue: b\n~: c\n\"1\": d\n\"\": e\n"), @r#"
+    1:1-5:6 0 = mapping
+    1:4-1:5 0.1 = "a"
+    2:7-2:8 0.true = "b"
+    3:4-3:5 0.~ = "c"
+    5:5-5:6 0. = "e"
+    M0006 at 4:1: the key "1" is there twice
+    "#);
+}
+
+#[test]
+fn line_ends_of_every_sort() {
+    insta::assert_snapshot!(outline("a: 1\r\nb: 2\rc: 3\n\u{feff}"), @"
+    1:1-3:5 0 = mapping
+    1:4-1:5 0.a = Int(1)
+    2:4-2:5 0.b = Int(2)
+    3:4-3:5 0.c = Int(3)
+    ");
+    insta::assert_snapshot!(outline("\u{feff}a: 1"), @"
+    1:1-1:5 0 = mapping
+    1:4-1:5 0.a = Int(1)
+    ");
+}
+
+#[test]
+fn duplicates_are_found_in_long_mappings_too() {
+    let mut text: String = (0..100).map(|number| format!("key{number}: 0\n")).collect();
+    text.push_str("key3: 0\nkey99: 0\nkey100: 0\n");
+    let parsed = yaml::parse(&Source::new("test.yaml", text), &Limits::DOCUMENTS);
+    let lines: Vec<_> = parsed
+        .findings
+        .iter()
+        .map(|finding| {
+            let line = |place: &muster_design::finding::Place| place.span.unwrap().start.line;
+            (line(finding.place.as_ref().unwrap()), line(&finding.notes[0].place))
+        })
+        .collect();
+    assert_eq!(lines, [(101, 4), (102, 100)]);
+}

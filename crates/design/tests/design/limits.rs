@@ -1,0 +1,148 @@
+//! What a file may ask for, and what happens when it asks for more.
+
+use std::fmt::Write;
+
+use muster_design::environment::Environment;
+use muster_design::finding::Code;
+use muster_design::source::Source;
+use muster_design::yaml::{self, Limits, Parsed};
+
+const SMALL: Limits = Limits { file_bytes: 1000, depth: 8, tree_bytes: 100_000, alias_bytes: 10_000 };
+
+fn parse(text: impl Into<String>, limits: &Limits) -> Parsed {
+    yaml::parse(&Source::new("test.yaml", text.into()), limits)
+}
+
+fn codes(parsed: &Parsed) -> Vec<Code> {
+    parsed.findings.iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn a_file_is_read_up_to_its_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("prod.yaml");
+    std::fs::write(&path, "#".repeat(1000)).unwrap();
+    assert_eq!(Source::read(&path, 1000).unwrap().text().len(), 1000);
+    let findings = Source::read(&path, 999).unwrap_err();
+    assert_eq!(findings.iter().next().unwrap().code, Code::TooLarge);
+}
+
+#[test]
+fn a_file_without_an_end_is_too_large() {
+    let findings = Source::read(std::path::Path::new("/dev/zero"), 1 << 16).unwrap_err();
+    assert_eq!(findings.iter().next().unwrap().code, Code::TooLarge);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_finding() {
+    let findings = Environment::read(std::path::Path::new("tests/design/none.yaml")).unwrap_err();
+    insta::assert_snapshot!(findings, @"
+    error[M0001]: the file cannot be read: No such file or directory (os error 2)
+     --> tests/design/none.yaml
+    ");
+}
+
+#[test]
+fn depth_is_counted_in_brackets_and_in_blocks() {
+    for nest in [|n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n)), |n| format!("{}x", "- ".repeat(n))] {
+        assert_eq!(codes(&parse(nest(8), &SMALL)), []);
+        assert_eq!(codes(&parse(nest(9), &SMALL)), [Code::TooDeep]);
+        assert_eq!(codes(&parse(nest(100_000), &SMALL)), [Code::TooDeep]);
+    }
+}
+
+#[test]
+fn aliases_cannot_nest_deeper_than_brackets() {
+    let text = "- &a [[[[x]]]]\n- &b [[[*a]]]\n- [[[*b]]]\n";
+    assert_eq!(codes(&parse(text, &SMALL)), [Code::TooDeep]);
+    assert_eq!(codes(&parse("- &a [[[[x]]]]\n- [[*a]]\n", &SMALL)), []);
+}
+
+#[test]
+fn aliases_unfold_up_to_their_limit() {
+    let many_times = |aliases: usize| format!("- &a {}\n{}", "x".repeat(1000), "- *a\n".repeat(aliases));
+    assert_eq!(codes(&parse(many_times(8), &SMALL)), []);
+    assert_eq!(codes(&parse(many_times(9), &SMALL)), [Code::AliasExpansion]);
+}
+
+#[test]
+fn copies_kept_for_anchors_count_too() {
+    let text = format!("&a [&b [&c [&d [&e [&f {}]]]]]", "x".repeat(2000));
+    assert_eq!(codes(&parse(text, &SMALL)), [Code::AliasExpansion]);
+}
+
+#[test]
+fn the_tree_has_a_limit_of_its_own() {
+    let text = format!("[{}]", "a,".repeat(2000));
+    assert_eq!(codes(&parse(&text, &SMALL)), [Code::TooLarge]);
+    // Over all documents of a file, and said once.
+    let text = "---\n[a, b, c, d]\n".repeat(10_000);
+    assert_eq!(codes(&parse(text, &SMALL)), [Code::TooLarge]);
+}
+
+#[test]
+fn broken_documents_are_counted_not_listed() {
+    let parsed = parse("---\n]\n".repeat(10_000), &Limits::DOCUMENTS);
+    assert_eq!(parsed.findings.iter().count(), 201);
+    assert_eq!(parsed.findings.iter().last().unwrap().message, "9800 more findings are not shown");
+}
+
+/// Shapes that make naive readers take quadratic time. There is no clock here: when one of these is slow, the suite
+/// is.
+#[test]
+fn large_files_of_unfriendly_shapes() {
+    let many = 20_000;
+    let keys = (0..many).fold(String::new(), |mut text, number| {
+        writeln!(text, "k{number}: v").unwrap();
+        text
+    });
+    assert_eq!(codes(&parse(keys, &Limits::DOCUMENTS)), []);
+    for text in [
+        "? ".repeat(many),
+        "[".repeat(many),
+        "{a: ".repeat(many),
+        "&a ".repeat(many),
+        "!a ".repeat(many),
+        "\"".repeat(many),
+        "'".repeat(many),
+        "a: ".repeat(many),
+        "- \n".repeat(many),
+        "--- ".repeat(many),
+        "---\n".repeat(many),
+        "|\n".repeat(many),
+        "\n".repeat(many),
+        "\t".repeat(many),
+        " ".repeat(many),
+        "# \n".repeat(many),
+        "%a\n".repeat(many),
+        "a".repeat(many),
+        "*a ".repeat(many),
+        ",".repeat(many),
+        "[a, ".repeat(20) + &"a, ".repeat(many),
+        "{".to_owned() + &"a, ".repeat(many),
+        "- |\n\n".repeat(many),
+        "a: @\n---\n".repeat(many),
+    ] {
+        let parsed = parse(&text, &Limits::DOCUMENTS);
+        assert!(parsed.findings.iter().count() <= 201);
+    }
+}
+
+#[test]
+fn many_roles_after_each_other() {
+    let mut text = String::from("roles:\n");
+    let name = |number: usize| format!("r{number}x");
+    for number in 0..10_000 {
+        writeln!(text, "  {}: {{cardinality: 1, flavor: s, after: [{}]}}", name(number), name(number + 1)).unwrap();
+    }
+    let last = format!("  {}: {{cardinality: 1, flavor: s}}\n", name(10_000));
+    let environment = Environment::parse(&Source::new("prod.yaml", text.clone() + &last)).unwrap().value;
+    assert_eq!(environment.in_start_order().next().unwrap().role.as_str(), name(10_000));
+
+    let closing = format!("  {}: {{cardinality: 1, flavor: s, after: [{}]}}\n", name(10_000), name(0));
+    let findings = Environment::parse(&Source::new("prod.yaml", text + &closing)).unwrap_err();
+    assert_eq!(
+        findings.iter().next().unwrap().message,
+        "roles come after each other in a circle: r0x → r1x → r2x → r3x → … → r9998x → r9999x → r10000x → r0x"
+    );
+}

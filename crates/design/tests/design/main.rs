@@ -1,0 +1,33 @@
+//! The crate from outside. One binary, so that it is linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod arbitrary;
+mod bad_files;
+mod documents;
+mod good_files;
+mod limits;
+mod project;
+mod rendering;
+
+use std::path::{Path, PathBuf};
+
+/// The example files of a directory, sorted, under names that are the same on every machine.
+fn files(directory: &str) -> Vec<PathBuf> {
+    let directory = Path::new("tests/design").join(directory);
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|it| it == "yaml")).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+/// Compares with the snapshot that stands beside an example file.
+fn snapshot_beside(file: &Path, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(file.parent().unwrap().strip_prefix("tests/design").unwrap());
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}

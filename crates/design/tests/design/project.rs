@@ -1,0 +1,103 @@
+//! Project directories.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use muster_design::project::Project;
+
+const GOOD: &str = "roles: {web: {cardinality: 1, flavor: small}}\n";
+
+/// A directory with these files; what ends in `/` is a directory.
+fn directory(paths: &[&str]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for path in paths {
+        let full = root.path().join(path);
+        if path.ends_with('/') {
+            fs::create_dir_all(full).unwrap();
+        } else {
+            fs::create_dir_all(full.parent().unwrap()).unwrap();
+            fs::write(full, GOOD).unwrap();
+        }
+    }
+    root
+}
+
+/// An error and its causes, without the name of the temporary directory.
+fn told(root: &Path, error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text.replace(root.to_str().unwrap(), "DIR")
+}
+
+fn open_error(paths: &[&str]) -> String {
+    let root = directory(paths);
+    told(root.path(), &Project::open(root.path()).unwrap_err())
+}
+
+#[test]
+fn a_project_lists_its_environments_and_releases() {
+    let root = directory(&[
+        "environments/staging.yaml",
+        "environments/prod.yaml",
+        "environments/.prod.yaml.swp",
+        "environments/notes.txt",
+        "environments/old/",
+        "releases/v2/",
+        "releases/v1/",
+        "releases/README.md",
+        "releases/.cache/",
+    ]);
+    let project = Project::open(root.path()).unwrap();
+    assert_eq!(project.environments(), ["prod", "staging"]);
+    assert_eq!(project.releases().iter().map(|version| version.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
+    assert_eq!(project.release_dir(&project.releases()[0]), root.path().join("releases/v1"));
+}
+
+#[test]
+fn the_only_environment_needs_no_name() {
+    let root = directory(&["environments/prod.yaml"]);
+    let project = Project::open(root.path()).unwrap();
+    assert_eq!(project.environment(None).unwrap().value.name.as_str(), "prod");
+    assert_eq!(project.environment(Some("prod")).unwrap().value.name.as_str(), "prod");
+    assert!(project.releases().is_empty());
+}
+
+#[test]
+fn one_of_several_must_be_named() {
+    let root = directory(&["environments/staging.yaml", "environments/prod.yaml"]);
+    let project = Project::open(root.path()).unwrap();
+    assert_eq!(project.environment(Some("staging")).unwrap().value.name.as_str(), "staging");
+    let refused = |wanted| told(root.path(), &project.environment(wanted).unwrap_err());
+    insta::assert_snapshot!(refused(None), @"DIR has several environments: say which, of prod, staging");
+    insta::assert_snapshot!(refused(Some("live")), @r#"there is no environment "live" in DIR: there is prod, staging"#);
+    insta::assert_snapshot!(refused(Some("../prod")), @r#"there is no environment "../prod" in DIR: there is prod, staging"#);
+}
+
+#[test]
+fn findings_name_the_file_as_the_project_was_named() {
+    let root = directory(&["environments/prod.yaml"]);
+    fs::write(root.path().join("environments/prod.yaml"), "rolls: {}\n").unwrap();
+    let error = Project::open(root.path()).unwrap().environment(None).unwrap_err();
+    insta::assert_snapshot!(told(root.path(), &error), @r#"
+    error[M0103]: unknown key "rolls" in the environment
+     --> DIR/environments/prod.yaml:1:1
+      |
+    1 | rolls: {}
+      | ^^^^^
+    help: did you mean "roles"?
+    "#);
+}
+
+#[test]
+fn what_is_no_project_is_refused_with_a_reason() {
+    insta::assert_snapshot!(open_error(&[]), @"DIR is not a project: there is no directory DIR/environments");
+    insta::assert_snapshot!(open_error(&["environments"]), @"DIR is not a project: there is no directory DIR/environments");
+    insta::assert_snapshot!(open_error(&["environments/"]), @"there is no environment file in DIR/environments: expected <environment>.yaml");
+    insta::assert_snapshot!(open_error(&["environments/prod.yml"]), @"there is no environment file in DIR/environments: expected <environment>.yaml (there is prod.yml)");
+    insta::assert_snapshot!(open_error(&["environments/prod.yaml", "releases/my release/"]), @r#"the name of the release directory DIR/releases/my release is no version: "my release" is not a legal version: 1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit"#);
+}
