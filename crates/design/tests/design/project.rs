@@ -101,3 +101,14 @@ fn what_is_no_project_is_refused_with_a_reason() {
     insta::assert_snapshot!(open_error(&["environments/prod.yml"]), @"there is no environment file in DIR/environments: expected <environment>.yaml (there is prod.yml)");
     insta::assert_snapshot!(open_error(&["environments/prod.yaml", "releases/my release/"]), @r#"the name of the release directory DIR/releases/my release is no version: "my release" is not a legal version: 1 to 64 of A-Z, a-z, 0-9, '.', '_', '+' and '-', beginning with a letter or digit"#);
 }
+
+#[test]
+fn the_quickstart_is_a_project_without_findings() {
+    let project = Project::open("../../examples/quickstart").unwrap();
+    let accepted = project.environment(None).unwrap();
+    assert!(accepted.warnings.is_empty(), "{}", accepted.warnings);
+    // Local nodes get their addresses in this order.
+    let nodes: Vec<_> = accepted.value.nodes().into_iter().map(|node| String::from(node.name)).collect();
+    assert_eq!(nodes, ["db1", "web1", "web2", "lb1"]);
+    assert_eq!(project.releases().iter().map(|version| version.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
+}
