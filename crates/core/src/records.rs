@@ -142,8 +142,16 @@ pub struct MachineRecord {
     pub driver: String,
     #[serde(flatten)]
     pub phase: MachinePhase,
+    /// Which attempt at becoming provisioned this is, from 1. It outlives the phases: a machine that fails at its third
+    /// step again and again has failed so many times, not once so many times over.
+    #[serde(default = "first_attempt")]
+    pub attempt: u32,
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
+}
+
+fn first_attempt() -> u32 {
+    1
 }
 
 /// How far a machine has come. Named for what has been achieved or is being done.
@@ -157,11 +165,14 @@ pub enum MachinePhase {
     /// The machine runs; its agent has not said hello yet.
     Bootstrapping,
     Provisioned,
-    /// The step that began in `during` did not end well.
+    /// What began in `during` did not end well.
     Failed {
-        during: Box<str>,
+        during: MachineStage,
         cause: String,
-        attempt: u32,
+        /// When the next attempt is made. None: not by itself, somebody has to look at it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        retry: Option<Timestamp>,
     },
 }
 
@@ -169,12 +180,86 @@ impl MachinePhase {
     pub fn word(&self) -> &'static str {
         match self {
             MachinePhase::Declared => "declared",
-            MachinePhase::Allocating => "allocating",
-            MachinePhase::Deploying => "deploying",
-            MachinePhase::Booting => "booting",
-            MachinePhase::Bootstrapping => "bootstrapping",
+            MachinePhase::Allocating => MachineStage::Allocating.word(),
+            MachinePhase::Deploying => MachineStage::Deploying.word(),
+            MachinePhase::Booting => MachineStage::Booting.word(),
+            MachinePhase::Bootstrapping => MachineStage::Bootstrapping.word(),
             MachinePhase::Provisioned => "provisioned",
             MachinePhase::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// The phases in which something is being done, and can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineStage {
+    Allocating,
+    Deploying,
+    Booting,
+    Bootstrapping,
+}
+
+impl MachineStage {
+    pub const ALL: [MachineStage; 4] =
+        [MachineStage::Allocating, MachineStage::Deploying, MachineStage::Booting, MachineStage::Bootstrapping];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            MachineStage::Allocating => "allocating",
+            MachineStage::Deploying => "deploying",
+            MachineStage::Booting => "booting",
+            MachineStage::Bootstrapping => "bootstrapping",
+        }
+    }
+
+    /// The phase in which this is being done.
+    pub fn phase(self) -> MachinePhase {
+        match self {
+            MachineStage::Allocating => MachinePhase::Allocating,
+            MachineStage::Deploying => MachinePhase::Deploying,
+            MachineStage::Booting => MachinePhase::Booting,
+            MachineStage::Bootstrapping => MachinePhase::Bootstrapping,
+        }
+    }
+}
+
+impl std::fmt::Display for MachineStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_stored_as_one_flat_object() {
+        let failed = MachineRecord {
+            driver: "local".into(),
+            phase: MachinePhase::Failed {
+                during: MachineStage::Booting,
+                cause: "no such program".into(),
+                retry: Some("2026-11-15T10:00:05Z".parse().unwrap()),
+            },
+            attempt: 2,
+            since: "2026-11-15T10:00:00Z".parse().unwrap(),
+        };
+        let text = r#"{"driver":"local","phase":"failed","during":"booting","cause":"no such program","retry":"2026-11-15T10:00:05Z","attempt":2,"since":"2026-11-15T10:00:00Z"}"#;
+        assert_eq!(serde_json::to_string(&failed).unwrap(), text);
+        assert_eq!(serde_json::from_str::<MachineRecord>(text).unwrap(), failed);
+
+        let short = r#"{"driver":"local","phase":"booting","since":"2026-11-15T10:00:00Z"}"#;
+        let record: MachineRecord = serde_json::from_str(short).unwrap();
+        assert_eq!((record.phase, record.attempt), (MachinePhase::Booting, 1));
+    }
+
+    #[test]
+    fn every_stage_is_the_phase_of_its_name() {
+        for stage in MachineStage::ALL {
+            assert_eq!(stage.phase().word(), stage.word());
+            assert_eq!(serde_json::to_value(stage).unwrap(), stage.word());
         }
     }
 }

@@ -95,6 +95,7 @@ pub enum Why {
     Machine {
         #[serde(flatten)]
         phase: MachinePhase,
+        attempt: u32,
     },
     Silent,
     /// A run is under way.
@@ -127,10 +128,10 @@ pub enum Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Why::Machine { phase: MachinePhase::Failed { during, cause, attempt } } => {
+            Why::Machine { phase: MachinePhase::Failed { during, cause, .. }, attempt } => {
                 write!(f, "its machine failed while {during} (attempt {attempt}): {cause}")
             }
-            Why::Machine { phase } => write!(f, "its machine is {}", phase.word()),
+            Why::Machine { phase, .. } => write!(f, "its machine is {}", phase.word()),
             Why::Silent => f.write_str("its agent is not connected"),
             Why::Running { run } => write!(f, "run {run} is under way"),
             Why::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
@@ -161,7 +162,8 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
     if let Some(machine) = node.machine.as_ref().filter(|machine| machine.phase != MachinePhase::Provisioned) {
         let failed = matches!(machine.phase, MachinePhase::Failed { .. });
         let word = if failed { Word::Unprovisioned } else { Word::Provisioning };
-        return standing(word, Some(machine.since), Why::Machine { phase: machine.phase.clone() });
+        let why = Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt };
+        return standing(word, Some(machine.since), why);
     }
     if let Link::Silent { since } = link {
         return standing(Word::Silent, Some(since), Why::Silent);
