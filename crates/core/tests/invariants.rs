@@ -2,6 +2,8 @@
 //!
 //! The store here is a map; the moves, the fleet and the tags are the real ones.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;

@@ -1,5 +1,7 @@
 //! How a node stands, one line for each thing that can be in its way.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
