@@ -32,6 +32,8 @@
 //! done" of what may have been done. Let a reader hold up a writer, or a slow watch use more memory. Understand a value.
 
 pub mod clock;
+#[cfg(feature = "contract-tests")]
+pub mod contract;
 pub mod embedded;
 mod error;
 pub mod limits;

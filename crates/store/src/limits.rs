@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use muster_core::txn::Txn;
+use muster_core::txn::{Op, Txn};
 
 /// Anything bigger is a blob, and its key holds the digest. Small values keep a watch of everything affordable.
 pub const MAX_VALUE: usize = 16 * 1024;
@@ -86,9 +86,9 @@ pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
     if ttl < Duration::from_secs(1) { Err(Invalid::ShortLease { ttl }) } else { Ok(()) }
 }
 
-fn value_len(op: &muster_core::txn::Op) -> usize {
+fn value_len(op: &Op) -> usize {
     match op {
-        muster_core::txn::Op::Put { value, .. } => value.len(),
-        muster_core::txn::Op::Delete { .. } => 0,
+        Op::Put { value, .. } => value.len(),
+        Op::Delete { .. } => 0,
     }
 }

@@ -1,7 +1,7 @@
 //! The store in one file of this machine, on redb.
 //!
-//! One thread writes ([`writer`]): it takes all requests that wait, carries them out in order in one write
-//! transaction of redb, and commits that with one fsync ([`group`]). Then, and not before, it tells the watches and
+//! One thread writes (`writer`): it takes all requests that wait, carries them out in order in one write
+//! transaction of redb, and commits that with one fsync (`group`). Then, and not before, it tells the watches and
 //! answers the writers. Reads and watches take snapshots of redb and never wait for it.
 
 mod apply;
@@ -29,6 +29,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
 pub use self::database::OpenError;
 use self::database::Opened;
@@ -56,7 +57,8 @@ pub struct Embedded {
     /// None only while it is dropped: the writer ends when this is gone.
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<std::thread::JoinHandle<()>>,
-    keeper: tokio::task::JoinHandle<()>,
+    /// Ends leases; it ends itself with the store.
+    keeper: JoinSet<()>,
 }
 
 impl Embedded {
@@ -99,7 +101,8 @@ impl Embedded {
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|cause| io("start the writer of", cause))?;
-        let keeper = tokio::spawn(leases::keep(Arc::clone(&shared)));
+        let mut keeper = JoinSet::new();
+        keeper.spawn(leases::keep(Arc::clone(&shared)));
         Ok(Self { shared, requests: Some(requests), writer: Some(writer), keeper })
     }
 
@@ -114,7 +117,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.keeper.abort_all();
         self.requests = None;
         // At most one group is still being written. Waiting for it means that the file is free when this returns.
         if let Some(writer) = self.writer.take() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::txn::{LeaseId, Revision, Txn};
+use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -84,8 +84,8 @@ impl Request {
                 .ops
                 .iter()
                 .map(|op| match op {
-                    muster_core::txn::Op::Put { key, value, .. } => key.len() + value.len(),
-                    muster_core::txn::Op::Delete { key } => key.len(),
+                    Op::Put { key, value, .. } => key.len() + value.len(),
+                    Op::Delete { key } => key.len(),
                 })
                 .sum(),
             Request::Grant { .. } | Request::Revoke { .. } | Request::Compact { .. } | Request::Mend { .. } => 0,

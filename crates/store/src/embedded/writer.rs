@@ -73,7 +73,8 @@ impl Writer {
                     Ok(request) => return Some(request),
                     Err(TryRecvError::Disconnected) => return None,
                     Err(TryRecvError::Empty) => {
-                        std::thread::sleep(RETRY);
+                        // This thread is the writer's own: nobody else is held up.
+                        std::thread::park_timeout(RETRY);
                         // An answer to nobody: whoever asks later gets it again.
                         let _ = self.reopen();
                     }
@@ -152,9 +153,9 @@ impl Writer {
             Some((_, error)) => fault::undone(&self.shared.name, Arc::clone(error)),
             None => fault.answer(&self.shared.name),
         };
-        match self.mend(failure.map(|(step, _)| step)) {
-            Ok(()) | Err(_) => answer,
-        }
+        // Whether that works or not, the answer to these writers is the same; later ones hear of it.
+        let _ = self.mend(failure.map(|(step, _)| step));
+        answer
     }
 
     /// The commit ended in an error, and redb says that it may have happened all the same: all of it or nothing.

@@ -1,0 +1,63 @@
+//! Reads: one key, a prefix, the past.
+
+use muster_core::txn::{Op, Revision, Txn};
+
+use super::{Subject, commit, delete, put, text};
+use crate::error::StoreError;
+use crate::limits::Invalid;
+
+pub async fn a_prefix_is_bytes_and_ends_where_it_should(subject: &dyn Subject) {
+    let store = subject.store();
+    // `/` comes right before `0`; U+00FF and U+10FFFF are where the end of a prefix is computed wrongly.
+    let keys =
+        ["a", "a/", "a/1", "a/2", "a/\u{10ffff}", "a/\u{10ffff}/1", "a0", "a\u{ff}", "a\u{ff}1", "b", "\u{10ffff}"];
+    let txn = keys.iter().rev().fold(Txn::new(), |txn, key| txn.op(Op::put(*key, "")));
+    commit(&*store, txn).await;
+
+    for prefix in ["", "a", "a/", "a0", "a/\u{10ffff}", "a\u{ff}", "\u{10ffff}", "c", "a/1", "a/11"] {
+        let mut expected: Vec<_> = keys.iter().filter(|key| key.starts_with(prefix)).copied().collect();
+        expected.sort_unstable();
+        let range = store.range(prefix, None).await.unwrap();
+        let found: Vec<_> = range.kvs.iter().map(|kv| kv.key.as_str()).collect();
+        assert_eq!(found, expected, "of prefix {prefix:?}");
+    }
+}
+
+pub async fn the_past_reads_as_it_was(subject: &dyn Subject) {
+    let store = subject.store();
+    let nothing = store.revision().await.unwrap();
+    let first = commit(&*store, Txn::new().op(Op::put("a/1", "x")).op(Op::put("a/3", "x"))).await;
+    let second = put(&*store, "a/2", "x").await;
+    let third = commit(&*store, Txn::new().op(Op::put("a/1", "y")).op(Op::delete("a/3")).op(Op::put("b", "y"))).await;
+    let fourth = delete(&*store, "a/1").await;
+    let fifth = put(&*store, "a/1", "z").await;
+
+    let states: [(_, &[(&str, &str)]); 6] = [
+        (nothing, &[]),
+        (first, &[("a/1", "x"), ("a/3", "x")]),
+        (second, &[("a/1", "x"), ("a/2", "x"), ("a/3", "x")]),
+        (third, &[("a/1", "y"), ("a/2", "x")]),
+        (fourth, &[("a/2", "x")]),
+        (fifth, &[("a/1", "z"), ("a/2", "x")]),
+    ];
+    for (revision, expected) in states {
+        let range = store.range("a/", Some(revision)).await.unwrap();
+        assert_eq!(text(&range.kvs), expected, "at {revision}");
+        assert_eq!(range.revision, revision);
+    }
+    // Each key with the revision that it had then, which a guard compares.
+    let past = store.range("a/1", Some(third)).await.unwrap();
+    assert_eq!(past.kvs.first().unwrap().revision, third);
+}
+
+pub async fn the_future_cannot_be_read(subject: &dyn Subject) {
+    let store = subject.store();
+    let head = put(&*store, "k", "1").await;
+    let error = store.range("", Some(Revision(head.0 + 1000))).await.unwrap_err();
+    assert!(matches!(error, StoreError::Ahead { asked, .. } if asked.0 == head.0 + 1000));
+}
+
+pub async fn an_empty_key_is_no_key(subject: &dyn Subject) {
+    let error = subject.store().get("").await.unwrap_err();
+    assert!(matches!(error, StoreError::Invalid(Invalid::EmptyKey)));
+}

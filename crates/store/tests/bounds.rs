@@ -1,0 +1,122 @@
+//! What is shared, and what stays bounded: fsyncs, history, the file, memory for slow readers.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_store::embedded::Options;
+use muster_store::{Embedded, Event, GapCause, Guard, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
+use tokio::task::JoinSet;
+
+async fn fresh(options: Options) -> (Arc<Embedded>, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Embedded::open(directory.path().join("store"), options).await.unwrap();
+    (Arc::new(store), directory)
+}
+
+/// Commits these in their order, many to a group.
+async fn commit_all(store: &Embedded, txns: impl IntoIterator<Item = Txn>) {
+    let answers = futures::future::join_all(txns.into_iter().map(|txn| store.commit(txn))).await;
+    assert!(answers.iter().all(Result::is_ok));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_share_fsyncs() {
+    let (store, _directory) = fresh(Options::default()).await;
+    let opened = store.stats().fsyncs;
+    let mut writers = JoinSet::new();
+    for writer in 0..64 {
+        let store = store.clone();
+        writers.spawn(async move {
+            for n in 0..20 {
+                store.commit(Txn::new().op(Op::put(format!("{writer}"), n.to_string()))).await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    let stats = store.stats();
+    assert_eq!(stats.transactions, 64 * 20);
+    assert_eq!(store.revision().await.unwrap(), Revision(64 * 20));
+    // While one group is written the next one gathers: even a slow start leaves far fewer groups than writers.
+    assert!(stats.groups <= 64 * 20 / 4, "{stats:?}");
+    // One fsync a group, and one more when the file has to grow.
+    assert!(stats.fsyncs - opened <= stats.groups + 10, "{stats:?}");
+}
+
+#[tokio::test]
+async fn what_changes_nothing_costs_no_fsync() {
+    let (store, _directory) = fresh(Options::default()).await;
+    store.commit(Txn::new().op(Op::put("k", "1"))).await.unwrap();
+    let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
+    let before = store.stats();
+
+    store.keep_alive(lease).await.unwrap();
+    store.commit(Txn::new().op(Op::delete("nothing"))).await.unwrap();
+    let refused = Txn::new().guard(Guard::Absent { key: "k".into() }).op(Op::put("k", "2"));
+    assert!(matches!(store.commit(refused).await.unwrap(), Outcome::Refused { .. }));
+    store.compact(Revision(0)).await.unwrap();
+
+    let after = store.stats();
+    assert_eq!((after.fsyncs, after.groups, after.refused), (before.fsyncs, before.groups, 1));
+}
+
+#[tokio::test]
+async fn old_history_goes_by_itself() {
+    let (store, _directory) = fresh(Options { keep_revisions: 100, ..Options::default() }).await;
+    for batch in 0..40 {
+        let txns = (0..50).map(|n| Txn::new().op(Op::put("k", (batch * 50 + n).to_string())));
+        commit_all(&store, txns).await;
+    }
+    let Err(StoreError::Compacted { oldest, .. }) = store.range("", Some(Revision(1))).await else {
+        panic!("the first revision can still be read")
+    };
+    // At least what was asked for is kept, and not more than the slack beyond it.
+    assert!((2000 - 100 - 600..=2000 - 100).contains(&oldest.0), "{oldest}");
+    assert_eq!(store.range("", Some(Revision(1900))).await.unwrap().kvs[0].value, "1899");
+}
+
+#[tokio::test]
+async fn the_file_does_not_grow_with_age() {
+    // A few values over and over: 32 MiB in all, of which the history may hold 256 KiB.
+    let (store, _directory) = fresh(Options { keep_bytes: 256 * 1024, ..Options::default() }).await;
+    let mut sizes = Vec::new();
+    for round in 0..8 {
+        let txns = (0..64).map(|n| {
+            let value = vec![(round + n) as u8; 4 * 1024];
+            (0..16).fold(Txn::new(), |txn, k| txn.op(Op::put(format!("k/{k}"), value.clone())))
+        });
+        commit_all(&store, txns).await;
+        sizes.push(store.stats().bytes);
+    }
+    // Large rows waste up to half of their pages, and one group writes 4 MiB at once: that sets the size, not the age.
+    assert!(sizes[7] <= sizes[3] && sizes[7] <= 64 * 1024 * 1024, "{sizes:?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_left_behind_gets_a_gap_and_goes_on() {
+    let (store, _directory) = fresh(Options { keep_revisions: 10, ..Options::default() }).await;
+    let mut watch = store.watch("", WatchFrom::Now);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    // More than the transactions that are kept in memory, and than those on file.
+    let value = vec![0; 16 * 1024];
+    commit_all(&store, (0..1100).map(|n| Txn::new().op(Op::put(format!("k/{}", n % 3), value.clone())))).await;
+    let event = watch.next().await.unwrap();
+    assert!(matches!(event, Event::Gap { after: Revision(0), cause: GapCause::Compacted { .. } }), "{event:?}");
+    let Event::Snapshot(kvs) = watch.next().await.unwrap() else { panic!("no snapshot") };
+    assert_eq!(kvs, store.range("", None).await.unwrap().kvs);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(1100) });
+    store.commit(Txn::new().op(Op::delete("k/0"))).await.unwrap();
+    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1101), .. }));
+}
+
+#[tokio::test]
+async fn a_reader_behind_the_memory_reads_on_from_the_file() {
+    let (store, _directory) = fresh(Options::default()).await;
+    let value = vec![0; 16 * 1024];
+    let mut watch = store.watch("", WatchFrom::After(Revision(0)));
+    commit_all(&store, (0..700).map(|n| Txn::new().op(Op::put(format!("k/{}", n % 3), value.clone())))).await;
+    for n in 1..=700 {
+        let event = watch.next().await.unwrap();
+        assert!(matches!(event, Event::Changes { revision: Revision(at), .. } if at == n), "{n}");
+    }
+}

@@ -1,0 +1,175 @@
+//! A disk that is full, for real: nothing is half written, and the store goes on by itself when there is space.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_store::embedded::Options;
+use muster_store::{Embedded, Event, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
+use rustix::mount::{MountFlags, UnmountFlags};
+use tokio::task::JoinSet;
+
+/// A file system of its own with a few megabytes.
+struct SmallDisk {
+    at: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(size: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().join("disk");
+        fs::create_dir(&at).unwrap();
+        let options = std::ffi::CString::new(format!("size={size}")).unwrap();
+        rustix::mount::mount("tmpfs", &at, "tmpfs", MountFlags::empty(), &*options)
+            .expect("this test mounts a small tmpfs: run it as root, in a place where mounting is allowed");
+        Self { at, _directory: directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.at.join(name)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+fn fill(path: &Path, bytes: usize) {
+    fs::write(path, vec![1; bytes]).unwrap();
+}
+
+/// Writes until the disk is full. Gives what was acknowledged, and the errors.
+async fn write_until_full(
+    store: &Arc<Embedded>,
+    writers: usize,
+    round: usize,
+) -> (BTreeMap<String, Revision>, Vec<StoreError>) {
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut acknowledged = BTreeMap::new();
+            for n in 0.. {
+                // Two keys: a half-written transaction would show.
+                let (key, twin) = (format!("k/{round}/{writer}/{n}"), format!("twin/{round}/{writer}/{n}"));
+                let txn = Txn::new().op(Op::put(&key, vec![7; 8000])).op(Op::put(&twin, vec![7; 8000]));
+                match store.commit(txn).await {
+                    Ok(Outcome::Committed { revision }) => {
+                        acknowledged.insert(key, revision);
+                        acknowledged.insert(twin, revision);
+                    }
+                    Ok(Outcome::Refused { .. }) => unreachable!("there are no guards"),
+                    Err(error) => return (acknowledged, error),
+                }
+            }
+            unreachable!("the disk is full before the numbers end")
+        });
+    }
+    let mut all = BTreeMap::new();
+    let mut errors = Vec::new();
+    for (acknowledged, error) in tasks.join_all().await {
+        all.extend(acknowledged);
+        errors.push(error);
+    }
+    (all, errors)
+}
+
+async fn state(store: &Embedded) -> BTreeMap<String, Revision> {
+    store.range("", None).await.unwrap().kvs.into_iter().map(|kv| (kv.key, kv.revision)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_undoes_nothing_and_stops_nobody_for_good() {
+    let disk = SmallDisk::mount("12m");
+    fill(&disk.path("ballast"), 4 * 1024 * 1024);
+    let store = Arc::new(Embedded::open(disk.path("store"), Options::default()).await.unwrap());
+    let mut watch = store.watch("", WatchFrom::Now);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+
+    let (mut acknowledged, errors) = write_until_full(&store, 4, 0).await;
+    assert!(!acknowledged.is_empty());
+    for error in &errors {
+        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    }
+    // Exactly what was acknowledged is there, and can be read while the disk is still full.
+    assert_eq!(state(&store).await, acknowledged);
+    // It is still full: refused again, and again without harm.
+    let (more, errors) = write_until_full(&store, 1, 1).await;
+    assert!(matches!(&errors[..], [StoreError::Full { .. }]), "{errors:?}");
+    acknowledged.extend(more);
+    assert_eq!(state(&store).await, acknowledged);
+
+    fs::remove_file(disk.path("ballast")).unwrap();
+    let after = store.commit(Txn::new().op(Op::put("after", "1"))).await.unwrap();
+    let Outcome::Committed { revision } = after else { panic!("{after:?}") };
+    acknowledged.insert("after".into(), revision);
+    assert_eq!(state(&store).await, acknowledged);
+
+    // The watch from before has seen each of them once, and nothing else.
+    let mut seen = BTreeMap::new();
+    while !seen.contains_key("after") {
+        match watch.next().await.unwrap() {
+            Event::Changes { revision, changes } => {
+                for change in changes {
+                    assert_eq!(seen.insert(change.key().to_owned(), revision), None);
+                }
+            }
+            Event::Progress { .. } => {}
+            event @ (Event::Snapshot(_) | Event::SnapshotEnd { .. } | Event::Gap { .. }) => panic!("{event:?}"),
+        }
+    }
+    assert_eq!(seen, acknowledged);
+
+    drop((store, watch));
+    let store = Embedded::open(disk.path("store"), Options::default()).await.unwrap();
+    assert_eq!(state(&store).await, acknowledged);
+}
+
+/// The worst of it: the disk is full, and the file cannot even be opened again. The store is away until it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_comes_back_by_itself() {
+    let disk = SmallDisk::mount("8m");
+    fill(&disk.path("ballast"), 4 * 1024 * 1024);
+    let store = Arc::new(Embedded::open(disk.path("store"), Options::default()).await.unwrap());
+    fs::rename(disk.path("store"), disk.path("elsewhere")).unwrap();
+    let (acknowledged, errors) = write_until_full(&store, 2, 0).await;
+    for error in &errors {
+        let known =
+            matches!(error, StoreError::Full { .. } | StoreError::Unknown { .. } | StoreError::Unavailable { .. });
+        assert!(known, "{error:?}");
+    }
+    assert!(matches!(store.range("", None).await, Err(StoreError::Unavailable { .. })));
+    let refused = store.commit(Txn::new().op(Op::put("refused", "1"))).await;
+    assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+
+    fs::remove_file(disk.path("ballast")).unwrap();
+    fs::rename(disk.path("elsewhere"), disk.path("store")).unwrap();
+    store.commit(Txn::new().op(Op::put("after", "1"))).await.unwrap();
+
+    let mut found = state(&store).await;
+    let after = found.remove("after").unwrap();
+    assert_eq!(after, store.revision().await.unwrap());
+    for (key, revision) in &acknowledged {
+        assert_eq!(found.remove(key), Some(*revision), "{key} was acknowledged");
+    }
+    // What is there besides was of unknown outcome, and is there whole.
+    let twins = found.keys().filter(|key| key.starts_with("twin/")).count();
+    assert_eq!(found.len(), 2 * twins, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_store_cannot_be_made_on_a_full_disk_and_leaves_nothing_there() {
+    let disk = SmallDisk::mount("1m");
+    fill(&disk.path("ballast"), 1024 * 1024);
+    let error = Embedded::open(disk.path("store"), Options::default()).await.unwrap_err();
+    assert!(matches!(error, muster_store::embedded::OpenError::Io { .. }), "{error:?}");
+    let left: Vec<_> = fs::read_dir(&disk.at).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(left, ["ballast"]);
+    fs::remove_file(disk.path("ballast")).unwrap();
+}
