@@ -95,6 +95,10 @@ setup: ## install what is missing for all of the above
 fmt: ## format the code
 	cargo fmt --all
 
+.PHONY: openapi
+openapi: ## write docs/openapi.json anew from the server's routes
+	UPDATE_OPENAPI=1 cargo nextest run --locked -p muster-server -E 'test(openapi)'
+
 .PHONY: docs
 docs: ## build the book into target/book (needs mdbook)
 	@command -v mdbook >/dev/null || { echo 'mdbook is not installed: run `cargo install --locked mdbook`' >&2; exit 1; }

@@ -46,7 +46,7 @@ pub struct Node {
     pub running: BTreeSet<Version>,
     pub active: BTreeMap<Version, (ActiveRole, Revision)>,
     /// Kept as it is stored: read for one node at a time, when somebody asks.
-    history: Vec<u8>,
+    pub history_text: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,7 +90,7 @@ impl Node {
     }
 
     pub fn history(&self) -> History {
-        serde_json::from_slice(&self.history).unwrap_or_default()
+        serde_json::from_slice(&self.history_text).unwrap_or_default()
     }
 
     /// Where others find the node; the versions are united, the newest entry counts.
@@ -203,7 +203,7 @@ impl Fleet {
                 self.node(&node, effects).observed = read(change)?.map(|observed| (observed, change.revision));
             }
             Key::History { node } => {
-                self.node(&node, effects).history = change.value.map(<[u8]>::to_vec).unwrap_or_default();
+                self.node(&node, effects).history_text = change.value.map(<[u8]>::to_vec).unwrap_or_default();
             }
             Key::Node { node: name } => {
                 let record: Option<NodeRecord> = read(change)?;

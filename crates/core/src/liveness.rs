@@ -32,7 +32,7 @@ impl Default for Patience {
 
 /// Whether the agent of a node keeps a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "link", rename_all = "snake_case")]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum Link {
     Connected {
         #[schema(value_type = String, format = DateTime)]

@@ -11,7 +11,7 @@ use muster_core::keys::{self, Keys};
 use muster_core::liveness::Link;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::reason::{Need, Reason};
-use muster_core::records::{ActiveRole, LastRun, MachinePhase, MachineRecord, Observed, StatusLeaf};
+use muster_core::records::{ActiveRole, LastRun, MachinePhase, MachineRecord, MachineStage, Observed, StatusLeaf};
 use muster_core::report::{Counts, Interfaces, Outcome, ResourceError, RunResult};
 use muster_core::service_state::{Configured, ServiceState, Validated};
 use muster_core::standing::{Activity, judge};
@@ -65,7 +65,10 @@ fn node(state: Option<ServiceState>, last: Option<LastRun>) -> Node {
 }
 
 fn machine(phase: MachinePhase) -> Node {
-    Node { machine: Some(MachineRecord { driver: "local".into(), phase, since: at(10) }), ..Node::default() }
+    Node {
+        machine: Some(MachineRecord { driver: "local".into(), phase, attempt: 3, since: at(10) }),
+        ..Node::default()
+    }
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn every_obstacle_has_its_word_and_its_reason() {
         line: Some(3),
         message: "no".into(),
     };
-    let failed_machine = MachinePhase::Failed { during: "booting".into(), cause: "no agent".into(), attempt: 3 };
+    let failed_machine = MachinePhase::Failed { during: MachineStage::Booting, cause: "no agent".into(), retry: None };
     let applying = Activity::Applying { run: RunId::new("r9").unwrap(), version: version("v1"), since: at(40) };
     let table = [
         (machine(MachinePhase::Booting), silent, Activity::Idle, "provisioning: its machine is booting"),

@@ -78,7 +78,6 @@ pub struct NodeRow {
     pub why: Option<Why>,
     /// Whether others may count on it.
     pub active: bool,
-    #[serde(flatten)]
     pub link: Link,
 }
 

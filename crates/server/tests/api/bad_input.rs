@@ -1,0 +1,115 @@
+//! What the server refuses, and what it says.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use muster_core::liveness::Patience;
+use muster_server::{Clock, Config, Server};
+use muster_store::Store;
+use muster_wire::problem::{Code, Problem};
+use reqwest::{Client, Method, StatusCode};
+use tokio_util::sync::CancellationToken;
+
+use crate::fixture::{Fixture, version};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_is_a_problem_with_a_code() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let http = Client::builder().no_proxy().build().unwrap();
+    let table = [
+        (
+            Method::GET,
+            "/v1/envs/nowhere/status",
+            "",
+            404,
+            Code::UnknownEnvironment,
+            "there is no environment \"nowhere\"",
+        ),
+        (Method::GET, "/v1/envs/test/nodes/db9", "", 404, Code::UnknownNode, "db9 is not in the design of test"),
+        (Method::GET, "/v1/envs/test/nodes/DB", "", 400, Code::InvalidRequest, "\"DB\" is not a legal node name"),
+        (Method::GET, "/v1/envs/test/nodes/db1/runs/none", "", 404, Code::UnknownRun, "db1 has no run none"),
+        (Method::GET, "/v1/nothing", "", 404, Code::NotFound, "there is nothing at GET /v1/nothing"),
+        (Method::DELETE, "/v1/envs/test/status", "", 400, Code::InvalidRequest, "does not take DELETE"),
+        (Method::POST, "/v1/envs/test/verify-hosts", "{", 400, Code::InvalidRequest, "EOF while parsing"),
+        (
+            Method::POST,
+            "/v1/envs/test/verify-hosts",
+            r#"{"version":"v1","hosts":[]}"#,
+            400,
+            Code::InvalidRequest,
+            "no hosts were given",
+        ),
+        (
+            Method::POST,
+            "/v1/envs/test/verify-hosts",
+            r#"{"version":"/","hosts":["a"]}"#,
+            400,
+            Code::InvalidRequest,
+            "not a legal version",
+        ),
+        (
+            Method::PUT,
+            "/v1/envs/test/current-version",
+            r#"{"version":"v9"}"#,
+            404,
+            Code::UnknownVersion,
+            "there is no release v9",
+        ),
+        (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, Code::InvalidRequest, "invalid"),
+    ];
+    for (method, path, body, status, code, says) in table {
+        let request = http.request(method.clone(), format!("{}{path}", fixture.client.base()));
+        let request = request.header("content-type", "application/json").body(body);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::from_u16(status).unwrap(), "{method} {path}");
+        assert_eq!(response.headers()["content-type"], "application/problem+json", "{method} {path}");
+        let problem: Problem = response.json().await.unwrap();
+        assert_eq!(problem.code, code, "{method} {path}: {problem:?}");
+        assert!(problem.detail.contains(says), "{method} {path}: {}", problem.detail);
+        assert!(problem.request_id.is_some(), "{method} {path}");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_cannot_report_for_another() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
+    let report = fixture.report("web1", 1, 1, crate::fixture::PASSED);
+    let url = format!("{}/v1/envs/test/nodes/db1/reports", fixture.client.base());
+    let http = Client::builder().no_proxy().build().unwrap();
+    let response = http.post(url).json(&report).send().await.unwrap();
+    assert_eq!(response.json::<Problem>().await.unwrap().detail, "db1 cannot report for web1");
+    assert_eq!(fixture.app.view.fleets()[&fixture.env].running().get(&version("v1")), None);
+    fixture.stop().await;
+}
+
+async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_server::StartError> {
+    let store: Arc<dyn Store> = muster_store::open(&format!("embedded:{}", dir.join("other").display())).await.unwrap();
+    let config = Config {
+        listen: listen.parse::<SocketAddr>().unwrap(),
+        blobs: dir.join("blobs"),
+        patience: Patience::default(),
+        clock: Clock::system(),
+    };
+    Server::start(config, store, CancellationToken::new()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_identities_only_loopback_is_listened_on() {
+    let dir = tempfile::tempdir().unwrap();
+    for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
+        let refusal = start(dir.path(), address).await.unwrap_err().to_string();
+        assert!(refusal.starts_with(&format!("refusing to listen on {address}")), "{refusal}");
+        assert!(refusal.contains("no identities yet"), "{refusal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_named() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let taken = fixture.client.base().trim_start_matches("http://").to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let refusal = start(dir.path(), &taken).await.unwrap_err().to_string();
+    assert!(refusal.starts_with(&format!("{taken} is taken by another process")), "{refusal}");
+    fixture.stop().await;
+}

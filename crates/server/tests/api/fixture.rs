@@ -1,0 +1,161 @@
+//! A real server on a real store, in this process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::generation::Generation;
+use muster_core::liveness::Patience;
+use muster_core::lookups::Lookups;
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::records::NodeRecord;
+use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
+use muster_core::txn::Revision;
+use muster_server::{App, Clock, Config, Registration, Server, register};
+use muster_store::Store;
+use muster_wire::client::{Client, SyncStream};
+use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) struct Fixture {
+    pub(crate) env: EnvName,
+    pub(crate) app: App,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) client: Client,
+    pub(crate) dir: tempfile::TempDir,
+    stop: CancellationToken,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(crate) fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
+pub(crate) const CHANGED: Outcome = Outcome::Configured(RunResult::Changed);
+
+impl Fixture {
+    /// A server for nodes given as (name, role), with releases v1 and v2, at v1.
+    pub(crate) async fn start(nodes: &[(&str, &str)]) -> Self {
+        let patience = Patience { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
+        Self::start_in(tempfile::tempdir().unwrap(), nodes, patience).await
+    }
+
+    pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: Patience) -> Self {
+        let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            blobs: dir.path().join("blobs"),
+            patience,
+            clock: Clock::system(),
+        };
+        let stop = CancellationToken::new();
+        let server = Server::start(config, store.clone(), stop.clone()).await.unwrap();
+        let env = EnvName::new("test").unwrap();
+        let app = server.app().clone();
+        let client = Client::new(&format!("http://{}", server.address())).unwrap();
+        let server = tokio::spawn(server.run());
+        let record = |(position, (name, role)): (usize, &(&str, &str))| {
+            let record = NodeRecord {
+                role: Role::new(*role).unwrap(),
+                profile: None,
+                labels: BTreeMap::new(),
+                failure_domain: "default".into(),
+                position: position as u32,
+            };
+            (node(name), record)
+        };
+        let registration = Registration {
+            env: env.clone(),
+            nodes: nodes.iter().enumerate().map(record).collect(),
+            releases: [("v1", "sha256:1"), ("v2", "sha256:2")].map(|(v, d)| (version(v), d.to_owned())).into(),
+            first_version: version("v1"),
+            epoch: 7,
+        };
+        register(&app, &registration).await.unwrap();
+        Self { env, app, store, client, dir, stop, server }
+    }
+
+    /// Ends the server, and keeps its state.
+    pub(crate) async fn stop(self) -> tempfile::TempDir {
+        self.stop.cancel();
+        self.server.await.unwrap().unwrap();
+        self.dir
+    }
+
+    pub(crate) fn report(&self, name: &str, incarnation: u64, seq: u64, outcome: Outcome) -> Report {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        Report {
+            node: node(name),
+            incarnation,
+            seq,
+            run: RunId::new(format!("r{seq}")).unwrap(),
+            outcome,
+            version: version("v1"),
+            digest: "sha256:1".into(),
+            generation: Generation::default(),
+            causes: vec![Cause::AgentStarted],
+            reason: None,
+            attempt: 0,
+            started: now,
+            ended: now,
+            counts: Counts::default(),
+            errors: Vec::new(),
+            checks: Vec::new(),
+            facts: Facts {
+                interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
+                agent: "test".into(),
+            },
+            lookups: Lookups::new(),
+            log: format!("log of {name} {seq}"),
+        }
+    }
+
+    pub(crate) async fn send(&self, report: &Report) -> ReportTaken {
+        self.client.report(&self.env, report).await.unwrap()
+    }
+
+    /// Sends a report with the next numbers of a node that has only ever reported through this.
+    pub(crate) async fn validate(&self, name: &str, seq: u64) -> ReportTaken {
+        self.send(&self.report(name, 1, seq, PASSED)).await
+    }
+
+    pub(crate) async fn open(&self, name: &str, open: &SyncOpen) -> SyncStream {
+        self.client.sync(&self.env, &node(name), open).await.unwrap()
+    }
+
+    pub(crate) async fn revision(&self) -> Revision {
+        self.store.revision().await.unwrap()
+    }
+
+    /// Waits until the view shows something.
+    pub(crate) async fn wait_for(&self, what: &str, mut shows: impl FnMut(&muster_core::fleet::Fleet) -> bool) {
+        let mut steps = self.app.view.subscribe();
+        let seen = async {
+            loop {
+                steps.mark_unchanged();
+                if shows(&self.app.view.fleets()[&self.env]) {
+                    return;
+                }
+                steps.changed().await.unwrap();
+            }
+        };
+        let within = std::time::Duration::from_secs(20);
+        tokio::time::timeout(within, seen).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+    }
+}
+
+/// The next event that is not a ping.
+pub(crate) async fn next(stream: &mut SyncStream) -> SyncEvent {
+    loop {
+        match stream.next().await.unwrap().expect("the stream goes on") {
+            SyncEvent::Ping => {}
+            event => return event,
+        }
+    }
+}

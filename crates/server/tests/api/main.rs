@@ -1,0 +1,11 @@
+//! The HTTP API over loopback: a real server, a real embedded store, the real client.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
+
+mod bad_input;
+mod fixture;
+mod liveness;
+mod openapi;
+mod questions;
+mod reports;
+mod sync;

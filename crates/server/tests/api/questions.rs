@@ -1,0 +1,85 @@
+//! What operators ask.
+
+use muster_core::standing::Word;
+use muster_core::txn::Revision;
+use muster_wire::operator::VerifyHosts;
+use muster_wire::problem::Code;
+
+use crate::fixture::{CHANGED, Fixture, PASSED, version};
+
+fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHosts {
+    VerifyHosts { version: version("v1"), hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), wait_seconds }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_are_verified_by_node_and_host_name_and_the_missing_are_named() {
+    let fixture = Fixture::start(&[("db1_blue", "db"), ("web1", "web")]).await;
+    fixture.validate("db1_blue", 1).await;
+    let verify = async |hosts: &[&str]| fixture.client.verify_hosts(&fixture.env, &ask(hosts, 0)).await.unwrap();
+    assert!(verify(&["db1_blue"]).await.verified);
+    assert!(verify(&["db1-blue"]).await.verified);
+    let answer = verify(&["db1-blue", "web1", "nobody7"]).await;
+    assert!(!answer.verified);
+    let missing: Vec<_> = answer.missing.iter().map(|missing| (missing.host.as_str(), missing.standing)).collect();
+    assert_eq!(missing, [("web1", Some(Word::Silent)), ("nobody7", None)]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_ends_as_soon_as_it_is_true() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let question = ask(&["db1"], 60);
+    let asked = fixture.client.verify_hosts(&fixture.env, &question);
+    let happens = async {
+        fixture.send(&fixture.report("db1", 1, 1, CHANGED)).await;
+        fixture.send(&fixture.report("db1", 1, 2, PASSED)).await;
+    };
+    let (answer, ()) = tokio::join!(asked, happens);
+    assert!(answer.unwrap().verified);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revision_that_has_not_happened_cannot_be_told() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let client = fixture.client.clone().at_least(Revision(1_000_000));
+    let error = client.status(&fixture.env).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, Code::CannotTell);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_come_in_pages_in_the_order_of_the_design() {
+    let fixture = Fixture::start(&[("web2", "web"), ("web10", "web"), ("db1", "db")]).await;
+    let url = format!("{}/v1/envs/test/nodes", fixture.client.base());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut names = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut request = http.get(&url).query(&[("limit", "1")]);
+        if let Some(after) = &after {
+            request = request.query(&[("after", after)]);
+        }
+        let page: serde_json::Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(page["items"].as_array().unwrap().len(), 1);
+        names.push(page["items"][0]["node"].as_str().unwrap().to_owned());
+        match page["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["web2", "web10", "db1"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_counts_and_names_who_blocks() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
+    let _stream = fixture.open("db1", &Default::default()).await;
+    let taken = fixture.validate("db1", 1).await;
+    let status = fixture.client.clone().at_least(taken.revision).status(&fixture.env).await.unwrap();
+    assert_eq!(status.desired, Some(version("v1")));
+    assert_eq!(status.counts.into_iter().collect::<Vec<_>>(), [(Word::Silent, 1), (Word::Validated, 1)]);
+    assert_eq!(status.blockers.iter().map(|row| row.node.as_str()).collect::<Vec<_>>(), ["web1"]);
+    fixture.stop().await;
+}

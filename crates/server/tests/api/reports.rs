@@ -1,0 +1,119 @@
+//! Reports: ordered, applied once, committed in groups, and still there after a restart.
+
+use futures::future::join_all;
+use muster_core::liveness::Patience;
+use muster_core::report::{Outcome, RunResult};
+use muster_core::standing::Word;
+use muster_wire::problem::Code;
+use muster_wire::sync::Taken;
+
+use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_reports_make_a_run_and_move_the_node() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let _stream = fixture.open("db1", &Default::default()).await;
+    let mut configured = fixture.report("db1", 1, 1, CHANGED);
+    configured.run = muster_core::names::RunId::new("run-a").unwrap();
+    fixture.send(&configured).await;
+    let mut validated = fixture.report("db1", 1, 2, PASSED);
+    validated.run = configured.run.clone();
+    let taken = fixture.send(&validated).await;
+
+    let client = fixture.client.clone().at_least(taken.revision);
+    let shown = client.node(&fixture.env, &node("db1")).await.unwrap();
+    assert_eq!(shown.row.standing, Word::Validated);
+    assert_eq!(shown.row.running, Some(version("v1")));
+    assert_eq!(shown.history.len(), 1, "both reports make one run: {:?}", shown.history);
+    assert_eq!(shown.log.as_deref(), Some("log of db1 2"));
+    let run = client.run(&fixture.env, &node("db1"), &configured.run).await.unwrap();
+    assert_eq!((run.reports, run.missing), (vec![configured, validated], 0));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
+    let before = fixture.revision().await;
+
+    let again = fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
+    assert_eq!(again.taken, Taken::AlreadyApplied);
+    let failed = Outcome::Configured(RunResult::Failed);
+    let older = fixture.send(&fixture.report("db1", 2, 4, failed)).await;
+    assert_eq!(older.taken, Taken::Outdated);
+    let zombie = fixture.send(&fixture.report("db1", 1, 99, failed)).await;
+    assert_eq!(zombie.taken, Taken::Outdated);
+
+    assert_eq!(fixture.revision().await, before, "nothing was written");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_in_the_design_cannot_report() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let before = fixture.revision().await;
+    let error = fixture.client.report(&fixture.env, &fixture.report("db2", 1, 1, PASSED)).await.unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.code, Code::UnknownNode);
+    assert_eq!(problem.detail, "db2 is not in the design of test");
+    assert!(problem.hint.is_some() && problem.request_id.is_some(), "{problem:?}");
+    assert_eq!(fixture.revision().await, before);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_is_committed_in_groups_and_every_report_counts_once() {
+    let names: Vec<String> = (1..=80).map(|number| format!("web{number}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&nodes).await;
+    let before = fixture.store.stats();
+    let reports = 5;
+    let agent = async |name: &str| {
+        for seq in 1..=reports {
+            let outcome = if seq == reports { PASSED } else { CHANGED };
+            assert_eq!(fixture.send(&fixture.report(name, 1, seq, outcome)).await.taken, Taken::Applied);
+        }
+    };
+    join_all(names.iter().map(|name| agent(name))).await;
+    let after = fixture.store.stats();
+    let transactions = after.transactions - before.transactions;
+    assert!(transactions < 80 * reports, "{transactions} transactions for {} reports", 80 * reports);
+    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+    let running = fixture.app.view.fleets()[&fixture.env].running()[&version("v1")].len();
+    assert_eq!(running, 80);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_a_restart() {
+    let nodes = [("db1", "db"), ("web1", "web")];
+    let fixture = Fixture::start(&nodes).await;
+    fixture.validate("db1", 1).await;
+    let shown = fixture.app.view.fleets()[&fixture.env].clone();
+    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+    let dir = fixture.stop().await;
+
+    let fixture = Fixture::start_in(dir, &nodes, Patience::default()).await;
+    let fleet = fixture.app.view.fleets()[&fixture.env].clone();
+    assert_eq!(fleet.running()[&version("v1")].len(), 1);
+    assert_eq!(fleet.epoch(), shown.epoch());
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, Taken::AlreadyApplied);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blobs_go_with_the_history_that_names_them() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    for seq in 1..=30 {
+        fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
+    }
+    let kept = walk(&fixture.dir.path().join("blobs"));
+    assert_eq!(kept, 20, "the last 20 runs are kept, and no more");
+    fixture.stop().await;
+}
+
+fn walk(dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { walk(&path) } else { 1 }).sum()
+}

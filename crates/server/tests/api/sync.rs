@@ -1,0 +1,154 @@
+//! The agents' stream: what each is told, and that nobody else is.
+
+use muster_core::generation::Generation;
+use muster_core::lookups::Lookups;
+use muster_core::names::Role;
+use muster_core::standing::{Activity, Word};
+use muster_wire::problem::Code;
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::fixture::{Fixture, PASSED, next, node, version};
+
+const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
+
+/// An agent that has seen everything that there is, and looked up a key.
+fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
+    let fleets = fixture.app.view.fleets();
+    let fleet = &fleets[&fixture.env];
+    let lookups: Lookups = keys.iter().map(|key| ((*key).to_owned(), fleet.tag(key))).collect();
+    let generation = fleet.desired().map(|desired| desired.generation);
+    SyncOpen { incarnation: Some(1), generation, lookups, has_snapshot: true, activity: Activity::Idle }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut stream = fixture.open("web1", &SyncOpen::default()).await;
+    let role = Role::new("web").unwrap();
+    assert_eq!(next(&mut stream).await, SyncEvent::Hello { incarnation: 1, role: role.clone() });
+    let SyncEvent::Snapshot { changed, snapshot } = next(&mut stream).await else { panic!("a snapshot comes first") };
+    assert_eq!(changed, Vec::<String>::new());
+    let roles: Vec<&str> = snapshot.active_roles.keys().map(Role::as_str).collect();
+    assert_eq!(roles, ["db", "lb", "web"], "roles without active nodes are there too");
+    let SyncEvent::Desired(desired) = next(&mut stream).await else { panic!("then the desired state") };
+    assert_eq!((desired.version, desired.digest.as_str(), desired.generation.epoch), (version("v1"), "sha256:1", 7));
+    drop(stream);
+
+    // The same agent again: no write, no news. The next thing that it hears is what happens next.
+    let before = fixture.revision().await;
+    let mut stream = fixture.open("web1", &caught_up(&fixture, &["active_roles::db"])).await;
+    assert_eq!(next(&mut stream).await, SyncEvent::Hello { incarnation: 1, role: role.clone() });
+    assert_eq!(fixture.revision().await, before, "a reconnection writes nothing");
+    fixture.validate("db1", 1).await;
+    let SyncEvent::Snapshot { changed, .. } = next(&mut stream).await else { panic!("db1 is news") };
+    assert_eq!(changed, ["active_roles::db"]);
+
+    // One that has lost its memory is another incarnation.
+    let mut stream = fixture.open("web1", &SyncOpen::default()).await;
+    assert_eq!(next(&mut stream).await, SyncEvent::Hello { incarnation: 2, role });
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_those_who_looked_it_up_are_woken() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::db::eth0"])).await;
+    let mut lb = fixture.open("lb1", &caught_up(&fixture, &["active_roles::web"])).await;
+    next(&mut web).await;
+    next(&mut lb).await;
+
+    fixture.validate("db1", 1).await;
+    let SyncEvent::Snapshot { changed, snapshot } = next(&mut web).await else { panic!("web1 looked it up") };
+    assert_eq!(changed, ["active_roles::db::eth0"]);
+    let db = &snapshot.active_roles[&Role::new("db").unwrap()];
+    assert_eq!(db[&node("db1")]["eth0"], "addr-of-db1");
+
+    // The first thing that lb1 hears is the web node, not the db node before it.
+    fixture.validate("web2", 1).await;
+    let SyncEvent::Snapshot { changed, .. } = next(&mut lb).await else { panic!("lb1 looked it up") };
+    assert_eq!(changed, ["active_roles::web"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_nothing_but_the_version_wakes_nobody() {
+    let fixture = Fixture::start(&FLEET).await;
+    fixture.validate("db1", 1).await;
+    fixture.wait_for("db1 is active", |fleet| fleet.active_count(&Role::new("db").unwrap()) == 1).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::db", "active_roles::lb"])).await;
+    next(&mut web).await;
+
+    let mut upgraded = fixture.report("db1", 1, 2, PASSED);
+    upgraded.version = version("v2");
+    fixture.send(&upgraded).await;
+    fixture.validate("lb1", 1).await;
+    let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("lb1 is news") };
+    assert_eq!(changed, ["active_roles::lb"], "db1 at another version is no news");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_changed_while_a_run_went_on_is_told_after_its_report() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut web).await;
+    // The run looked db up before db1 became active, and reports it afterwards.
+    let absent = fixture.app.view.fleets()[&fixture.env].tag("active_roles::db");
+    fixture.validate("db1", 1).await;
+    let mut report = fixture.report("web1", 1, 1, PASSED);
+    report.lookups.insert("active_roles::db".into(), absent);
+    fixture.send(&report).await;
+    let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("it was missed") };
+    assert_eq!(changed, ["active_roles::db"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut web).await;
+    let triggered = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    assert_eq!((triggered.from, triggered.changed), (Some(version("v1")), true));
+    assert!(matches!(next(&mut web).await, SyncEvent::Snapshot { .. }));
+    let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("the new version") };
+    assert_eq!(desired.version, version("v2"));
+    assert_eq!(desired.generation, Generation { epoch: 7, number: triggered.revision.0 });
+
+    let again = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    assert!(!again.changed, "asking again changes nothing");
+    assert_eq!(fixture.revision().await, triggered.revision);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_connection_of_a_node_counts() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut old = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut old).await;
+    let mut new = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut new).await;
+    assert_eq!(old.next().await.unwrap(), None, "the old stream ends");
+    assert_eq!(fixture.app.hub.connected(), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_does_is_shown_while_it_is_connected() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut web).await;
+    let activity = Activity::Blocked { problem: "disk full".into() };
+    fixture.client.activity(&fixture.env, &node("web1"), &activity).await.unwrap();
+    let shown = fixture.client.node(&fixture.env, &node("web1")).await.unwrap();
+    assert_eq!((shown.row.standing, shown.activity), (Word::Blocked, activity));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_in_the_design_gets_no_stream() {
+    let fixture = Fixture::start(&FLEET).await;
+    let error = fixture.client.sync(&fixture.env, &node("db9"), &SyncOpen::default()).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, Code::UnknownNode);
+    fixture.stop().await;
+}
