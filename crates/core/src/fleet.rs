@@ -38,7 +38,7 @@ pub struct Fleet {
 pub struct Node {
     /// None for a node that left keys behind but is not in the design.
     pub record: Option<NodeRecord>,
-    pub machine: Option<MachineRecord>,
+    pub machine: Option<(MachineRecord, Revision)>,
     pub provisioned: Option<bool>,
     pub observed: Option<(Observed, Revision)>,
     /// Holds one state at most; more than one is a violated invariant, and is shown as it is.
@@ -216,7 +216,9 @@ impl Fleet {
                 }
                 self.node(&name, effects).record = record;
             }
-            Key::Machine { node } => self.node(&node, effects).machine = read(change)?,
+            Key::Machine { node } => {
+                self.node(&node, effects).machine = read(change)?.map(|machine| (machine, change.revision));
+            }
             Key::Unknown => {}
         }
         Ok(())

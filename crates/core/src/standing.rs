@@ -159,7 +159,8 @@ pub struct Standing {
 
 /// Judges a node by its machine, its connection, what its agent does, and what its last run left.
 pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, activity: &Activity) -> Standing {
-    if let Some(machine) = node.machine.as_ref().filter(|machine| machine.phase != MachinePhase::Provisioned) {
+    let machine = node.machine.as_ref().map(|(machine, _)| machine);
+    if let Some(machine) = machine.filter(|machine| machine.phase != MachinePhase::Provisioned) {
         let failed = matches!(machine.phase, MachinePhase::Failed { .. });
         let word = if failed { Word::Unprovisioned } else { Word::Provisioning };
         let why = Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt };

@@ -65,10 +65,8 @@ fn node(state: Option<ServiceState>, last: Option<LastRun>) -> Node {
 }
 
 fn machine(phase: MachinePhase) -> Node {
-    Node {
-        machine: Some(MachineRecord { driver: "local".into(), phase, attempt: 3, since: at(10) }),
-        ..Node::default()
-    }
+    let record = MachineRecord { driver: "local".into(), phase, attempt: 3, since: at(10) };
+    Node { machine: Some((record, Revision(1))), ..Node::default() }
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub(crate) async fn show(
         Some(NodeDetail {
             row: rows::row(fleet, &app.hub, &name, node, record, fleet.desired().as_ref()),
             record: record.clone(),
-            machine: node.machine.clone(),
+            machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),
             activity,
             interfaces: observed.interfaces,
