@@ -1,0 +1,49 @@
+//! The cells that several verbs show.
+
+use jiff::Timestamp;
+use muster_core::names::Version;
+use muster_core::standing::Why;
+
+use crate::terminal::age;
+
+/// Stands in a cell for what is not there.
+pub(super) const NONE: &str = "-";
+
+/// "1 node", "2 nodes".
+pub(super) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+pub(super) fn version(version: Option<&Version>) -> String {
+    version.map_or_else(|| NONE.to_owned(), Version::to_string)
+}
+
+pub(super) fn since(since: Option<Timestamp>, now: Timestamp) -> String {
+    since.map_or_else(|| NONE.to_owned(), |since| age(since, now))
+}
+
+/// Why a node is not where it should be; for a failure also what comes next.
+pub(super) fn why(why: &Why, now: Timestamp) -> String {
+    match why {
+        Why::Failed { errors, attempt, retry, .. } => {
+            let mut text = why.to_string();
+            if errors.len() > 1 {
+                text.push_str(&format!(", and {}", count(errors.len() - 1, "more error")));
+            }
+            match (attempt, retry) {
+                (_, Some(at)) => text.push_str(&format!("; attempt {} in {}", attempt + 1, age(now, *at))),
+                (2.., None) => text.push_str(&format!("; attempt {attempt}")),
+                (_, None) => {}
+            }
+            text
+        }
+        Why::Machine { .. }
+        | Why::Silent
+        | Why::Running { .. }
+        | Why::NoVersion
+        | Why::Behind { .. }
+        | Why::Waiting { .. }
+        | Why::Blocked { .. }
+        | Why::NotValidated => why.to_string(),
+    }
+}

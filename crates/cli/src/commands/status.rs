@@ -1,0 +1,108 @@
+//! `muster status`: the environment on one screen.
+
+use muster_core::standing::Word;
+use muster_wire::operator::EnvironmentStatus;
+
+use crate::args::Globals;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::terminal::{Out, Table, Terminal, plain};
+
+use super::rows::{self, count};
+
+/// Show an environment on one screen: its version, how many nodes stand where, who blocks and why
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0   it was shown, whatever it is; ask `muster verify-hosts` or `muster failures` for a verdict
+  1   there is no such environment
+  2   cannot tell: the server is not there, or is not up to date
+
+Examples:
+  muster status
+  muster status --env staging
+  muster status -o json | jq .counts")]
+pub struct Args {}
+
+pub(super) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let status = session.told(session.client().status(&session.env).await)?;
+    let now = terminal.now;
+    terminal.out.answer(&status, |out| show(&status, now, out));
+    Ok(Exit::Yes)
+}
+
+fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+    let env = &status.env;
+    match &status.desired {
+        Some(version) if status.nodes > 0 && status.blocked == 0 => {
+            out.line(format_args!("{env}: all {} validated at {version}", count(status.nodes, "node")));
+        }
+        Some(version) => out.line(format_args!("{env}: {} should run {version}", count(status.nodes, "node"))),
+        None => out.line(format_args!(
+            "{env}: {}, and no version was chosen yet: muster trigger-update VERSION",
+            count(status.nodes, "node")
+        )),
+    }
+    if status.blocked > 0 {
+        out.line(format_args!("  state    {}", counts(status)));
+        out.line(format_args!("  running  {}", running(status)));
+        out.gap();
+        let mut table = Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).painted(1);
+        for row in &status.blockers {
+            table.row([
+                row.node.to_string(),
+                row.standing.as_str().to_owned(),
+                rows::since(row.since, now),
+                rows::version(row.running.as_ref()),
+                row.why.as_ref().map(|why| rows::why(why, now)).unwrap_or_default(),
+            ]);
+        }
+        out.table(&table);
+        let hidden = status.blocked.saturating_sub(status.blockers.len());
+        if hidden > 0 {
+            out.line(format_args!("… and {}: muster node list", count(hidden, "more node")));
+        }
+    }
+    troubles(status, out);
+}
+
+/// What is wrong with the fleet or the store rather than with a node.
+fn troubles(status: &EnvironmentStatus, out: &mut Out) {
+    if !status.held_domains.is_empty() {
+        out.gap();
+    }
+    for held in &status.held_domains {
+        out.line(format_args!(
+            "failure domain {}: {} of {} nodes are silent at once, which is the network's fault or the server's: nobody \
+             there is declared lost",
+            plain::one_line(&held.failure_domain),
+            held.silent,
+            held.nodes
+        ));
+    }
+    if !status.unreadable.is_empty() {
+        out.gap();
+    }
+    for (key, problem) in &status.unreadable {
+        out.line(format_args!("unreadable key {}: {}", plain::one_line(key), plain::one_line(problem)));
+    }
+}
+
+/// How many nodes stand where, the good news first.
+fn counts(status: &EnvironmentStatus) -> String {
+    let words: Vec<String> =
+        status.counts.iter().rev().map(|(word, nodes): (&Word, &usize)| format!("{nodes} {}", word.as_str())).collect();
+    words.join(", ")
+}
+
+fn running(status: &EnvironmentStatus) -> String {
+    let mut parts: Vec<String> =
+        status.running.iter().map(|(version, nodes)| format!("{version} on {}", count(*nodes, "node"))).collect();
+    let none = status.nodes.saturating_sub(status.running.values().sum());
+    if none > 0 {
+        parts.push(format!("nothing yet on {}", count(none, "node")));
+    }
+    parts.join(", ")
+}

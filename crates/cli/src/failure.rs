@@ -1,0 +1,84 @@
+//! Whatever keeps a command from its answer: what happened, what to do, and the exit code that follows.
+
+use muster_wire::client::ClientError;
+use muster_wire::problem::Code;
+
+use crate::exit::Exit;
+
+/// A command that did not get its answer.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    /// What happened. Its whole chain is printed.
+    pub error: anyhow::Error,
+    /// What to do about it.
+    pub hints: Vec<String>,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: error.into(), hints: Vec::new() }
+    }
+
+    /// Done for, and it is known that it is: exit code 1.
+    pub fn failed(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(Exit::No, error)
+    }
+
+    pub fn cannot_tell(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(Exit::CannotTell, error)
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, anyhow::Error::msg(message.into()))
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// For commands whose exit code 1 is the answer "no": what kept them from asking is not that answer.
+    #[must_use]
+    pub fn unanswered(mut self) -> Self {
+        if self.exit == Exit::No {
+            self.exit = Exit::CannotTell;
+        }
+        self
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Address(_) => Self::new(Exit::Usage, error),
+            // What the server did before it fell silent is not known.
+            ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } | ClientError::Stream(_) => {
+                Self::cannot_tell(error)
+            }
+            ClientError::Refused(problem) => {
+                let exit = match problem.code {
+                    Code::InvalidRequest
+                    | Code::UnknownEnvironment
+                    | Code::UnknownNode
+                    | Code::UnknownVersion
+                    | Code::UnknownRun
+                    | Code::NotFound
+                    | Code::Conflict
+                    | Code::StoreFull => Exit::No,
+                    Code::CannotTell | Code::StoreUnavailable | Code::Internal => Exit::CannotTell,
+                };
+                let hints = problem.hint.iter().cloned().collect();
+                let text = match (&problem.request_id, problem.code) {
+                    // Only these need somebody to look into the server's log.
+                    (Some(id), Code::Internal | Code::StoreUnavailable | Code::StoreFull) => {
+                        format!("{} (request {id} in the server's log)", problem.detail)
+                    }
+                    _ => problem.detail,
+                };
+                Self { exit, error: anyhow::Error::msg(text), hints }
+            }
+        }
+    }
+}

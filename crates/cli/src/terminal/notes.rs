@@ -1,0 +1,80 @@
+//! Standard error: notes, progress and errors.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+const CLEAR_LINE: &str = "\r\x1b[2K";
+
+/// Speaks to whoever sits there, beside the data.
+pub struct Notes {
+    to: AutoStream<io::Stderr>,
+    quiet: bool,
+    is_terminal: bool,
+    /// A line of progress stands there, and goes before anything else is written.
+    in_progress: bool,
+}
+
+impl Notes {
+    pub fn stderr(choice: ColorChoice, quiet: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { to: AutoStream::new(io::stderr(), choice), quiet, is_terminal, in_progress: false }
+    }
+
+    /// Something worth knowing that is not the answer.
+    pub fn note(&mut self, text: impl fmt::Display) {
+        if !self.quiet {
+            self.write(format_args!("{NOTE}note{NOTE:#}: {text}\n"));
+        }
+    }
+
+    /// Whether somebody would see progress.
+    pub fn shows_progress(&self) -> bool {
+        self.is_terminal && !self.quiet
+    }
+
+    /// Shows how far it is, in one line that stays one.
+    pub fn progress(&mut self, text: impl fmt::Display) {
+        if self.shows_progress() {
+            self.write(text);
+            self.in_progress = true;
+            let _ = self.to.flush();
+        }
+    }
+
+    /// Takes the line of progress away.
+    pub fn end_progress(&mut self) {
+        self.write("");
+    }
+
+    /// Prints what kept a command from its answer, with all that lies behind it; gives the exit code.
+    pub fn failure(&mut self, failure: &Failure) -> Exit {
+        self.write(format_args!("{ERROR}error{ERROR:#}: {}\n", failure.error));
+        for cause in failure.error.chain().skip(1) {
+            self.write(format_args!("  caused by: {cause}\n"));
+        }
+        for hint in &failure.hints {
+            self.write(format_args!("{NOTE}hint{NOTE:#}: {hint}\n"));
+        }
+        failure.exit
+    }
+
+    fn write(&mut self, text: impl fmt::Display) {
+        let clear = if std::mem::take(&mut self.in_progress) { CLEAR_LINE } else { "" };
+        // There is nobody left to tell that standard error is gone.
+        let _ = write!(self.to, "{clear}{text}");
+    }
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").field("quiet", &self.quiet).finish_non_exhaustive()
+    }
+}

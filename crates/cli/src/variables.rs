@@ -1,0 +1,12 @@
+//! The environment variables that `muster` reads. There are no others but `NO_COLOR` and its relatives.
+
+/// The environment, if `--env` does not say.
+pub const ENV: &str = "MUSTER_ENV";
+/// The server's address, if `--server` does not say.
+pub const SERVER: &str = "MUSTER_SERVER";
+/// The state directory of the server, if `--state` does not say.
+pub const STATE: &str = "MUSTER_STATE";
+/// Where the user's servers announce themselves; see [`crate::discovery`].
+pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
+/// The same on a machine without user sessions.
+pub const TEMPORARY_DIR: &str = "TMPDIR";
