@@ -1,0 +1,59 @@
+//! The last attempt did not end well. After a pause the next one goes on from where the machine is, some times.
+
+use jiff::Timestamp;
+
+use muster_core::records::{MachinePhase, MachineStage};
+
+use super::turn::Turn;
+use super::{Decision, HoldReason, Step, StuckReason};
+use crate::driver::Seen;
+
+pub(super) fn decide(turn: &Turn<'_>, during: MachineStage, cause: &str, retry: Option<Timestamp>) -> Decision {
+    let seen = &turn.facts.sight.seen;
+    // It came up after all: an agent that took longer, or somebody who helped.
+    if turn.facts.agent_connected && *seen == Seen::Running {
+        return turn.goto(MachinePhase::Provisioned);
+    }
+    if turn.policy.retry_old_failures && turn.record.since < turn.policy.serving_since {
+        return again(turn, during, 1);
+    }
+    let attempt = turn.record.attempt;
+    let next = attempt.saturating_add(1);
+    match retry {
+        None => Decision::Stuck { reason: StuckReason::GaveUp { during, cause: cause.to_owned(), attempt } },
+        Some(at) if turn.now < at => turn.hold(HoldReason::NextAttempt { attempt: next, at }, Some(at)),
+        Some(_) => again(turn, during, next),
+    }
+}
+
+/// To repeat a step mends what it left broken. A machine that runs with a silent agent is given the time to speak once
+/// more: to switch off one that may be about to do so would make things worse.
+fn again(turn: &Turn<'_>, during: MachineStage, attempt: u32) -> Decision {
+    match &turn.facts.sight.seen {
+        Seen::Absent if was_installed(during) => turn.replace(MachinePhase::Allocating, attempt),
+        Seen::Allocated if was_installed(during) => turn.replace(MachinePhase::Deploying, attempt),
+        Seen::Absent => Decision::Retry { step: Step::Allocate, attempt },
+        Seen::Allocated => Decision::Retry { step: Step::Deploy, attempt },
+        Seen::Off => Decision::Retry { step: Step::Boot, attempt },
+        Seen::Running => Decision::Goto { phase: MachinePhase::Bootstrapping, attempt },
+        Seen::Underway { stage } => Decision::Goto { phase: stage.phase(), attempt },
+        Seen::Broken { during, .. } => Decision::Retry { step: mending(*during), attempt },
+        // To ask for anything now would fail for a reason of its own.
+        Seen::Unknown { cause } => turn.unknown(cause),
+    }
+}
+
+fn was_installed(during: MachineStage) -> bool {
+    match during {
+        MachineStage::Allocating | MachineStage::Deploying => false,
+        MachineStage::Booting | MachineStage::Bootstrapping => true,
+    }
+}
+
+fn mending(broken: MachineStage) -> Step {
+    match broken {
+        MachineStage::Allocating => Step::Allocate,
+        MachineStage::Deploying => Step::Deploy,
+        MachineStage::Booting | MachineStage::Bootstrapping => Step::Boot,
+    }
+}

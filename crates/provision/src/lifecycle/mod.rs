@@ -1,0 +1,93 @@
+//! The planner: from how a machine is recorded and how it is seen to the one next thing. Pure; time is an argument.
+//!
+//! It is level-triggered: a step changes the machine, what is seen of it changes the phase. So nothing is lost when a
+//! process ends between the two, and a machine that somebody else has moved (switched off, wiped, repaired) is taken
+//! from where it is. Going back is always by what was seen; going on without seeing anything never happens.
+//!
+//! ```text
+//! declared ─▶ allocating ─▶ deploying ─▶ booting ─▶ bootstrapping ─▶ provisioned
+//!                 │             │           │  ▲          │             │    │
+//!                 └─────────────┴───────────┼──┼──────────┴─────────────│────┘ seen broken, refused, too late
+//!                                           ▼  └────────────────────────┘ seen switched off
+//!                                         failed ─▶ what failed is tried again, some times, or it is stuck
+//! ```
+
+mod allocating;
+mod booting;
+mod bootstrapping;
+mod declared;
+mod deploying;
+mod failed;
+mod policy;
+mod provisioned;
+mod reason;
+mod turn;
+
+pub use policy::Policy;
+pub use reason::{FailureCause, HoldReason, StuckReason};
+pub use turn::{enter, fail};
+
+use jiff::Timestamp;
+
+use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+
+use crate::driver::Sight;
+
+/// What is to be asked of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Allocate,
+    Deploy,
+    Boot,
+}
+
+impl Step {
+    /// What fails when this fails.
+    pub fn stage(self) -> MachineStage {
+        match self {
+            Step::Allocate => MachineStage::Allocating,
+            Step::Deploy => MachineStage::Deploying,
+            Step::Boot => MachineStage::Booting,
+        }
+    }
+}
+
+/// The one next thing for a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing, until something changes, or until `recheck`.
+    Hold { reason: HoldReason, recheck: Option<Timestamp> },
+    /// Ask the driver for this, and look again.
+    Do { step: Step, attempt: u32 },
+    /// Ask the driver once more for what failed; when it accepts, the machine is in that phase again.
+    Retry { step: Step, attempt: u32 },
+    /// Record that the machine is in this phase.
+    Goto { phase: MachinePhase, attempt: u32 },
+    /// Record that the attempt has failed.
+    Fail { during: MachineStage, cause: FailureCause, attempt: u32 },
+    /// Nothing that Muster may do by itself helps.
+    Stuck { reason: StuckReason },
+}
+
+/// What is known of a machine at this moment, besides its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub sight: Sight,
+    /// Whether the node's agent is connected.
+    pub agent_connected: bool,
+}
+
+/// Decides. `record` is none for a node whose machine nobody has begun with.
+pub fn decide(record: Option<&MachineRecord>, facts: &Facts, policy: &Policy, now: Timestamp) -> Decision {
+    let Some(record) = record else { return Decision::Goto { phase: MachinePhase::Declared, attempt: 1 } };
+    let turn = turn::Turn { record, facts, policy, now };
+    match &record.phase {
+        MachinePhase::Declared => declared::decide(&turn),
+        MachinePhase::Allocating => allocating::decide(&turn),
+        MachinePhase::Deploying => deploying::decide(&turn),
+        MachinePhase::Booting => booting::decide(&turn),
+        MachinePhase::Bootstrapping => bootstrapping::decide(&turn),
+        MachinePhase::Provisioned => provisioned::decide(&turn),
+        MachinePhase::Failed { during, cause, retry } => failed::decide(&turn, *during, cause, *retry),
+    }
+}

@@ -1,0 +1,28 @@
+//! The agent has said hello. From here the node's reports speak for it; only the machine is watched.
+
+use muster_core::records::MachinePhase;
+
+use super::turn::Turn;
+use super::{Decision, FailureCause, HoldReason};
+use crate::driver::Seen;
+
+pub(super) fn decide(turn: &Turn<'_>) -> Decision {
+    let attempt = attempt(turn);
+    match &turn.facts.sight.seen {
+        Seen::Running | Seen::Underway { .. } => turn.hold(HoldReason::Provisioned, None),
+        Seen::Off => Decision::Goto { phase: MachinePhase::Booting, attempt },
+        Seen::Absent => turn.replace(MachinePhase::Allocating, attempt),
+        Seen::Allocated => turn.replace(MachinePhase::Deploying, attempt),
+        Seen::Broken { during, cause } => {
+            Decision::Fail { during: *during, cause: FailureCause::SeenBroken { cause: cause.clone() }, attempt }
+        }
+        Seen::Unknown { cause } => turn.unknown(cause),
+    }
+}
+
+/// A machine that falls over soon after it came up has not made good its earlier failures: else one that does so again
+/// and again would never be given up.
+fn attempt(turn: &Turn<'_>) -> u32 {
+    let up_for = turn.now.duration_since(turn.record.since);
+    if up_for >= turn.policy.settled { 1 } else { turn.record.attempt }
+}

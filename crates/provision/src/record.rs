@@ -1,0 +1,141 @@
+//! A machine's record and its status leaf, as one transaction.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use muster_core::keys::Keys;
+use muster_core::names::NodeName;
+use muster_core::records::{MachinePhase, MachineRecord};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+
+/// `status/provisioned/{success,failure}/<node>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProvisionedLeaf {
+    pub since: Timestamp,
+    pub driver: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+}
+
+/// Writes a machine's record, and makes the leaf agree with it. `before` is the revision of the record that the decision
+/// was made on: if somebody has changed it since, nothing is written.
+///
+/// The leaf says whether there is a machine for the node. It stays as it is while that is not decided: a machine that
+/// boots again was made with success, and one that is tried again has failed until it is there.
+pub fn record_txn(
+    keys: &Keys,
+    node: &NodeName,
+    before: Option<Revision>,
+    record: &MachineRecord,
+) -> Result<Txn, serde_json::Error> {
+    let key = keys.machine(node);
+    let mut txn = Txn::new().guard(Guard::seen(key.clone(), before)).op(Op::put_json(key, record)?);
+    let leaf = |cause: Option<&String>| ProvisionedLeaf {
+        since: record.since,
+        driver: record.driver.clone(),
+        cause: cause.cloned(),
+    };
+    let (success, failure) = (keys.provisioned(true, node), keys.provisioned(false, node));
+    match &record.phase {
+        // No machine is there: what says that there is one is wrong.
+        MachinePhase::Declared | MachinePhase::Allocating | MachinePhase::Deploying => {
+            txn = txn.op(Op::delete(success));
+        }
+        MachinePhase::Booting | MachinePhase::Bootstrapping => {}
+        MachinePhase::Provisioned => {
+            txn = txn.op(Op::put_json(success, &leaf(None))?).op(Op::delete(failure));
+        }
+        MachinePhase::Failed { cause, .. } => {
+            txn = txn.op(Op::delete(success)).op(Op::put_json(failure, &leaf(Some(cause)))?);
+        }
+    }
+    Ok(txn)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use muster_core::names::EnvName;
+    use muster_core::records::MachineStage;
+
+    use super::*;
+
+    const SUCCESS: &str = "/muster/prod/status/provisioned/success/web1";
+    const FAILURE: &str = "/muster/prod/status/provisioned/failure/web1";
+
+    fn record(phase: MachinePhase) -> MachineRecord {
+        MachineRecord { driver: "local".into(), phase, attempt: 1, since: Timestamp::UNIX_EPOCH }
+    }
+
+    fn failed() -> MachinePhase {
+        MachinePhase::Failed { during: MachineStage::Booting, cause: "no program".into(), retry: None }
+    }
+
+    fn txn(phase: MachinePhase, before: Option<Revision>) -> Txn {
+        let keys = Keys::of(&EnvName::new("prod").unwrap());
+        record_txn(&keys, &NodeName::new("web1").unwrap(), before, &record(phase)).unwrap()
+    }
+
+    /// The leaves that are there after a transaction.
+    fn leaves(before: &[&str], txn: &Txn) -> Vec<String> {
+        let mut there: BTreeMap<String, Vec<u8>> = before.iter().map(|key| ((*key).to_owned(), Vec::new())).collect();
+        for op in &txn.ops {
+            match op {
+                Op::Put { key, value, .. } => there.insert(key.clone(), value.clone()),
+                Op::Delete { key } => there.remove(key),
+            };
+        }
+        there.into_keys().filter(|key| key.contains("/status/")).collect()
+    }
+
+    #[test]
+    fn the_record_is_fenced_by_what_was_seen_of_it() {
+        let key = "/muster/prod/machines/web1".to_owned();
+        assert_eq!(txn(MachinePhase::Booting, None).guards, [Guard::Absent { key: key.clone() }]);
+        assert_eq!(
+            txn(MachinePhase::Booting, Some(Revision(7))).guards,
+            [Guard::Unchanged { key, since: Revision(7) }]
+        );
+    }
+
+    #[test]
+    fn the_leaf_agrees_with_the_record_whatever_was_there() {
+        for before in [&[][..], &[SUCCESS], &[FAILURE], &[SUCCESS, FAILURE]] {
+            assert_eq!(leaves(before, &txn(MachinePhase::Provisioned, None)), [SUCCESS], "{before:?}");
+            assert_eq!(leaves(before, &txn(failed(), None)), [FAILURE], "{before:?}");
+            for phase in [MachinePhase::Declared, MachinePhase::Allocating, MachinePhase::Deploying] {
+                assert!(!leaves(before, &txn(phase, None)).contains(&SUCCESS.to_owned()), "{before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_leaf_stays_while_nothing_is_decided() {
+        for before in [SUCCESS, FAILURE] {
+            for phase in [MachinePhase::Booting, MachinePhase::Bootstrapping] {
+                assert_eq!(leaves(&[before], &txn(phase, None)), [before]);
+            }
+        }
+        assert_eq!(leaves(&[FAILURE], &txn(MachinePhase::Allocating, None)), [FAILURE], "it is only being tried again");
+    }
+
+    #[test]
+    fn a_failure_says_its_cause() {
+        let txn = txn(failed(), None);
+        let Some(Op::Put { value, .. }) = txn.ops.iter().find(|op| op.key() == FAILURE) else { panic!("{txn:?}") };
+        let leaf: ProvisionedLeaf = serde_json::from_slice(value).unwrap();
+        assert_eq!(leaf.cause.as_deref(), Some("no program"));
+    }
+
+    #[test]
+    fn a_transaction_names_each_key_once() {
+        for phase in [MachinePhase::Declared, MachinePhase::Booting, MachinePhase::Provisioned, failed()] {
+            let txn = txn(phase, None);
+            let mut keys: Vec<&str> = txn.ops.iter().map(Op::key).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!(keys.len(), txn.ops.len());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The planner and its executor: one test an arrow, and what holds on every way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm)]
+
+mod arrows;
+mod execution;
+mod properties;
+
+use jiff::{SignedDuration, Timestamp};
+
+use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_provision::driver::{Seen, Sight};
+use muster_provision::lifecycle::{Facts, Policy};
+
+const LOG: &str = "/nodes/web1/agent.log";
+
+/// The time at which every test's server started; its records begin a minute later.
+fn started() -> Timestamp {
+    "2026-11-15T10:00:00Z".parse().unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    started() + SignedDuration::from_secs(seconds)
+}
+
+fn policy() -> Policy {
+    Policy::local(started())
+}
+
+fn record(phase: MachinePhase, attempt: u32) -> MachineRecord {
+    MachineRecord { driver: "model".into(), phase, attempt, since: at(60) }
+}
+
+fn failed(during: MachineStage, retry: Option<Timestamp>) -> MachinePhase {
+    MachinePhase::Failed { during, cause: "it broke".into(), retry }
+}
+
+fn facts(seen: Seen, agent_connected: bool) -> Facts {
+    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected }
+}
+
+fn broken(during: MachineStage) -> Seen {
+    Seen::Broken { during, cause: "it broke".into() }
+}
+
+fn unknown() -> Seen {
+    Seen::Unknown { cause: "no route".into() }
+}
+
+fn underway(stage: MachineStage) -> Seen {
+    Seen::Underway { stage }
+}

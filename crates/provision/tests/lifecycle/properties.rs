@@ -1,0 +1,181 @@
+//! What holds on every way, whatever the machine's record, and wherever its machine is.
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_provision::driver::Seen;
+use muster_provision::lifecycle::{Decision, FailureCause, Policy, Step, decide, enter, fail};
+
+use super::{at, broken, facts, failed, policy, record, underway, unknown};
+
+fn stage() -> impl Strategy<Value = MachineStage> {
+    prop::sample::select(MachineStage::ALL.to_vec())
+}
+
+fn seen() -> impl Strategy<Value = Seen> {
+    prop_oneof![
+        Just(Seen::Absent),
+        Just(Seen::Allocated),
+        Just(Seen::Off),
+        Just(Seen::Running),
+        stage().prop_map(underway),
+        stage().prop_map(broken),
+        Just(unknown()),
+    ]
+}
+
+fn phase() -> impl Strategy<Value = MachinePhase> {
+    prop_oneof![
+        Just(MachinePhase::Declared),
+        stage().prop_map(MachineStage::phase),
+        Just(MachinePhase::Provisioned),
+        (stage(), 0..600_i64).prop_map(|(stage, second)| failed(stage, Some(at(second)))),
+    ]
+}
+
+/// A driver that does what it is asked, some of it only after a while, and some of it only the second time.
+struct Model {
+    seen: Seen,
+    /// For how many looks a step is under way.
+    slow: u32,
+    left: u32,
+    /// How many steps are refused before they are accepted.
+    refusals: u32,
+    becomes: Seen,
+    steps: Vec<Step>,
+}
+
+impl Model {
+    fn look(&mut self) -> Seen {
+        if matches!(self.seen, Seen::Underway { .. }) {
+            if self.left == 0 {
+                self.seen = self.becomes.clone();
+            } else {
+                self.left -= 1;
+            }
+        }
+        self.seen.clone()
+    }
+
+    fn step(&mut self, step: Step) -> bool {
+        self.steps.push(step);
+        if self.refusals > 0 {
+            self.refusals -= 1;
+            return false;
+        }
+        self.becomes = match step {
+            Step::Allocate => Seen::Allocated,
+            Step::Deploy => Seen::Off,
+            Step::Boot => Seen::Running,
+        };
+        self.left = self.slow;
+        self.seen = if self.slow == 0 { self.becomes.clone() } else { underway(step.stage()) };
+        true
+    }
+}
+
+/// Where a step that was under way before anybody looked leads to.
+fn after_underway(seen: &Seen) -> Seen {
+    match seen {
+        Seen::Underway { stage: MachineStage::Allocating } => Seen::Allocated,
+        Seen::Underway { stage: MachineStage::Deploying } => Seen::Off,
+        Seen::Underway { .. } => Seen::Running,
+        settled => settled.clone(),
+    }
+}
+
+struct Way {
+    end: MachineRecord,
+    decisions: Vec<Decision>,
+}
+
+/// Takes turns until the machine is provisioned, or for so many turns that it never will be.
+fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, policy: &Policy) -> Way {
+    let mut way = Way { end: start, decisions: Vec::new() };
+    let mut now: Timestamp = at(60);
+    let mut running_since = None;
+    // The longest ways wait for ten minutes, a second at a time.
+    for _ in 0..2000 {
+        let seen = model.look();
+        running_since = if seen == Seen::Running { running_since.or(Some(now)) } else { None };
+        let connected = running_since.is_some_and(|since| now >= since + hello_after);
+        let decision = decide(Some(&way.end), &facts(seen, connected), policy, now);
+        way.decisions.push(decision.clone());
+        match decision {
+            Decision::Hold { .. } if way.end.phase == MachinePhase::Provisioned => break,
+            Decision::Hold { .. } => now += SignedDuration::from_secs(1),
+            Decision::Goto { phase, attempt } => way.end = enter("model", phase, attempt, now),
+            Decision::Fail { during, cause, attempt } => way.end = fail("model", during, &cause, attempt, policy, now),
+            Decision::Do { step, attempt } | Decision::Retry { step, attempt } => {
+                let retried = matches!(decision, Decision::Retry { .. });
+                if !model.step(step) {
+                    let cause = FailureCause::Refused { cause: "no".into(), lasting: false };
+                    way.end = fail("model", step.stage(), &cause, attempt, policy, now);
+                } else if retried {
+                    way.end = enter("model", step.stage().phase(), attempt, now);
+                }
+            }
+            Decision::Stuck { .. } => break,
+        }
+    }
+    way
+}
+
+proptest! {
+    #[test]
+    fn with_a_well_behaved_driver_every_machine_gets_provisioned(
+        phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..3_u32, hello in 0..100_i64,
+    ) {
+        // Whoever could not be asked can be now.
+        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Off } else { seen };
+        let becomes = after_underway(&seen);
+        let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
+        let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
+        let way = walk(record(phase, 1), &mut model, SignedDuration::from_secs(hello), &patient);
+        let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
+        prop_assert_eq!(&way.end.phase, &MachinePhase::Provisioned, "{:?}", last);
+    }
+
+    #[test]
+    fn nothing_is_asked_for_twice(phase in phase(), seen in seen(), slow in 0..5_u32) {
+        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Off } else { seen };
+        let becomes = after_underway(&seen);
+        let mut model = Model { seen, slow, left: slow, refusals: 0, becomes, steps: Vec::new() };
+        let way = walk(record(phase, 1), &mut model, SignedDuration::ZERO, &policy());
+        for (index, step) in model.steps.iter().enumerate() {
+            prop_assert!(!model.steps[index + 1..].contains(step), "{:?}: {:?}", model.steps, way.decisions);
+        }
+        for pair in way.decisions.windows(2) {
+            let waits = matches!(pair[0], Decision::Hold { .. });
+            prop_assert!(waits || pair[0] != pair[1], "{:?}", way.decisions);
+        }
+    }
+
+    #[test]
+    fn no_record_is_written_that_says_what_is_written_already(
+        phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 0..1000_i64,
+    ) {
+        let before = record(phase, attempt);
+        match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
+            Decision::Goto { phase, attempt } => prop_assert_ne!((phase, attempt), (before.phase, before.attempt)),
+            Decision::Fail { .. } => prop_assert_ne!(before.phase.word(), "failed"),
+            Decision::Hold { recheck, .. } => prop_assert!(recheck.is_none_or(|recheck| recheck > at(second))),
+            Decision::Do { .. } | Decision::Retry { .. } | Decision::Stuck { .. } => {}
+        }
+    }
+
+    #[test]
+    fn attempts_only_grow_until_the_machine_has_proved_itself(
+        phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 60..300_i64,
+    ) {
+        let before = record(phase, attempt);
+        match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
+            Decision::Goto { attempt: next, .. } | Decision::Fail { attempt: next, .. }
+            | Decision::Do { attempt: next, .. } | Decision::Retry { attempt: next, .. } => {
+                prop_assert!(next == attempt || next == attempt + 1);
+            }
+            Decision::Hold { .. } | Decision::Stuck { .. } => {}
+        }
+    }
+}
