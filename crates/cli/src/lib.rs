@@ -24,7 +24,11 @@ pub mod commands;
 pub mod discovery;
 pub mod exit;
 pub mod failure;
+mod logging;
+mod project;
 mod session;
+mod signals;
+mod state_dir;
 pub mod terminal;
 pub mod variables;
 

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use muster_design::finding::Findings;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -54,8 +55,20 @@ impl Notes {
         self.write("");
     }
 
+    /// Prints what was found in a design, as it is.
+    pub fn findings(&mut self, findings: &Findings) {
+        if !findings.is_empty() {
+            self.write(format_args!("{findings}\n"));
+        }
+    }
+
     /// Prints what kept a command from its answer, with all that lies behind it; gives the exit code.
     pub fn failure(&mut self, failure: &Failure) -> Exit {
+        if let Some(findings) = failure.error.downcast_ref::<Findings>() {
+            // They are the whole story, with places and hints of their own.
+            self.findings(findings);
+            return failure.exit;
+        }
         self.write(format_args!("{ERROR}error{ERROR:#}: {}\n", failure.error));
         for cause in failure.error.chain().skip(1) {
             self.write(format_args!("  caused by: {cause}\n"));

@@ -77,13 +77,18 @@ impl Out {
         table.lines(self.width).for_each(|line| self.line(line));
     }
 
-    /// Brings everything out, and tells whether all of it got there.
-    pub fn finish(&mut self) -> Result<(), Failure> {
+    /// Brings out what has been written, for whoever reads along.
+    pub fn flush(&mut self) {
         if let State::Open = self.state
             && let Err(error) = self.to.flush()
         {
             self.stop(error);
         }
+    }
+
+    /// Brings everything out, and tells whether all of it got there.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        self.flush();
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Open | State::Closed => Ok(()),
             State::Failed(failure) => Err(failure),

@@ -1,3 +1,4 @@
 //! What acts on its own: each controller has a pure part that decides, elsewhere, and here the part that carries it out.
 
 pub mod liveness;
+pub mod provision;

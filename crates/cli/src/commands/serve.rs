@@ -1,0 +1,87 @@
+//! `muster serve`: the server alone, for agents that somebody else starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use muster_core::liveness::Patience;
+use muster_server::{Clock, Config, Server, register};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Globals;
+use crate::discovery::{self, Announced, Places};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::project;
+use crate::signals::Signals;
+use crate::state_dir::state_dir;
+use crate::terminal::Terminal;
+
+/// Run the server
+///
+/// Serves the environments that are in its store, until it is told to stop (Ctrl-C or SIGTERM). Agents and operators
+/// have no identities yet, so it listens on loopback addresses only.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0  it was told to stop
+  1  it could not start, or failed
+
+Examples:
+  muster serve --store embedded:.muster/store
+  muster serve --store embedded:/var/lib/muster/store --listen 127.0.0.1:7300 --project examples/quickstart")]
+pub struct Args {
+    /// Where the state is: embedded:PATH
+    #[arg(long, value_name = "STORE")]
+    store: String,
+    /// The address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7300")]
+    listen: SocketAddr,
+    /// The directory for reports and their logs [default: `blobs` in the state directory]
+    #[arg(long, value_name = "DIR")]
+    blobs: Option<PathBuf>,
+    /// Bring the environment and the releases of a project into the store first
+    #[arg(long, value_name = "DIR")]
+    project: Option<PathBuf>,
+}
+
+pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
+    let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
+    let loaded = match &args.project {
+        None => None,
+        Some(dir) => {
+            let epoch = u64::try_from(terminal.now.as_second()).unwrap_or(0);
+            Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
+        }
+    };
+    let store = muster_store::open(&args.store).await.map_err(Failure::failed)?;
+    let clock = Clock::system();
+    let blobs = args.blobs.clone().unwrap_or_else(|| state.join("blobs"));
+    let config = Config { listen: args.listen, blobs, patience: Patience::default(), clock: clock.clone() };
+    let stop = CancellationToken::new();
+    let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
+    let url = format!("http://{}", server.address());
+    let env = loaded.as_ref().map(|loaded| loaded.registration.env.clone());
+    if let Some(loaded) = &loaded {
+        register(server.app(), &loaded.registration).await.map_err(Failure::failed)?;
+    }
+    let places = Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
+    let announced = Announced {
+        url: url.clone(),
+        pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
+        env,
+        started: clock.now(),
+        state,
+    };
+    let _announcement = discovery::announce(&places, announced).map_err(Failure::failed)?;
+    terminal.out.line(format_args!("API: {url}"));
+    terminal.out.flush();
+
+    let mut serving = std::pin::pin!(server.run());
+    tokio::select! {
+        served = &mut serving => return served.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed),
+        () = signals.recv() => stop.cancel(),
+    }
+    serving.await.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed)
+}

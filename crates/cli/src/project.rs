@@ -1,0 +1,129 @@
+//! A project directory as the server needs it: what to register, and which machines to make.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use muster_core::names::{EnvName, Version};
+use muster_core::records::NodeRecord;
+use muster_core::release_dir;
+use muster_design::environment::{DesignedNode, Environment};
+use muster_design::project::{LoadEnvironmentError, Project};
+use muster_provision::driver::MachineSpec;
+use muster_server::Registration;
+
+use crate::failure::Failure;
+use crate::terminal::Notes;
+
+/// The failure domain of a node whose design names none.
+const DEFAULT_DOMAIN: &str = "default";
+
+/// What a project directory says.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub registration: Registration,
+    pub machines: Vec<MachineSpec>,
+    /// The directory that holds one directory for each release.
+    pub releases: PathBuf,
+}
+
+/// Reads a project. `first` is the version to begin with; without it, the lowest that there is.
+pub(crate) fn load(
+    dir: &Path,
+    env: Option<&EnvName>,
+    first: Option<&Version>,
+    epoch: u64,
+    notes: &mut Notes,
+) -> Result<Loaded, Failure> {
+    let project = Project::open(dir).map_err(Failure::failed)?;
+    let accepted = project.environment(env.map(EnvName::as_str)).map_err(|error| match error {
+        LoadEnvironmentError::Findings(findings) => Failure::failed(findings),
+        error @ LoadEnvironmentError::Unknown { .. } => Failure::failed(error),
+        error @ LoadEnvironmentError::Ambiguous { .. } => Failure::failed(error).hint("say which with --env NAME"),
+    })?;
+    notes.findings(&accepted.warnings);
+    let environment = accepted.value;
+
+    let mut versions = project.releases().to_vec();
+    versions.sort_by_key(|version| natural(version.as_str()));
+    let lowest = versions.first().ok_or_else(|| {
+        let error = anyhow::anyhow!("there is no release in {}", dir.join("releases").display());
+        Failure::failed(error).hint("a release is a directory with a release.yaml, such as releases/v1/")
+    })?;
+    let first_version = match first {
+        None => lowest.clone(),
+        Some(first) if versions.contains(first) => first.clone(),
+        Some(first) => {
+            let known: Vec<&str> = versions.iter().map(Version::as_str).collect();
+            return Err(Failure::failed(anyhow::anyhow!("there is no release {first}: there is {}", known.join(", "))));
+        }
+    };
+    let releases = versions.iter().map(|version| {
+        let digest = release_dir::digest(&project.release_dir(version));
+        digest.map(|digest| (version.clone(), digest)).with_context(|| format!("cannot use release {version}"))
+    });
+    let releases: BTreeMap<Version, String> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
+
+    let nodes = environment.nodes();
+    let registration = Registration {
+        env: environment.name.clone(),
+        nodes: nodes.iter().enumerate().map(|(at, node)| (node.name.clone(), record(at, node))).collect(),
+        releases,
+        first_version,
+        epoch,
+    };
+    let machines = nodes.iter().enumerate().map(|(at, node)| machine(&environment, at, node)).collect();
+    let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
+    Ok(Loaded { registration, machines, releases })
+}
+
+fn record(position: usize, node: &DesignedNode) -> NodeRecord {
+    NodeRecord {
+        role: node.role.clone(),
+        profile: node.profile.clone(),
+        labels: node.labels.clone(),
+        failure_domain: node.failure_domain.clone().unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
+        position: u32::try_from(position).unwrap_or(u32::MAX),
+    }
+}
+
+fn machine(environment: &Environment, position: usize, node: &DesignedNode) -> MachineSpec {
+    MachineSpec {
+        env: environment.name.clone(),
+        node: node.name.clone(),
+        role: node.role.clone(),
+        position: u32::try_from(position).unwrap_or(u32::MAX),
+        flavor: Some(node.flavor.clone()),
+        labels: node.labels.clone(),
+        interfaces: Vec::new(),
+    }
+}
+
+/// Sorts `v9` before `v10`: runs of digits count as numbers.
+fn natural(text: &str) -> Vec<(u8, u128, String)> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let digits = first.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let (part, after) = rest.split_at(end);
+        parts.push(match part.parse() {
+            Ok(number) if digits => (0, number, part.to_owned()),
+            Ok(_) | Err(_) => (1, 0, part.to_owned()),
+        });
+        rest = after;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_sort_as_people_count() {
+        let mut versions = ["v10", "v9", "v1.10", "v1.9", "2026.2", "2026.11", "v1"];
+        versions.sort_by_key(|version| natural(version));
+        assert_eq!(versions, ["2026.2", "2026.11", "v1", "v1.9", "v1.10", "v9", "v10"]);
+    }
+}
