@@ -66,6 +66,16 @@ impl Session {
         &self.server.client
     }
 
+    /// Looks where the same server is now: started again, it may listen elsewhere. Another server is never taken for it.
+    pub(crate) fn find_again(&mut self) -> Result<(), Failure> {
+        if let Found::Announced { server, .. } = &self.server.found {
+            let found = discovery::find_by_state(&server.state)?;
+            let client = Client::new(found.url()).map_err(Failure::from)?;
+            self.server = Server { client, found };
+        }
+        Ok(())
+    }
+
     /// Asks, and says what to do if there is no answer.
     pub(crate) fn told<T>(&self, answer: Result<T, ClientError>) -> Result<T, Failure> {
         answer.map_err(|error| self.server.failure(error))

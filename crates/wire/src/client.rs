@@ -1,5 +1,6 @@
 //! The typed client of the API, for the agent and the operator's tool.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder, Response};
@@ -103,7 +104,8 @@ impl Client {
         self.all_pages(&format!("/v1/envs/{env}/failures")).await
     }
 
-    pub async fn node(&self, env: &EnvName, node: &NodeName) -> Result<NodeDetail, ClientError> {
+    /// One node, by its name or its host name.
+    pub async fn node(&self, env: &EnvName, node: impl Display) -> Result<NodeDetail, ClientError> {
         self.get(&format!("/v1/envs/{env}/nodes/{node}")).await
     }
 

@@ -1,8 +1,18 @@
 //! The verbs: one file each. The dispatcher is a table of contents, and does nothing else.
 
+mod check_single_version;
+mod completions;
+mod current_version;
+mod env;
+mod failures;
+mod hosts_at_version;
+mod node;
 mod rows;
+mod running_versions;
 mod serve;
 mod status;
+mod trigger_update;
+mod verify_hosts;
 
 use std::future::Future;
 
@@ -17,7 +27,21 @@ use crate::terminal::Terminal;
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     Status(status::Args),
+    /// Look at nodes
+    #[command(subcommand)]
+    Node(node::Command),
+    Failures(failures::Args),
+    TriggerUpdate(trigger_update::Args),
+    VerifyHosts(verify_hosts::Args),
+    CurrentVersion(current_version::Args),
+    RunningVersions(running_versions::Args),
+    HostsAtVersion(hosts_at_version::Args),
+    CheckSingleVersion(check_single_version::Args),
+    /// Look at environments
+    #[command(subcommand)]
+    Env(env::Command),
     Serve(serve::Args),
+    Completions(completions::Args),
 }
 
 /// Carries out what was typed.
@@ -25,7 +49,18 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let Cli { globals, command } = cli;
     match command {
         Command::Status(args) => online(status::run(&args, &globals, terminal)),
+        Command::Node(node::Command::List(args)) => online(node::list::run(&args, &globals, terminal)),
+        Command::Node(node::Command::Show(args)) => online(node::show::run(&args, &globals, terminal)),
+        Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
+        Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
+        Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
+        Command::CurrentVersion(args) => online(current_version::run(&args, &globals, terminal)),
+        Command::RunningVersions(args) => online(running_versions::run(&args, &globals, terminal)),
+        Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
+        Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
+        Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
         Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
+        Command::Completions(args) => completions::run(&args, terminal),
     }
 }
 
@@ -40,4 +75,9 @@ fn serving(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit,
 fn online(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::cannot_tell(anyhow::Error::new(error).context("cannot start")))?.block_on(command)
+}
+
+/// The same for a command whose exit code 1 is an answer: whatever keeps it from asking is not "no".
+fn question(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    online(command).map_err(Failure::unanswered)
 }

@@ -3,11 +3,27 @@
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::standing::Why;
+use muster_wire::operator::NodeRow;
 
-use crate::terminal::age;
+use crate::terminal::{Table, age};
 
 /// Stands in a cell for what is not there.
 pub(super) const NONE: &str = "-";
+
+/// Nodes as a table.
+pub(super) fn table(rows: &[NodeRow], now: Timestamp) -> Table {
+    let mut table = Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).painted(1);
+    for row in rows {
+        table.row([
+            row.node.to_string(),
+            row.standing.as_str().to_owned(),
+            since(row.since, now),
+            version(row.running.as_ref()),
+            row.why.as_ref().map(|reason| why(reason, now)).unwrap_or_default(),
+        ]);
+    }
+    table
+}
 
 /// "1 node", "2 nodes".
 pub(super) fn count(number: usize, what: &str) -> String {

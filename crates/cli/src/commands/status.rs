@@ -7,15 +7,15 @@ use crate::args::Globals;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::terminal::{Out, Table, Terminal, plain};
+use crate::terminal::{Out, Terminal, plain};
 
 use super::rows::{self, count};
 
-/// Show an environment on one screen: its version, how many nodes stand where, who blocks and why
+/// Show an environment on one screen: who stands where, who blocks and why
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   it was shown, whatever it is; ask `muster verify-hosts` or `muster failures` for a verdict
+  0   it was shown, good or bad; for a verdict ask verify-hosts or failures
   1   there is no such environment
   2   cannot tell: the server is not there, or is not up to date
 
@@ -49,17 +49,7 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         out.line(format_args!("  state    {}", counts(status)));
         out.line(format_args!("  running  {}", running(status)));
         out.gap();
-        let mut table = Table::new(["NODE", "STATE", "FOR", "RUNS", "WHY"]).painted(1);
-        for row in &status.blockers {
-            table.row([
-                row.node.to_string(),
-                row.standing.as_str().to_owned(),
-                rows::since(row.since, now),
-                rows::version(row.running.as_ref()),
-                row.why.as_ref().map(|why| rows::why(why, now)).unwrap_or_default(),
-            ]);
-        }
-        out.table(&table);
+        out.table(&rows::table(&status.blockers, now));
         let hidden = status.blocked.saturating_sub(status.blockers.len());
         if hidden > 0 {
             out.line(format_args!("… and {}: muster node list", count(hidden, "more node")));

@@ -87,11 +87,7 @@ pub fn find(sought: &Sought, places: &Places) -> Result<Found, NotFound> {
         return Ok(Found::Told { url: url.clone() });
     }
     if let Some(state) = &sought.state {
-        let path = state.join(SERVER_FILE);
-        return match load(&path)? {
-            Some(server) => running(path, server),
-            None => Err(NotFound::Nowhere(vec![LookedIn { path, what: "is not there" }])),
-        };
+        return find_by_state(state);
     }
     let mut looked = Vec::new();
     let mut ended = None;
@@ -125,6 +121,16 @@ pub fn find(sought: &Sought, places: &Places) -> Result<Found, NotFound> {
     }
 }
 
+/// Finds the server of a state directory that is known.
+pub fn find_by_state(state: &Path) -> Result<Found, NotFound> {
+    let path = state.join(SERVER_FILE);
+    match load(&path)? {
+        Some(server) if is_alive(server.pid) => Ok(Found::Announced { by: path, server }),
+        Some(server) => Err(NotFound::Ended(Box::new(server))),
+        None => Err(NotFound::Nowhere(vec![LookedIn { path, what: "is not there" }])),
+    }
+}
+
 /// The user's servers that run.
 fn of_user(dir: &Path, looked: &mut Vec<LookedIn>) -> Result<Vec<(PathBuf, Announced)>, NotFound> {
     let what = match check_private_dir(dir) {
@@ -149,10 +155,6 @@ fn of_user(dir: &Path, looked: &mut Vec<LookedIn>) -> Result<Vec<(PathBuf, Annou
     }
     servers.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(servers)
-}
-
-fn running(by: PathBuf, server: Announced) -> Result<Found, NotFound> {
-    if is_alive(server.pid) { Ok(Found::Announced { by, server }) } else { Err(NotFound::Ended(Box::new(server))) }
 }
 
 fn load(path: &Path) -> Result<Option<Announced>, NotFound> {

@@ -1,0 +1,45 @@
+//! `muster trigger-update`: the whole fleet to a version.
+
+use muster_core::names::Version;
+
+use crate::args::Globals;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::terminal::Terminal;
+
+/// Set the version that the environment should run
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+All nodes go there by themselves. Asking for the version that the environment should run already changes nothing, \
+and is done.
+
+Exit codes:
+  0   it is set; whether nodes have arrived is for verify-hosts to say
+  1   it is not: no such release or environment, or somebody else was faster
+  2   cannot tell whether it is set: ask again, which is safe
+
+Examples:
+  muster trigger-update v2
+  muster trigger-update v2 && muster verify-hosts v2 --all --wait")]
+pub struct Args {
+    /// The version, such as v2; its release must be there
+    version: Version,
+}
+
+pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let env = &session.env;
+    let done = session.told(session.client().trigger_update(env, args.version.clone()).await)?;
+    terminal.out.answer(&done, |out| match (&done.from, done.changed) {
+        (_, false) => out.line(format_args!("{env} should run {} already: nothing was changed", done.to)),
+        (Some(from), true) => out.line(format_args!("{env} goes from {from} to {}", done.to)),
+        (None, true) => out.line(format_args!("{env} goes to {}", done.to)),
+    });
+    if done.changed {
+        terminal
+            .notes
+            .note(format_args!("muster verify-hosts {} --all --wait waits until every node is there", done.to));
+    }
+    Ok(Exit::Yes)
+}
