@@ -11,6 +11,7 @@ use muster_core::keys::Keys;
 use muster_core::liveness::{Decision, HeldDomain, Patience, Seen, decide};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::records::ActiveRole;
+use muster_core::standing::Activity;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::{Outcome, Store};
 
@@ -53,6 +54,18 @@ impl Liveness {
         }
     }
 
+    /// Takes all nodes of an environment out of their roles: somebody has switched their machines off.
+    pub async fn switched_off(&self, env: &EnvName) {
+        let changes = {
+            let fleets = self.view.fleets();
+            let Some(fleet) = fleets.get(env) else { return };
+            let active = fleet.designed().filter(|(_, node, _)| node.active().is_some());
+            let withdraw = active.map(|(name, ..)| name.clone()).collect();
+            changes(fleet, &Decision { withdraw, ..Decision::default() })
+        };
+        self.commit(changes).await;
+    }
+
     /// Decides and acts once. Returns when to look again at the latest.
     async fn look(&self) -> Option<Duration> {
         let now = self.clock.now();
@@ -60,39 +73,54 @@ impl Liveness {
             let fleets = self.view.fleets();
             let decisions: BTreeMap<EnvName, Decision> =
                 fleets.values().map(|fleet| (fleet.env.clone(), self.judge(fleet))).collect();
-            let changes: Vec<(EnvName, NodeName, bool, Txn)> = decisions
+            let changes: Vec<(NodeName, Txn)> = decisions
                 .iter()
                 .filter_map(|(env, decision)| Some((fleets.get(env)?, decision)))
                 .flat_map(|(fleet, decision)| changes(fleet, decision))
                 .collect();
             (decisions, changes)
         };
-        for (env, node, back, txn) in changes {
-            match self.store.commit(txn).await {
-                Ok(Outcome::Committed { .. }) if back => {
-                    tracing::info!(%env, %node, "back: others may count on it again")
-                }
-                Ok(Outcome::Committed { .. }) => tracing::warn!(%env, %node, "lost: taken out of its active role"),
-                // Its status moved meanwhile: the next look sees how.
-                Ok(Outcome::Refused { .. }) => {}
-                Err(error) => tracing::warn!(%env, %node, %error, "its liveness cannot be recorded"),
-            }
+        for (env, decision) in &decisions {
+            decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
+            decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
         }
+        self.commit(changes).await;
         let recheck = decisions.values().filter_map(|decision| decision.recheck).min();
         let held = decisions.into_iter().map(|(env, decision)| (env, decision.held)).collect();
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
         recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
     }
 
+    async fn commit(&self, changes: Vec<(NodeName, Txn)>) {
+        for (node, txn) in changes {
+            match self.store.commit(txn).await {
+                // Refused: its status moved meanwhile, and the next look sees how.
+                Ok(Outcome::Committed { .. } | Outcome::Refused { .. }) => {}
+                Err(error) => tracing::warn!(%node, %error, "its liveness cannot be recorded"),
+            }
+        }
+    }
+
     fn judge(&self, fleet: &Fleet) -> Decision {
-        let seen = fleet.designed().map(|(name, node, record)| Seen {
-            node: name,
-            failure_domain: &record.failure_domain,
-            link: self.hub.link(&fleet.env, name).0,
-            fit: passed(node).is_some(),
-            active: node.active().is_some(),
+        let seen = fleet.designed().map(|(name, node, record)| {
+            let (link, activity) = self.hub.link(&fleet.env, name);
+            Seen {
+                node: name,
+                failure_domain: &record.failure_domain,
+                link,
+                fit: passed(node).is_some() && !is_running(&activity),
+                active: node.active().is_some(),
+            }
         });
         decide(seen, self.patience, self.hub.listening_since(), self.clock.now())
+    }
+}
+
+/// A node that comes back in the middle of a run (its machine was restarted, say) proves itself by that run.
+fn is_running(activity: &Activity) -> bool {
+    match activity {
+        Activity::Applying { .. } | Activity::Validating { .. } => true,
+        Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
     }
 }
 
@@ -101,7 +129,7 @@ fn passed(node: &Node) -> Option<&muster_core::names::Version> {
 }
 
 /// The transactions of a decision, each fenced by the node's last report.
-fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(EnvName, NodeName, bool, Txn)> {
+fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(NodeName, Txn)> {
     let keys = Keys::of(&fleet.env);
     let change = |name: &NodeName, back: bool| {
         let node = fleet.get(name)?;
@@ -114,7 +142,7 @@ fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(EnvName, NodeName, bool, 
             Op::delete(key)
         };
         let txn = Txn::new().guard(Guard::seen(keys.observed(name), Some(*at))).op(op);
-        Some((fleet.env.clone(), name.clone(), back, txn))
+        Some((name.clone(), txn))
     };
     let lost = decision.withdraw.iter().filter_map(|name| change(name, false));
     lost.chain(decision.restore.iter().filter_map(|name| change(name, true))).collect()

@@ -1,0 +1,89 @@
+//! The view after a gap: it is built anew, and ends equal to the store.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::join_all;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, NodeName, Role, Version};
+use muster_core::records::NodeRecord;
+use muster_core::txn::{Op, Revision, Txn};
+use muster_server::{Changed, View};
+use muster_store::{Outcome, Store};
+use tokio::sync::mpsc;
+
+async fn put(store: &dyn Store, op: Op) -> Revision {
+    match store.commit(Txn::new().op(op)).await.unwrap() {
+        Outcome::Committed { revision } => revision,
+        Outcome::Refused { .. } => panic!("nothing guards it"),
+    }
+}
+
+fn follow(store: &Arc<dyn Store>, queue: usize) -> (Arc<View>, mpsc::Receiver<Changed>) {
+    let (changed, changes) = mpsc::channel(queue);
+    let view = Arc::new(View::default());
+    let (following, from) = (view.clone(), store.clone());
+    tokio::spawn(async move { following.follow(from.as_ref(), changed).await });
+    (view, changes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+    let env = EnvName::new("test").unwrap();
+    let keys = Keys::of(&env);
+    let role = Role::new("web").unwrap();
+    let record = NodeRecord {
+        role: role.clone(),
+        profile: None,
+        labels: BTreeMap::new(),
+        failure_domain: "a".into(),
+        position: 0,
+    };
+    let node = |number| NodeName::build(&role, number, None).unwrap();
+
+    // The follower waits for somebody to take what it says, and nobody does.
+    let (view, mut changes) = follow(&store, 1);
+    view.reach(Revision(0)).await.unwrap();
+    let mut last = Revision(0);
+    for number in 1..=300 {
+        last = put(store.as_ref(), Op::put_json(keys.node(&node(number)), &record).unwrap()).await;
+        if number % 3 == 0 {
+            last = put(store.as_ref(), Op::delete(keys.node(&node(number)))).await;
+        }
+    }
+    // More transactions than the store keeps in memory for those who lag.
+    let current = keys.current_version();
+    let crowd = (0..5000).map(|_| put(store.as_ref(), Op::put(current.clone(), "v0")));
+    join_all(crowd).await;
+    last = last.max(put(store.as_ref(), Op::put(current, "v1")).await);
+    store.compact(last).await.unwrap();
+
+    let mut rebuilt = 0;
+    while view.revision() < Some(last) {
+        if changes.recv().await.unwrap() == Changed::Everything {
+            rebuilt += 1;
+        }
+    }
+    assert!(rebuilt >= 2, "the history that it missed is gone, so it was built anew");
+
+    let (fresh, mut told) = follow(&store, 16);
+    assert_eq!(told.recv().await, Some(Changed::Everything));
+    let (old, new) = (view.fleets().clone(), fresh.fleets().clone());
+    assert_eq!(old, new);
+    assert_eq!(old[&env].designed().count(), 200);
+    assert_eq!(old[&env].desired().unwrap().version, Version::new("v1").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+    let (view, mut changes) = follow(&store, 16);
+    assert_eq!(changes.recv().await, Some(Changed::Everything));
+    let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;
+    view.reach(elsewhere).await.unwrap();
+}
