@@ -95,6 +95,11 @@ impl Hub {
         Self { clock, listening_since, inner: Mutex::default(), stop, changed: watch::Sender::new(0) }
     }
 
+    /// Ends when the server stops: whoever holds a request open must let go of it then.
+    pub async fn stopping(&self) {
+        self.stop.cancelled().await;
+    }
+
     pub fn listening_since(&self) -> Timestamp {
         self.listening_since
     }

@@ -50,6 +50,10 @@ impl Refusal {
         Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
     }
 
+    pub(crate) fn stopping() -> Self {
+        Self(Problem::new(Code::CannotTell, "the server is stopping").hint("ask again when it is back"))
+    }
+
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self(Problem::new(Code::InvalidRequest, detail))
     }

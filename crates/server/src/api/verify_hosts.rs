@@ -40,8 +40,12 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
         if answer.verified || Instant::now() >= deadline {
             return Ok(Json(answer));
         }
-        // At the deadline it is asked once more, and answered whatever it is.
-        let _ = timeout_at(deadline, steps.changed()).await;
+        tokio::select! {
+            // At the deadline it is asked once more, and answered whatever it is.
+            _ = timeout_at(deadline, steps.changed()) => {}
+            // A server that is told to stop waits for open requests, and nobody wants to wait for this one.
+            () = app.hub.stopping() => return Err(Refusal::stopping()),
+        }
     }
 }
 
