@@ -106,13 +106,13 @@ impl From<NotFound> for Failure {
                 Exit::CannotTell,
                 "start one with `muster up DIR`, or say where it is with --server or MUSTER_SERVER".to_owned(),
             ),
-            NotFound::Ended(server) => (
-                Exit::CannotTell,
-                format!(
-                    "start it again with `muster up DIR --state {}`, or name another with --server",
-                    server.state.display()
-                ),
-            ),
+            NotFound::Ended { server, others } => {
+                let mut hint = format!("start it again with `muster up DIR --state {}`", server.state.display());
+                for other in others {
+                    hint.push_str(&format!("; or use --server {} for that of {}", other.url, other.state.display()));
+                }
+                (Exit::CannotTell, hint)
+            }
             NotFound::Several(_) => {
                 (Exit::Usage, "choose one with --server or --state, or go to its directory".to_owned())
             }

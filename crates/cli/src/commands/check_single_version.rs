@@ -67,7 +67,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     });
     if !checked.without.is_empty() {
         let (names, all) = (short(&checked.without), count(checked.without.len(), "node"));
-        terminal.notes.note(format_args!("{all} of {} proved to run nothing yet: {names}", session.env));
+        terminal.notes.note(format_args!("nothing is proved yet by {all} of {}: {names}", session.env));
     }
     Ok(Exit::yes_if(checked.single))
 }

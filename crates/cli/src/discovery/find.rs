@@ -45,8 +45,12 @@ impl Found {
 pub enum NotFound {
     #[error("no server was found{}", looked_in(.0))]
     Nowhere(Vec<LookedIn>),
-    #[error("the server of {} is not running any more", .0.state.display())]
-    Ended(Box<Announced>),
+    #[error("the server of {} is not running any more", server.state.display())]
+    Ended {
+        server: Box<Announced>,
+        /// The user's other servers: not what was asked for, but maybe what was meant.
+        others: Vec<Announced>,
+    },
     #[error("{} servers run on this machine{}", .0.len(), several(.0))]
     Several(Vec<Announced>),
     #[error("cannot read {}", path.display())]
@@ -107,7 +111,10 @@ pub fn find(sought: &Sought, places: &Places) -> Result<Found, NotFound> {
     let mut servers = of_user(&places.user_dir, &mut looked)?;
     match (servers.len(), ended) {
         // The nearest server is the one that is meant; another one of the user is not.
-        (_, Some(server)) => Err(NotFound::Ended(Box::new(server))),
+        (_, Some(server)) => {
+            let others = servers.into_iter().map(|(_, other)| other).collect();
+            Err(NotFound::Ended { server: Box::new(server), others })
+        }
         (1, None) => {
             let (by, server) = servers.remove(0);
             Ok(Found::Announced { by, server })
@@ -126,7 +133,7 @@ pub fn find_by_state(state: &Path) -> Result<Found, NotFound> {
     let path = state.join(SERVER_FILE);
     match load(&path)? {
         Some(server) if is_alive(server.pid) => Ok(Found::Announced { by: path, server }),
-        Some(server) => Err(NotFound::Ended(Box::new(server))),
+        Some(server) => Err(NotFound::Ended { server: Box::new(server), others: Vec::new() }),
         None => Err(NotFound::Nowhere(vec![LookedIn { path, what: "is not there" }])),
     }
 }

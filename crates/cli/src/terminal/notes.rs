@@ -12,21 +12,20 @@ use crate::failure::Failure;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
-const CLEAR_LINE: &str = "\r\x1b[2K";
 
 /// Speaks to whoever sits there, beside the data.
 pub struct Notes {
     to: AutoStream<io::Stderr>,
     quiet: bool,
     is_terminal: bool,
-    /// A line of progress stands there, and goes before anything else is written.
-    in_progress: bool,
+    /// How wide the line of progress is that stands there; it goes before anything else is written.
+    in_progress: usize,
 }
 
 impl Notes {
     pub fn stderr(choice: ColorChoice, quiet: bool) -> Self {
         let is_terminal = io::stderr().is_terminal();
-        Self { to: AutoStream::new(io::stderr(), choice), quiet, is_terminal, in_progress: false }
+        Self { to: AutoStream::new(io::stderr(), choice), quiet, is_terminal, in_progress: 0 }
     }
 
     /// Something worth knowing that is not the answer.
@@ -44,8 +43,9 @@ impl Notes {
     /// Shows how far it is, in one line that stays one.
     pub fn progress(&mut self, text: impl fmt::Display) {
         if self.shows_progress() {
-            self.write(text);
-            self.in_progress = true;
+            let text = text.to_string();
+            self.write(&text);
+            self.in_progress = text.chars().count();
             let _ = self.to.flush();
         }
     }
@@ -80,7 +80,9 @@ impl Notes {
     }
 
     fn write(&mut self, text: impl fmt::Display) {
-        let clear = if std::mem::take(&mut self.in_progress) { CLEAR_LINE } else { "" };
+        // With spaces, not with an escape sequence: those are taken out where there are no colours.
+        let width = std::mem::take(&mut self.in_progress);
+        let clear = if width > 0 { format!("\r{:width$}\r", "") } else { String::new() };
         // There is nobody left to tell that standard error is gone.
         let _ = write!(self.to, "{clear}{text}");
     }

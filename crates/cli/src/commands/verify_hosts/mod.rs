@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Out, Terminal, plain};
 
-use super::rows::{self, count};
+use super::rows;
 
 /// Check that hosts have proved to run a version, and say who has not and why
 #[derive(Clone, Debug, clap::Args)]
@@ -78,9 +78,11 @@ fn show(version: &Version, answer: &HostsVerified, now: Timestamp, out: &mut Out
             if answer.hosts == 1 { "the host runs".to_owned() } else { format!("all {} hosts run", answer.hosts) };
         return out.line(format_args!("{all} {version}"));
     }
-    let there = answer.hosts - answer.missing.len();
-    out.line(format_args!("{there} of {} {version}", count(answer.hosts, "host") + " run"));
-    answer.missing.iter().for_each(|host| out.line(format_args!("  {}", missing(host, now))));
+    if answer.hosts > 1 {
+        let there = answer.hosts - answer.missing.len();
+        out.line(format_args!("{there} of {} hosts run {version}", answer.hosts));
+    }
+    answer.missing.iter().for_each(|host| out.line(missing(host, now)));
 }
 
 /// "web1 runs v1: pending, waiting for role db: 0 of 1 active"

@@ -31,12 +31,20 @@ pub(super) async fn until_verified(
     let begin = Instant::now();
     let deadline = begin + patience;
     let mut answer = session.told(ask(session, &mut question, 0).await)?;
+    if !answer.verified && !notes.shows_progress() {
+        notes.note(format_args!("{}; waiting", how_far(&question, &answer)));
+    }
     let mut away: Option<ClientError> = None;
     while !answer.verified && Instant::now() < deadline {
         if away.is_none() {
-            show(notes, &question, &answer, begin.elapsed());
+            notes.progress(format_args!("{} ({}s)", how_far(&question, &answer), begin.elapsed().as_secs()));
         }
-        let hold = if notes.shows_progress() { REFRESH } else { LONGEST_WAIT };
+        let hold = match &away {
+            // First it must be known that the server is back.
+            Some(_) => 0,
+            None if notes.shows_progress() => REFRESH,
+            None => LONGEST_WAIT,
+        };
         let Ok(told) = timeout_at(deadline, ask(session, &mut question, hold)).await else { break };
         match told {
             Ok(newer) => {
@@ -79,8 +87,7 @@ fn is_interruption(error: &ClientError) -> bool {
     }
 }
 
-fn show(notes: &mut Notes, question: &VerifyHosts, answer: &HostsVerified, elapsed: Duration) {
+fn how_far(question: &VerifyHosts, answer: &HostsVerified) -> String {
     let there = answer.hosts - answer.missing.len();
-    let hosts = count(answer.hosts, "host");
-    notes.progress(format_args!("{there} of {hosts} at {} ({}s)", question.version, elapsed.as_secs()));
+    format!("{there} of {} at {}", count(answer.hosts, "host"), question.version)
 }

@@ -1,0 +1,337 @@
+//! A real server on a real store, and `muster` to ask it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::{SignedDuration, Timestamp};
+use muster_cli::discovery::{Announced, Announcement, Places, announce};
+use muster_core::generation::Generation;
+use muster_core::liveness::Patience;
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::reason::{Need, Reason};
+use muster_core::records::NodeRecord;
+use muster_core::report::{
+    Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
+};
+use muster_core::standing::Activity;
+use muster_server::{App, Clock, Config, Registration, Server, register};
+use muster_wire::client::{Client, SyncStream};
+use muster_wire::sync::SyncOpen;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
+pub(crate) const QUICKSTART: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(crate) fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+/// What differs from run to run, and nothing else.
+pub(crate) const FILTERS: [(&str, &str); 6] = [
+    (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:PORT"),
+    (r"/[^\s:]*/\.tmp\w+", "TMP"),
+    (r"20\d\d-\d\d-\d\dT[0-9:.]+Z", "TIME"),
+    (r"\b[0-9a-f]{64}\b", "DIGEST"),
+    (r#"(revision|micros)("?): \d+"#, "$1$2: N"),
+    (r#"("?)(epoch|number)("?): \d+"#, "$1$2$3: N"),
+];
+
+/// The whole contract of a command: exit code, standard output, standard error.
+#[macro_export]
+macro_rules! snapshot {
+    ($shown:expr, @$expected:literal) => {{
+        let shown: String = $shown;
+        insta::with_settings!({ filters => $crate::fixture::FILTERS.to_vec() }, {
+            insta::assert_snapshot!(shown, @$expected)
+        });
+    }};
+}
+
+/// A machine with a user, who may run servers and `muster`.
+pub(crate) struct Machine {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        ["run", "work/here", "elsewhere"]
+            .iter()
+            .for_each(|name| std::fs::create_dir_all(dir.path().join(name)).unwrap());
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        Places { current_dir: self.path("elsewhere"), user_dir: self.path("run/muster") }
+    }
+
+    /// `muster` with these arguments, in a directory that has nothing to do with the server's.
+    pub(crate) fn muster(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args(args).env_clear().env("XDG_RUNTIME_DIR", self.path("run")).current_dir(self.path("elsewhere"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    }
+
+    pub(crate) async fn run(&self, args: &[&str]) -> String {
+        shown(&self.muster(args).spawn().unwrap().wait_with_output().await.unwrap())
+    }
+}
+
+/// An output as people would describe it.
+#[must_use = "compare it with what is expected"]
+pub(crate) fn shown(output: &Output) -> String {
+    let part = |name: &str, bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        if text.is_empty() { String::new() } else { format!("--- {name}\n{text}") }
+    };
+    let code = output.status.code().map_or_else(|| "killed".to_owned(), |code| code.to_string());
+    format!("exit {code}\n{}{}", part("stdout", &output.stdout), part("stderr", &output.stderr))
+}
+
+/// A running server with an environment, on a machine.
+pub(crate) struct Fleet {
+    pub(crate) machine: Machine,
+    pub(crate) env: EnvName,
+    pub(crate) app: App,
+    pub(crate) client: Client,
+    pub(crate) url: String,
+    pub(crate) streams: BTreeMap<String, SyncStream>,
+    pub(crate) clock: Arc<AtomicI64>,
+    announcement: Option<Announcement>,
+    tasks: JoinSet<std::io::Result<()>>,
+    stop: CancellationToken,
+}
+
+impl Fleet {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Machine::new(), &QUICKSTART).await
+    }
+
+    /// The quickstart in the middle of its first version: one of each that people ask about.
+    pub(crate) async fn halfway() -> Self {
+        let mut fleet = Self::start().await;
+        fleet.validate("db1", 1).await;
+        let mut failed = fleet.report("web1", 1, Outcome::Configured(RunResult::Failed));
+        failed.reason = Some(Reason::NotCompiled);
+        failed.attempt = 2;
+        failed.errors = vec![ResourceError {
+            message: "Syntax error at '}'".into(),
+            file: Some("releases/v1/site.pp".into()),
+            line: Some(12),
+            ..ResourceError::default()
+        }];
+        failed.log = "Info: Loading facts\nError: \u{1b}[31mSyntax error at '}'\u{1b}[0m (line: 12)\n".into();
+        fleet.send(&failed).await;
+        let mut pending = fleet.report("lb1", 1, Outcome::Configured(RunResult::Pending));
+        let role = Role::new("web").unwrap();
+        pending.reason = Some(Reason::Waiting { needs: vec![Need::Role { role, want: 2, have: 0 }] });
+        fleet.send(&pending).await;
+        for (name, _) in QUICKSTART.iter().filter(|(name, _)| *name != "web2") {
+            fleet.connect(name, Activity::Idle).await;
+        }
+        fleet
+    }
+
+    /// The quickstart as everybody wants it.
+    pub(crate) async fn validated() -> Self {
+        let mut fleet = Self::start().await;
+        for (name, _) in QUICKSTART {
+            fleet.validate(name, 1).await;
+            fleet.connect(name, Activity::Idle).await;
+        }
+        fleet
+    }
+
+    pub(crate) async fn start_with(machine: Machine, nodes: &[(&str, &str)]) -> Self {
+        let fleet = Self::serve(machine).await;
+        fleet.register("quickstart", nodes).await;
+        fleet
+    }
+
+    /// Starts a server on the machine's state.
+    pub(crate) async fn serve(machine: Machine) -> Self {
+        let state = machine.path("work/.muster");
+        std::fs::create_dir_all(&state).unwrap();
+        let store = muster_store::open(&format!("embedded:{}", state.join("store").display())).await.unwrap();
+        // Five days and some hours ago.
+        let start = Timestamp::now().as_second() - 5 * 86_400 - 43_200;
+        let clock = Arc::new(AtomicI64::new(start));
+        let hand = clock.clone();
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            blobs: state.join("blobs"),
+            patience: Patience { lost_after: SignedDuration::from_secs(30), grace: SignedDuration::from_secs(60) },
+            clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
+        };
+        let stop = CancellationToken::new();
+        let server = Server::start(config, store, stop.clone()).await.unwrap();
+        let (app, url) = (server.app().clone(), format!("http://{}", server.address()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.run());
+        let announced = Announced {
+            url: url.clone(),
+            pid: std::process::id().try_into().unwrap(),
+            env: None,
+            started: Timestamp::from_second(start).unwrap(),
+            state,
+        };
+        let announcement = Some(announce(&machine.places(), announced).unwrap());
+        Self {
+            client: Client::new(&url).unwrap(),
+            env: EnvName::new("quickstart").unwrap(),
+            streams: BTreeMap::new(),
+            machine,
+            app,
+            url,
+            clock,
+            announcement,
+            tasks,
+            stop,
+        }
+    }
+
+    pub(crate) async fn register(&self, env: &str, nodes: &[(&str, &str)]) {
+        let record = |(position, (name, role)): (usize, &(&str, &str))| {
+            let record = NodeRecord {
+                role: Role::new(*role).unwrap(),
+                profile: None,
+                labels: BTreeMap::new(),
+                failure_domain: "rack1".into(),
+                position: position.try_into().unwrap(),
+            };
+            (node(name), record)
+        };
+        let registration = Registration {
+            env: EnvName::new(env).unwrap(),
+            nodes: nodes.iter().enumerate().map(record).collect(),
+            releases: [("v1", "sha256:1"), ("v2", "sha256:2")]
+                .map(|(name, digest)| (version(name), digest.into()))
+                .into(),
+            first_version: version("v1"),
+            epoch: 7,
+        };
+        register(&self.app, &registration).await.unwrap();
+    }
+
+    /// Ends the server; its state stays.
+    pub(crate) async fn end(mut self) -> Machine {
+        self.streams.clear();
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+        drop(self.announcement.take());
+        self.machine
+    }
+
+    pub(crate) fn report(&self, name: &str, seq: u64, outcome: Outcome) -> Report {
+        // Three days and some hours ago.
+        let ended = Timestamp::from_second(Timestamp::now().as_second() - 3 * 86_400 - 43_200).unwrap();
+        let check = |name: &str| CheckResult {
+            name: name.into(),
+            verdict: Verdict::Passed,
+            message: "connected".into(),
+            millis: 3,
+        };
+        Report {
+            node: node(name),
+            incarnation: 1,
+            seq,
+            run: RunId::new(format!("run-{seq}")).unwrap(),
+            outcome,
+            version: version("v1"),
+            digest: "sha256:1".into(),
+            generation: Generation::default(),
+            causes: vec![Cause::AgentStarted, Cause::Version { version: version("v1") }],
+            reason: None,
+            attempt: 0,
+            started: ended - SignedDuration::from_millis(3_400),
+            ended,
+            counts: Counts::default(),
+            errors: Vec::new(),
+            checks: if outcome == PASSED { vec![check("port")] } else { Vec::new() },
+            facts: Facts { interfaces: Interfaces::from([("eth0".into(), "127.77.0.1".into())]), agent: "test".into() },
+            lookups: BTreeMap::new(),
+            log: format!("Notice: Applied catalog on {name}\n"),
+        }
+    }
+
+    pub(crate) async fn send(&self, report: &Report) {
+        self.client.report(&self.env, report).await.unwrap();
+    }
+
+    /// The node's validation passes, at v1.
+    pub(crate) async fn validate(&self, name: &str, seq: u64) {
+        self.send(&self.report(name, seq, PASSED)).await;
+    }
+
+    /// The node's validation passes, at a version.
+    pub(crate) async fn validate_at(&self, name: &str, seq: u64, at: &str) {
+        self.send(&Report { version: version(at), ..self.report(name, seq, PASSED) }).await;
+    }
+
+    pub(crate) async fn connect(&mut self, name: &str, activity: Activity) {
+        let open = SyncOpen { incarnation: Some(1), activity, ..SyncOpen::default() };
+        let mut stream = self.client.sync(&self.env, &node(name), &open).await.unwrap();
+        stream.next().await.unwrap().expect("hello");
+        self.streams.insert(name.to_owned(), stream);
+    }
+
+    /// What `muster` says, with its exit code.
+    pub(crate) async fn muster(&self, args: &[&str]) -> String {
+        self.machine.run(args).await
+    }
+
+    /// The same with something on standard input.
+    pub(crate) async fn muster_with(&self, args: &[&str], input: &str) -> String {
+        let mut child = self.machine.muster(args).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        drop(stdin);
+        shown(&child.wait_with_output().await.unwrap())
+    }
+}
+
+/// Writes a file with everything above it.
+pub(crate) fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+/// A terminal of 72 columns: where to read what is written to it, and what to give to a command.
+pub(crate) fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let reader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&reader).unwrap();
+    unlockpt(&reader).unwrap();
+    let name = ptsname(&reader, Vec::new()).unwrap();
+    let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 40, ws_col: 72, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal, size).unwrap();
+    (reader.into(), terminal)
+}
+
+/// All that was written to a terminal that nobody holds any more: the command has ended and was dropped.
+pub(crate) fn read_terminal(mut reader: File) -> String {
+    let mut text = Vec::new();
+    // A terminal whose other end is closed ends with an error.
+    let _ = reader.read_to_end(&mut text);
+    String::from_utf8(text).unwrap()
+}

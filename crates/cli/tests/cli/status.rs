@@ -1,0 +1,285 @@
+//! `muster status`
+
+use std::sync::atomic::Ordering;
+
+use muster_core::standing::Activity;
+
+use crate::fixture::{Fleet, node};
+use crate::snapshot;
+
+#[tokio::test]
+async fn one_screen_says_who_blocks_and_why() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: 4 nodes should run v1
+      state    1 validated, 1 failed, 1 pending, 1 silent
+      running  v1 on 1 node, nothing yet on 3 nodes
+
+    NODE  STATE    FOR  RUNS  WHY
+    web1  failed   5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2  silent   5d   -     its agent is not connected
+    lb1   pending  5d   -     waiting for role web: 0 of 2 active
+    ");
+}
+
+#[tokio::test]
+async fn all_good_is_one_line() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: all 4 nodes validated at v1
+    ");
+}
+
+#[tokio::test]
+async fn as_data_it_is_what_the_server_says() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["status", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "env": "quickstart",
+      "revision": N,
+      "desired": "v1",
+      "generation": {
+        "epoch": N,
+        "number": N
+      },
+      "nodes": 4,
+      "counts": {
+        "silent": 1,
+        "pending": 1,
+        "failed": 1,
+        "validated": 1
+      },
+      "running": {
+        "v1": 1
+      },
+      "blockers": [
+        {
+          "node": "web1",
+          "role": "web",
+          "standing": "failed",
+          "since": "TIME",
+          "running": null,
+          "desired": "v1",
+          "why": {
+            "why": "failed",
+            "reason": {
+              "kind": "not_compiled"
+            },
+            "errors": [
+              {
+                "file": "releases/v1/site.pp",
+                "line": 12,
+                "message": "Syntax error at '}'"
+              }
+            ],
+            "attempt": 2,
+            "retry": null
+          },
+          "active": false,
+          "link": {
+            "state": "connected",
+            "since": "TIME"
+          }
+        },
+        {
+          "node": "web2",
+          "role": "web",
+          "standing": "silent",
+          "since": "TIME",
+          "running": null,
+          "desired": "v1",
+          "why": {
+            "why": "silent"
+          },
+          "active": false,
+          "link": {
+            "state": "silent",
+            "since": "TIME"
+          }
+        },
+        {
+          "node": "lb1",
+          "role": "lb",
+          "standing": "pending",
+          "since": "TIME",
+          "running": null,
+          "desired": "v1",
+          "why": {
+            "why": "waiting",
+            "needs": [
+              {
+                "kind": "role",
+                "role": "web",
+                "want": 2,
+                "have": 0
+              }
+            ]
+          },
+          "active": false,
+          "link": {
+            "state": "connected",
+            "since": "TIME"
+          }
+        }
+      ],
+      "blocked": 3,
+      "held_domains": [],
+      "unreadable": {}
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn as_yaml_it_is_the_same() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["status", "-o", "yaml"]).await, @r#"
+    exit 0
+    --- stdout
+    env: quickstart
+    revision: N
+    desired: v1
+    generation:
+      epoch: N
+      number: N
+    nodes: 4
+    counts:
+      silent: 1
+      pending: 1
+      failed: 1
+      validated: 1
+    running:
+      v1: 1
+    blockers:
+    - node: web1
+      role: web
+      standing: failed
+      since: "TIME"
+      running: null
+      desired: v1
+      why:
+        why: failed
+        reason:
+          kind: not_compiled
+        errors:
+        - file: releases/v1/site.pp
+          line: 12
+          message: Syntax error at '}'
+        attempt: 2
+        retry: null
+      active: false
+      link:
+        state: connected
+        since: "TIME"
+    - node: web2
+      role: web
+      standing: silent
+      since: "TIME"
+      running: null
+      desired: v1
+      why:
+        why: silent
+      active: false
+      link:
+        state: silent
+        since: "TIME"
+    - node: lb1
+      role: lb
+      standing: pending
+      since: "TIME"
+      running: null
+      desired: v1
+      why:
+        why: waiting
+        needs:
+        - kind: role
+          role: web
+          want: 2
+          have: 0
+      active: false
+      link:
+        state: connected
+        since: "TIME"
+    blocked: 3
+    held_domains: []
+    unreadable: {}
+    "#);
+}
+
+#[tokio::test]
+async fn what_agents_do_is_shown() {
+    let mut fleet = Fleet::validated().await;
+    let since = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(60);
+    let (run, v2) = (muster_core::names::RunId::new("run-7").unwrap(), crate::fixture::version("v2"));
+    fleet.client.trigger_update(&fleet.env, v2.clone()).await.unwrap();
+    fleet.connect("web1", Activity::Applying { run, version: v2, since }).await;
+    fleet
+        .client
+        .activity(&fleet.env, &node("lb1"), &Activity::Blocked { problem: "its disk is full".into() })
+        .await
+        .unwrap();
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: 4 nodes should run v2
+      state    2 outdated, 1 blocked, 1 applying
+      running  v1 on 4 nodes
+
+    NODE  STATE     FOR  RUNS  WHY
+    lb1   blocked   -    v1    its disk is full
+    db1   outdated  -    v1    should run v2, and has not begun
+    web2  outdated  -    v1    should run v2, and has not begun
+    web1  applying  2d   v1    run run-7 is under way
+    ");
+}
+
+#[tokio::test]
+async fn more_blockers_than_a_screen_are_counted() {
+    let nodes: Vec<(String, &str)> = (1..=25).map(|number| (format!("web{number}"), "web")).collect();
+    let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+    let fleet = Fleet::start_with(crate::fixture::Machine::new(), &nodes).await;
+    let text = fleet.muster(&["status"]).await;
+    assert!(text.ends_with("… and 5 more nodes: muster node list\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_failure_domain_that_is_silent_as_a_whole_is_shown() {
+    let mut fleet = Fleet::validated().await;
+    // Long after the time of grace.
+    fleet.clock.fetch_add(3_600, Ordering::SeqCst);
+    let env = fleet.env.clone();
+    fleet.streams.clear();
+    // Liveness looks once a second at most: ask until it has.
+    let held = async {
+        while fleet.client.status(&env).await.unwrap().held_domains.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), held).await.expect("the domain is held");
+    let text = fleet.muster(&["status"]).await;
+    let expected = "failure domain rack1: 4 of 4 nodes are silent at once, which is the network's fault or the server's: \
+                    nobody there is declared lost\n";
+    assert!(text.ends_with(expected), "{text}");
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_is_shown() {
+    use muster_core::txn::{Op, Txn};
+    let fleet = Fleet::validated().await;
+    let txn = Txn::new().op(Op::put("/muster/quickstart/nodes/db2", "not json"));
+    let muster_store::Outcome::Committed { revision } = fleet.app.store.commit(txn).await.unwrap() else { panic!() };
+    fleet.app.view.reach(revision).await.unwrap();
+    let text = fleet.muster(&["status"]).await;
+    snapshot!(text, @"
+    exit 0
+    --- stdout
+    quickstart: all 4 nodes validated at v1
+
+    unreadable key /muster/quickstart/nodes/db2: expected ident at line 1 column 2
+    ");
+}

@@ -1,0 +1,127 @@
+//! What is not understood, and what cannot be told.
+
+use crate::fixture::{Fleet, Machine};
+use crate::snapshot;
+
+#[tokio::test]
+async fn what_is_not_understood_is_64() {
+    let machine = Machine::new();
+    let bad: &[&[&str]] = &[
+        &[],
+        &["frobnicate"],
+        &["node"],
+        &["node", "show"],
+        &["node", "show", "../web1"],
+        &["verify-hosts"],
+        &["verify-hosts", "v1", "--timeout", "1m", "db1"],
+        &["verify-hosts", "v1", "--wait", "--timeout", "soon", "db1"],
+        &["trigger-update", "not a version"],
+        &["status", "-o", "xml"],
+        &["status", "--env", "No Such"],
+        &["status", "--server", "ftp://127.0.0.1"],
+        &["completions", "cmd.exe"],
+    ];
+    for args in bad {
+        let text = machine.run(args).await;
+        assert!(text.starts_with("exit 64\n--- stderr\n"), "{args:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn help_and_version_are_answers() {
+    let machine = Machine::new();
+    for args in [&["--help"][..], &["-h"], &["help", "node"], &["verify-hosts", "--help"], &["--version"]] {
+        let text = machine.run(args).await;
+        assert!(text.starts_with("exit 0\n--- stdout\n") && !text.contains("--- stderr"), "{args:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn completions_for_each_shell() {
+    let machine = Machine::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = machine.run(&["completions", shell]).await;
+        assert!(text.starts_with("exit 0\n--- stdout\n") && text.contains("check-single-version"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_2_for_every_verb() {
+    let machine = Machine::new();
+    // A port that was free a moment ago, and that nobody listens on.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = format!("http://{address}");
+    let verbs: &[&[&str]] = &[
+        &["status"],
+        &["node", "list"],
+        &["node", "show", "db1"],
+        &["env", "list"],
+        &["failures"],
+        &["trigger-update", "v2"],
+        &["verify-hosts", "v2", "db1"],
+        &["verify-hosts", "v2", "db1", "--wait"],
+        &["current-version"],
+        &["running-versions"],
+        &["hosts-at-version", "v1"],
+        &["check-single-version", "v1"],
+    ];
+    for verb in verbs {
+        let text = machine.run(&[verb, &["--server", &server][..]].concat()).await;
+        let expected = format!("exit 2\n--- stderr\nerror: cannot reach the server at {server}\n  caused by: ");
+        assert!(text.starts_with(&expected), "{verb:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_environment_that_is_not_there_is_no_answer() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["status", "--env", "prod"]).await, @r#"
+    exit 1
+    --- stderr
+    error: there is no environment "prod"
+    hint: there is quickstart
+    "#);
+    // For these, 1 would be the answer "no".
+    for question in [&["failures"][..], &["verify-hosts", "v1", "db1"], &["check-single-version", "v1"]] {
+        let text = fleet.muster(&[question, &["--env", "prod"]].concat()).await;
+        assert!(text.starts_with("exit 2\n--- stderr\nerror: "), "{question:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_environments_none_is_guessed() {
+    let fleet = Fleet::start().await;
+    fleet.register("staging", &[("db1", "db")]).await;
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 64
+    --- stderr
+    error: there are several environments: quickstart, staging
+    hint: choose one with --env, or with MUSTER_ENV
+    ");
+    snapshot!(fleet.muster(&["current-version", "--env", "staging"]).await, @"
+    exit 0
+    --- stdout
+    v1
+    ");
+    let output = fleet
+        .machine
+        .muster(&["current-version"])
+        .env("MUSTER_ENV", "staging")
+        .spawn()
+        .unwrap()
+        .wait_with_output()
+        .await
+        .unwrap();
+    assert_eq!(output.stdout, b"v1\n");
+}
+
+#[tokio::test]
+async fn a_server_without_an_environment() {
+    let fleet = Fleet::serve(Machine::new()).await;
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 1
+    --- stderr
+    error: the server at http://127.0.0.1:PORT has no environment yet
+    hint: `muster up DIR` brings one up
+    ");
+}

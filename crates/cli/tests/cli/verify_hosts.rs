@@ -1,0 +1,218 @@
+//! `muster verify-hosts`
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpListener;
+use tokio::process::{Child, ChildStderr};
+
+use crate::fixture::{self, Fleet, Machine, QUICKSTART, shown};
+use crate::snapshot;
+
+const ALL: [&str; 4] = ["db1", "web1", "web2", "lb1"];
+
+#[tokio::test]
+async fn all_there() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster(&[&["verify-hosts", "v1"], &ALL[..]].concat()).await, @"
+    exit 0
+    --- stdout
+    all 4 hosts run v1
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "db1"]).await, @"
+    exit 0
+    --- stdout
+    the host runs v1
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--all", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "verified": true,
+      "hosts": 4,
+      "missing": [],
+      "revision": N,
+      "micros": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn those_that_are_not_are_named_with_the_reason() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "db1", "web1", "web2", "lb1", "db7"]).await, @"
+    exit 1
+    --- stdout
+    1 of 5 hosts run v1
+    web1 runs nothing yet: failed, Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2 runs nothing yet: silent, its agent is not connected
+    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    db7 is not in the design
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "db1", "lb1", "-o", "json"]).await, @r#"
+    exit 1
+    --- stdout
+    {
+      "verified": false,
+      "hosts": 2,
+      "missing": [
+        {
+          "host": "lb1",
+          "standing": "pending",
+          "running": null,
+          "why": {
+            "why": "waiting",
+            "needs": [
+              {
+                "kind": "role",
+                "role": "web",
+                "want": 2,
+                "have": 0
+              }
+            ]
+          }
+        }
+      ],
+      "revision": N,
+      "micros": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn hosts_come_from_standard_input_too() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster_with(&["verify-hosts", "v1"], "db1 web1\n\tweb2\r\n\nlb1 db1").await, @"
+    exit 0
+    --- stdout
+    all 4 hosts run v1
+    ");
+    snapshot!(fleet.muster_with(&["verify-hosts", "v1", "-", "db7"], "db1\n").await, @"
+    exit 1
+    --- stdout
+    1 of 2 hosts run v1
+    db7 is not in the design
+    ");
+    snapshot!(fleet.muster_with(&["verify-hosts", "v1", "db1"], "db7\n").await, @"
+    exit 0
+    --- stdout
+    the host runs v1
+    ");
+}
+
+#[tokio::test]
+async fn no_host_is_a_mistake_and_never_a_yes() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster_with(&["verify-hosts", "v1"], " \n").await, @"
+    exit 64
+    --- stderr
+    error: standard input holds no host
+    hint: name the hosts, or ask for every node of the design with --all
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--all", "db1"]).await, @"
+    exit 64
+    --- stderr
+    error: the argument '--all' cannot be used with '[HOST]...'
+
+    Usage: muster verify-hosts --all <VERSION> [HOST]...
+
+    For more information, try '--help'.
+    ");
+}
+
+#[tokio::test]
+async fn waiting_ends_when_the_last_report_arrives() {
+    let fleet = Fleet::halfway().await;
+    let (child, mut notes) = waiting(&fleet, &["verify-hosts", "v1", "--wait", "--all"]);
+    assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: 1 of 4 hosts at v1; waiting");
+    for (name, _) in &QUICKSTART[1..] {
+        fleet.validate(name, 2).await;
+    }
+    snapshot!(shown(&child.wait_with_output().await.unwrap()), @"
+    exit 0
+    --- stdout
+    all 4 hosts run v1
+    ");
+}
+
+#[tokio::test]
+async fn waiting_ends_with_its_time_and_names_who_is_missing() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--wait", "--timeout", "100ms", "db1", "lb1"]).await, @"
+    exit 1
+    --- stdout
+    1 of 2 hosts run v1
+    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    --- stderr
+    note: 1 of 2 hosts at v1; waiting
+    ");
+    snapshot!(fleet.muster(&["verify-hosts", "v1", "--wait", "--timeout", "0s", "-q", "lb1"]).await, @"
+    exit 1
+    --- stdout
+    lb1 runs nothing yet: pending, waiting for role web: 0 of 2 active
+    ");
+}
+
+#[tokio::test]
+async fn waiting_goes_on_through_a_restart_of_the_server() {
+    let fleet = Fleet::halfway().await;
+    let late = ["web1", "web2", "lb1"].map(|name| fleet.report(name, 2, crate::fixture::PASSED));
+    let (child, mut notes) = waiting(&fleet, &["verify-hosts", "v1", "--wait", "--all"]);
+    assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: 1 of 4 hosts at v1; waiting");
+
+    let machine = fleet.end().await;
+    let note = notes.next_line().await.unwrap().unwrap();
+    assert!(note.ends_with("; waiting until it is back"), "{note}");
+
+    // It comes back on another port, as servers do that take a free one.
+    let fleet = Fleet::serve(machine).await;
+    assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: the server answers again");
+    for report in &late {
+        fleet.send(report).await;
+    }
+    snapshot!(shown(&child.wait_with_output().await.unwrap()), @"
+    exit 0
+    --- stdout
+    all 4 hosts run v1
+    ");
+}
+
+#[tokio::test]
+async fn a_server_that_stays_away_until_the_end_cannot_tell() {
+    let machine = Machine::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let args = ["verify-hosts", "v1", "db1", "--wait", "--timeout", "100ms", "--env", "prod", "--server", &server];
+    let child = machine.muster(&args).spawn().unwrap();
+    // A server that answers one question, and is gone before anybody can ask another.
+    let (stream, _) = listener.accept().await.unwrap();
+    drop(listener);
+    let missing = r#"{"host": "db1", "standing": null, "running": null, "why": null}"#;
+    let body = format!(r#"{{"verified": false, "hosts": 1, "missing": [{missing}], "revision": 1, "micros": 1}}"#);
+    let mut stream = BufReader::new(stream);
+    while stream.read_line(&mut String::new()).await.unwrap() > 2 {}
+    let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let text = shown(&output);
+    assert!(text.starts_with("exit 2\n--- stderr\nnote: 0 of 1 host at v1; waiting\nnote: cannot reach"), "{text}");
+    assert!(text.contains(&format!("error: cannot reach the server at {server}\n")), "{text}");
+}
+
+#[tokio::test]
+async fn on_a_terminal_progress_is_one_line_that_goes_away() {
+    let fleet = Fleet::halfway().await;
+    let (reader, terminal) = fixture::terminal();
+    let args = ["verify-hosts", "v1", "--wait", "--timeout", "100ms", "db1", "lb1"];
+    let mut command = fleet.machine.muster(&args);
+    let output = command.stderr(terminal).spawn().unwrap().wait_with_output().await.unwrap();
+    drop(command);
+    let text = fixture::read_terminal(reader);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.starts_with("1 of 2 hosts at v1 (") && text.ends_with(" \r") && !text.contains('\n'), "{text:?}");
+}
+
+/// Starts a command, and gives its notes as they come.
+fn waiting(fleet: &Fleet, args: &[&str]) -> (Child, Lines<BufReader<ChildStderr>>) {
+    let mut child = fleet.machine.muster(args).spawn().unwrap();
+    let notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    (child, notes)
+}

@@ -1,0 +1,187 @@
+//! The verbs about versions.
+
+use crate::fixture::{Fleet, QUICKSTART};
+use crate::snapshot;
+
+#[tokio::test]
+async fn the_version_to_run() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["current-version"]).await, @"
+    exit 0
+    --- stdout
+    v1
+    ");
+    snapshot!(fleet.muster(&["current-version", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "version": "v1",
+      "generation": {
+        "epoch": N,
+        "number": N
+      },
+      "revision": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn an_update_is_triggered_once() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 0
+    --- stdout
+    quickstart goes from v1 to v2
+    --- stderr
+    note: muster verify-hosts v2 --all --wait waits until every node is there
+    ");
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 0
+    --- stdout
+    quickstart should run v2 already: nothing was changed
+    ");
+    snapshot!(fleet.muster(&["trigger-update", "v1", "-o", "json", "-q"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "from": "v2",
+      "to": "v1",
+      "changed": true,
+      "revision": N
+    }
+    "#);
+    snapshot!(fleet.muster(&["current-version"]).await, @"
+    exit 0
+    --- stdout
+    v1
+    ");
+}
+
+#[tokio::test]
+async fn a_version_without_a_release_is_refused() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["trigger-update", "v3"]).await, @"
+    exit 1
+    --- stderr
+    error: there is no release v3
+    hint: there is v1, v2
+    ");
+}
+
+#[tokio::test]
+async fn what_nodes_run() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["running-versions"]).await, @"
+    exit 0
+    --- stderr
+    note: no node of quickstart has proved to run anything yet
+    ");
+    fleet.validate("db1", 1).await;
+    fleet.validate_at("web1", 1, "v2").await;
+    fleet.validate_at("web2", 1, "v2").await;
+    snapshot!(fleet.muster(&["running-versions"]).await, @"
+    exit 0
+    --- stdout
+    VERSION  NODES
+    v1       1
+    v2       2
+    ");
+    snapshot!(fleet.muster(&["running-versions", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "items": [
+        {
+          "version": "v1",
+          "nodes": 1
+        },
+        {
+          "version": "v2",
+          "nodes": 2
+        }
+      ],
+      "revision": N
+    }
+    "#);
+    snapshot!(fleet.muster(&["hosts-at-version", "v2"]).await, @"
+    exit 0
+    --- stdout
+    web1
+    web2
+    ");
+    snapshot!(fleet.muster(&["hosts-at-version", "v2", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "items": [
+        "web1",
+        "web2"
+      ],
+      "revision": N
+    }
+    "#);
+    snapshot!(fleet.muster(&["hosts-at-version", "v3"]).await, @"
+    exit 0
+    --- stderr
+    note: no node of quickstart has proved to run v3
+    ");
+}
+
+#[tokio::test]
+async fn a_single_version_is_one_that_runs_alone() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
+    exit 1
+    --- stdout
+    Wanted version found: no
+    Unwanted versions found: none
+    --- stderr
+    note: nothing is proved yet by 4 nodes of quickstart: db1, web1, web2, lb1
+    ");
+    for (name, _) in &QUICKSTART[..3] {
+        fleet.validate(name, 1).await;
+    }
+    // lb1 runs nothing yet: told, and not held against the version.
+    snapshot!(fleet.muster(&["check-single-version", "v1"]).await, @"
+    exit 0
+    --- stderr
+    note: nothing is proved yet by 1 node of quickstart: lb1
+    ");
+    snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
+    exit 0
+    --- stdout
+    Wanted version found: yes, on 3 nodes
+    Unwanted versions found: none
+    --- stderr
+    note: nothing is proved yet by 1 node of quickstart: lb1
+    ");
+    snapshot!(fleet.muster(&["check-single-version", "v2", "-v"]).await, @"
+    exit 1
+    --- stdout
+    Wanted version found: no
+    Unwanted versions found: v1 on 3 nodes
+    --- stderr
+    note: nothing is proved yet by 1 node of quickstart: lb1
+    ");
+    fleet.validate_at("lb1", 1, "v2").await;
+    snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
+    exit 1
+    --- stdout
+    Wanted version found: yes, on 3 nodes
+    Unwanted versions found: v2 on 1 node
+    ");
+    snapshot!(fleet.muster(&["check-single-version", "v1", "-o", "json"]).await, @r#"
+    exit 1
+    --- stdout
+    {
+      "version": "v1",
+      "single": false,
+      "nodes": 3,
+      "unwanted": {
+        "v2": 1
+      },
+      "without": [],
+      "revision": N
+    }
+    "#);
+}
