@@ -102,10 +102,15 @@ impl Check {
     pub fn is_for(&self, role: &Role) -> bool {
         self.roles.is_empty() || self.roles.contains(role)
     }
+
+    /// Whether there can be a node that both checks are for.
+    fn shares_a_role_with(&self, other: &Check) -> bool {
+        self.roles.is_empty() || other.roles.is_empty() || self.roles.iter().any(|role| other.roles.contains(role))
+    }
 }
 
 impl ReleaseSpec {
-    /// What no syntax says: paths stay in the release, names of checks are unique, deadlines are not negative.
+    /// What no syntax says: paths stay in the release, names of checks are unique for each role, deadlines are not negative.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let paths = [Some(&self.manifest), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
@@ -115,11 +120,11 @@ impl ReleaseSpec {
                 problems.push(format!("path {path:?} leads out of the release"));
             }
         }
-        let mut names = std::collections::BTreeSet::new();
-        for check in &self.validate {
+        for (number, check) in self.validate.iter().enumerate() {
             problems.extend(check.kind().err());
-            if !names.insert(&check.name) {
-                problems.push(format!("two checks are named {:?}", check.name));
+            let mut before = self.validate.iter().take(number);
+            if before.any(|other| other.name == check.name && other.shares_a_role_with(check)) {
+                problems.push(format!("two checks of a role are named {:?}", check.name));
             }
             if !check.deadline.is_positive() {
                 problems.push(format!("the deadline of check {:?} must be longer than nothing", check.name));
@@ -179,11 +184,25 @@ mod tests {
                 "path \"a/../../b\" leads out of the release",
                 "check \"a\" says none of exec, tcp, http and process",
                 "check \"a\" says more than one of exec, tcp, http and process",
-                "two checks are named \"a\"",
+                "two checks of a role are named \"a\"",
                 "the deadline of check \"a\" must be longer than nothing",
                 "the deadline of the applier must be longer than nothing",
             ]
         );
+    }
+
+    #[test]
+    fn checks_of_different_roles_may_have_one_name() {
+        let named = |roles: [&[&str]; 2]| {
+            spec(serde_json::json!({"applier": "script", "manifest": "run", "validate": [
+                {"name": "listens", "tcp": "x:1", "roles": roles[0]}, {"name": "listens", "tcp": "x:2", "roles": roles[1]},
+            ]}))
+            .problems()
+        };
+        assert_eq!(named([&["web"], &["lb"]]), Vec::<String>::new());
+        for same in [[&["web", "db"][..], &["lb", "db"]], [&["web"], &[]], [&[], &[]]] {
+            assert_eq!(named(same), ["two checks of a role are named \"listens\""], "{same:?}");
+        }
     }
 
     #[test]
