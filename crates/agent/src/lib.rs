@@ -1,1 +1,50 @@
+//! The agent of a node: it brings the node to what it should run, proves it, and reports.
+//!
+//! Five tasks joined by channels, on one thread:
+//!
+//! ```text
+//!            ┌─────────┐ messages ┌──────────────────────┐ orders (1) ┌──────┐
+//!  server ──▶│  sync   │─────────▶│  queue               │───────────▶│ run  │──▶ applier, checks
+//!            └─────────┘          │  owns ledger,        │◀───────────└──────┘
+//!                 ▲ opening       │  snapshot, outbox(w) │ configured, finished
+//!                 └───────────────┤                      │
+//!            ┌─────────┐  wake    │                      │  latest  ┌──────────┐
+//!  server ◀──│ report  │◀─────────┤                      ├─────────▶│ activity │──▶ server
+//!            └─────────┘ outbox(r)└──────────────────────┘          └──────────┘
+//! ```
+//!
+//! - [`queue`] owns all that the agent knows. What happened is decided on by a pure function, [`queue::decide`], and
+//!   nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`], [`durable`]).
+//! - [`sync`] holds the stream; [`run`] executes one run at a time: [`release`] → [`applier`] → [`validation`];
+//!   [`report`] empties the outbox in order; [`activity`] tells what goes on, at best effort.
+//! - [`process`] starts programs with a mark, ends all that carry it, and reaps what they leave. [`recovery`] does so
+//!   for a run that a former agent left.
+//!
+//! It must never: run two appliers at once, execute content whose digest it was not told, take a code that it does not
+//! understand for success, lose or reorder a report, or run because the server is away.
 
+pub mod activity;
+pub mod agent;
+pub mod applier;
+pub mod backoff;
+mod clock;
+pub mod config;
+pub mod durable;
+pub mod ledger;
+pub mod module;
+pub mod node;
+pub mod opening;
+pub mod outbox;
+pub mod process;
+pub mod queue;
+pub mod recovery;
+pub mod release;
+pub mod report;
+pub mod run;
+pub mod run_id;
+pub mod servers;
+pub mod state_dir;
+pub mod sync;
+#[cfg(test)]
+mod testing;
+pub mod validation;

@@ -1,0 +1,126 @@
+//! Puts the tasks together, and takes them apart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use muster_core::standing::Activity;
+use muster_wire::client::ClientError;
+
+use crate::config::Config;
+use crate::ledger::{self, Ledger, LoadError};
+use crate::node::Node;
+use crate::opening::Opening;
+use crate::outbox::{Outbox, OutboxError};
+use crate::process::children::{self, Children};
+use crate::queue::task::{Keeper, Outlets};
+use crate::report::Sender;
+use crate::servers::Servers;
+use crate::state_dir::{OpenStateError, StateDir};
+use crate::sync::Sync;
+use crate::{activity, run};
+
+/// The queue is asked and written faster than a server speaks; a few messages are enough to smooth it. When the disk
+/// does not take them, the stream stands still, which is right.
+const MESSAGES: usize = 16;
+/// How long the tasks may take to end. Ending the processes of a run takes most of it.
+const END: Duration = Duration::from_secs(9);
+
+#[derive(Debug, Error)]
+pub enum AgentError {
+    #[error(transparent)]
+    State(#[from] OpenStateError),
+    #[error(transparent)]
+    Ledger(#[from] LoadError),
+    #[error(transparent)]
+    Outbox(#[from] OutboxError),
+    #[error("`server` of the configuration cannot be used")]
+    Server(#[source] ClientError),
+    #[error("cannot become the parent of orphaned processes")]
+    Subreaper(#[source] std::io::Error),
+    #[error("a part of the agent has ended, and so does the agent")]
+    TaskEnded(#[source] Option<tokio::task::JoinError>),
+}
+
+/// Runs an agent until it is told to end.
+pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), AgentError> {
+    let servers = Servers::new(config.server.urls()).map_err(AgentError::Server)?;
+    let state = StateDir::open(&config.state_dir)?;
+    let layout = state.layout();
+    let mut ledger = Ledger::load(&layout, &config.env, &config.node)?;
+    let snapshot = ledger::load_snapshot(&layout)?;
+    let outbox = Outbox::new(layout.outbox());
+    // If the ledger was lost, the reports that wait still have their numbers.
+    ledger.next_seq = ledger.next_seq.max(outbox.after_last()?);
+    children::become_subreaper().map_err(AgentError::Subreaper)?;
+
+    let node = Arc::new(Node::new(config, layout));
+    let children = Children::default();
+    let (messages, inbox) = mpsc::channel(MESSAGES);
+    let (orders, order_inbox) = mpsc::channel(1);
+    let (opening, opening_now) = watch::channel(Opening::new(&ledger, snapshot.is_some()));
+    let (settled, settled_now) = watch::channel(true);
+    let (doing, doing_now) = watch::channel(Activity::Idle);
+    let (reports, reopen, tell_activity) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Notify::new()));
+
+    let keeper = Keeper::new(
+        Arc::clone(&node),
+        ledger,
+        snapshot,
+        outbox.clone(),
+        Outlets { orders, opening, activity: doing, reports: Arc::clone(&reports), settled: settled.clone() },
+        config.debounce(),
+        config.retry(),
+        cancel.clone(),
+    );
+    let sync = Sync {
+        node: Arc::clone(&node),
+        servers: servers.clone(),
+        opening: opening_now.clone(),
+        activity: doing_now.clone(),
+        queue: messages.clone(),
+        tell_activity: Arc::clone(&tell_activity),
+        reopen: Arc::clone(&reopen),
+        cancel: cancel.clone(),
+    };
+    let sender = Sender {
+        node: Arc::clone(&node),
+        servers: servers.clone(),
+        outbox,
+        opening: opening_now,
+        wake: reports,
+        reopen,
+        settled,
+        cancel: cancel.clone(),
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(keeper.run(inbox));
+    tasks.spawn(sync.run());
+    tasks.spawn(sender.run());
+    tasks.spawn(run::run(Arc::clone(&node), children.clone(), order_inbox, messages, cancel.clone()));
+    tasks.spawn(activity::run(node, servers, doing_now, settled_now, tell_activity, cancel.clone()));
+    let reaper_cancel = cancel.clone();
+    tasks.spawn(async move {
+        if let Err(error) = children::run(children, reaper_cancel).await {
+            tracing::warn!(%error, "ended orphans are not reaped");
+        }
+    });
+
+    let ended_early = tokio::select! {
+        () = cancel.cancelled() => None,
+        ended = tasks.join_next() => Some(ended),
+    };
+    cancel.cancel();
+    let all_ended = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(END, all_ended).await.is_err() {
+        tracing::warn!("some parts of the agent did not end in time");
+    }
+    match ended_early {
+        None => Ok(()),
+        Some(ended) => Err(AgentError::TaskEnded(ended.and_then(Result::err))),
+    }
+}

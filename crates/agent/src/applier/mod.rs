@@ -1,0 +1,109 @@
+//! Appliers bring the node to what a release says. Each is a program, and answers with its exit code and some files.
+
+mod needs;
+mod puppet;
+mod puppet_log;
+mod puppet_report;
+mod script;
+
+pub(crate) use puppet_log::{Line, in_release};
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use muster_core::names::{Role, RunId, Version};
+use muster_core::reason::Reason;
+use muster_core::release::Applier;
+use muster_core::report::{Counts, ResourceError, RunResult};
+
+use crate::node::Node;
+use crate::process::children::Children;
+use crate::process::mark::Mark;
+use crate::process::supervise::{Ended, Program, supervise};
+use crate::release::Release;
+use crate::run::directory::RunDirectory;
+use crate::run::environment;
+
+/// What one run is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    pub node: &'a Node,
+    pub role: &'a Role,
+    pub version: &'a Version,
+    pub run: &'a RunId,
+    pub directory: &'a RunDirectory,
+    pub release: &'a Release,
+}
+
+/// How the applier ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub result: RunResult,
+    pub reason: Option<Reason>,
+    pub counts: Counts,
+    pub errors: Vec<ResourceError>,
+}
+
+impl Applied {
+    pub fn failed(reason: Reason) -> Self {
+        Self { result: RunResult::Failed, reason: Some(reason), counts: Counts::default(), errors: Vec::new() }
+    }
+
+    fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
+        Self { result: RunResult::Pending, ..Self::failed(Reason::Waiting { needs }) }
+    }
+
+    fn succeeded(result: RunResult) -> Self {
+        Self { result, reason: None, counts: Counts::default(), errors: Vec::new() }
+    }
+}
+
+/// Applies the release of a job. None if the agent is to end: then it was ended, with all of its processes.
+pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Applied> {
+    let prepared = match job.release.spec.applier {
+        Applier::Puppet => puppet::program(job),
+        Applier::Script => Ok(script::program(job)),
+    };
+    let program = match prepared {
+        Ok(program) => program,
+        Err(reason) => return Some(Applied::failed(reason)),
+    };
+    let name = match job.release.spec.applier {
+        Applier::Puppet => "puppet".to_owned(),
+        Applier::Script => job.release.spec.manifest.clone(),
+    };
+    let code = match supervise(&program, children, cancel).await {
+        Ended::Exited(code) => code,
+        Ended::Cancelled => return None,
+        Ended::Killed(signal) => return Some(Applied::failed(Reason::Killed { program: name, signal })),
+        Ended::Deadline => {
+            let seconds = program.deadline.as_secs();
+            return Some(Applied::failed(Reason::Deadline { program: name, seconds }));
+        }
+        Ended::NotStarted(error) => {
+            return Some(Applied::failed(match job.release.spec.applier {
+                Applier::Puppet => puppet::not_started(&program, &error),
+                Applier::Script => script::not_started(job, &error),
+            }));
+        }
+    };
+    let needs = needs::read(&job.directory.pending());
+    Some(match job.release.spec.applier {
+        Applier::Puppet => puppet::judge(job, code, needs),
+        Applier::Script => script::judge(job, code, needs),
+    })
+}
+
+/// The parts of a program that all appliers share.
+fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
+    Program {
+        path,
+        args: Vec::new(),
+        directory: job.directory.path().to_owned(),
+        environment: environment::of(job),
+        output: job.directory.output(),
+        mark: Mark::new(environment::RUN_ID, job.run.as_str()),
+        deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
+    }
+}

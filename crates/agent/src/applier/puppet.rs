@@ -1,0 +1,97 @@
+//! `puppet`: `puppet apply`, with directories of its own for everything.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+
+use muster_core::reason::{Need, Reason};
+use muster_core::report::{ResourceError, RunResult};
+
+use crate::applier::{Applied, Job, base, puppet_log, puppet_report};
+use crate::module;
+use crate::process::supervise::Program;
+
+/// Hiera's configuration for a release that has none: what Muster knows, and nothing else.
+const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: muster::lookup_key}\n";
+
+/// Prepares the call. Puppet's old report must be gone: a run that does not compile writes none.
+pub(super) fn program(job: &Job<'_>) -> Result<Program, Reason> {
+    let (layout, release) = (&job.node.layout, job.release);
+    module::install(&layout.modules()).map_err(|error| Reason::Machine { problem: error.in_one_line() })?;
+    let hiera = match &release.spec.hiera {
+        Some(path) => release.directory.join(path),
+        None => {
+            let path = layout.puppet().join("hiera.yaml");
+            fs::write(&path, HIERA)
+                .map_err(|error| Reason::Machine { problem: format!("cannot write {}: {error}", path.display()) })?;
+            path
+        }
+    };
+    let mut program = base(job, job.node.puppet.clone());
+    program.args.push("apply".into());
+    let own = layout.puppet();
+    let mut say = |option: &str, value: OsString| program.args.extend([option.into(), value]);
+    for (option, directory) in [
+        ("--confdir", "conf"),
+        ("--vardir", "var"),
+        ("--publicdir", "public"),
+        ("--logdir", "log"),
+        ("--rundir", "run"),
+        ("--codedir", "code"),
+    ] {
+        say(option, own.join(directory).into());
+    }
+    say("--certname", job.node.name.host().into());
+    say("--modulepath", modulepath(job));
+    say("--hiera_config", hiera.into());
+    say("--reports", "muster".into());
+    say("--logdest", job.directory.puppet_log().into());
+    let flags = ["--detailed-exitcodes", "--color=false", "--strict_variables"];
+    program.args.extend(flags.map(OsString::from));
+    program.args.push(release.directory.join(&release.spec.manifest).into());
+    Ok(program)
+}
+
+/// The release's own modules come first: content may bring its own version of anything but Muster's module.
+fn modulepath(job: &Job<'_>) -> OsString {
+    let mut path = OsString::new();
+    for directory in &job.release.spec.modulepath {
+        path.push(job.release.directory.join(directory));
+        path.push(":");
+    }
+    path.push(job.node.layout.modules());
+    path
+}
+
+pub(super) fn not_started(program: &Program, error: &io::Error) -> Reason {
+    let name = program.path.display();
+    if error.kind() == io::ErrorKind::NotFound {
+        return Reason::NotInstalled { program: name.to_string() };
+    }
+    Reason::Machine { problem: format!("cannot start {name}: {error}") }
+}
+
+pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+    let report = puppet_report::read(&job.directory.report(), &job.release.directory);
+    let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
+    let mut applied = match code {
+        0 | 2 if !needs.is_empty() => Applied::failed(Reason::PendingIgnored { needs }),
+        0 => Applied::succeeded(RunResult::Unchanged),
+        2 => Applied::succeeded(RunResult::Changed),
+        1 if !needs.is_empty() => Applied::pending(needs),
+        // A run that ended without a report never came to apply anything.
+        1 if report.is_none() => Applied::failed(Reason::NotCompiled),
+        4 | 6 if counts.failed > 0 => Applied::failed(Reason::ResourcesFailed { count: counts.failed }),
+        code => Applied::failed(Reason::ExitCode { program: "puppet".into(), code }),
+    };
+    applied.counts = counts;
+    if applied.result == RunResult::Failed {
+        applied.errors = errors(job, report.map(|report| report.errors).unwrap_or_default());
+    }
+    applied
+}
+
+/// What the report says of failed resources; else what the log says went wrong.
+fn errors(job: &Job<'_>, reported: Vec<ResourceError>) -> Vec<ResourceError> {
+    if reported.is_empty() { puppet_log::errors(&job.directory.puppet_log(), &job.release.directory) } else { reported }
+}

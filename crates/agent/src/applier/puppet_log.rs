@@ -1,0 +1,119 @@
+//! Puppet's log, one JSON object a line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use muster_core::report::ResourceError;
+use muster_core::summary::clip;
+
+const ERRORS: usize = 50;
+const MESSAGE: usize = 2000;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Line {
+    #[serde(default)]
+    pub(crate) level: String,
+    #[serde(default)]
+    pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) source: Option<String>,
+    pub(crate) file: Option<String>,
+    pub(crate) line: Option<u32>,
+}
+
+impl Line {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+}
+
+/// What the log says went wrong, for a run without a report. Lines that name a file come first: they say where to look.
+pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
+    let Ok(file) = File::open(path) else { return Vec::new() };
+    let mut errors: Vec<ResourceError> = Vec::new();
+    for text in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        let Some(line) = Line::parse(&text) else { continue };
+        // Facter complains, as an error, of everything that it may not read: that fails no run.
+        let ours = matches!(line.level.as_str(), "err" | "alert" | "emerg" | "crit")
+            && line.source.as_deref() != Some("Facter");
+        if !ours {
+            continue;
+        }
+        let error = ResourceError {
+            resource: line.source.filter(|source| source != "Puppet"),
+            message: clean(&line.message, release),
+            file: line.file.map(|file| in_release(&file, release)),
+            line: line.line,
+        };
+        if !errors.contains(&error) && errors.len() < ERRORS {
+            errors.push(error);
+        }
+    }
+    errors.sort_by_key(|error| error.file.is_none());
+    errors
+}
+
+/// A message without what the report says in fields of its own: the place, and the node.
+pub(crate) fn clean(message: &str, release: &Path) -> String {
+    let prefix = format!("{}/", release.display());
+    let mut text = message.trim().replace(&prefix, "");
+    if let Some(at) = text.rfind(" on node ").filter(|at| !text[at + " on node ".len()..].contains(' ')) {
+        text.truncate(at);
+    }
+    if let Some(at) = text.rfind(" (file: ").filter(|_| text.ends_with(')')) {
+        text.truncate(at);
+    }
+    for begin in ["Could not parse for environment ", "Could not compile catalog for "] {
+        if let Some((_, rest)) = text.strip_prefix(begin).and_then(|rest| rest.split_once(": ")) {
+            text = rest.to_owned();
+        }
+    }
+    clip(&text, MESSAGE)
+}
+
+/// A path of the release as its author knows it.
+pub(crate) fn in_release(file: &str, release: &Path) -> String {
+    Path::new(file).strip_prefix(release).map_or_else(|_| file.to_owned(), |inside| inside.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_freed_of_what_stands_elsewhere() {
+        for (message, cleaned) in [
+            (
+                "Could not parse for environment production: Syntax error at '}' (file: /r/site.pp, line: 3, column: 1) on node web1",
+                "Syntax error at '}'",
+            ),
+            (
+                "Evaluation Error: Unknown variable: 'x'. (file: /r/site.pp, line: 2, column: 3) on node web1",
+                "Evaluation Error: Unknown variable: 'x'.",
+            ),
+            ("cannot go on node by node", "cannot go on node by node"),
+            ("File[/r/x/y] is odd (really)", "File[x/y] is odd (really)"),
+        ] {
+            assert_eq!(clean(message, Path::new("/r")), cleaned);
+        }
+    }
+
+    #[test]
+    fn errors_are_those_of_the_content_with_the_place_first() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"level":"err","source":"Facter","message":"cannot read"}"#,
+            r#"{"level":"notice","source":"Puppet","message":"fine"}"#,
+            r#"{"level":"err","source":"Puppet","message":"without a place"}"#,
+            "no JSON",
+            r#"{"level":"err","source":"Puppet","message":"m (file: /r/site.pp, line: 3)","file":"/r/site.pp","line":3}"#,
+            r#"{"level":"err","source":"Puppet","message":"m (file: /r/site.pp, line: 3)","file":"/r/site.pp","line":3}"#,
+        ];
+        std::fs::write(file.path(), lines.join("\n")).unwrap();
+        let shown: Vec<_> = errors(file.path(), Path::new("/r")).iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["m (site.pp:3)", "without a place"]);
+    }
+}

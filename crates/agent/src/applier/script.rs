@@ -1,0 +1,46 @@
+//! `script`: an executable of the release. 0 unchanged, 2 changed, 75 pending, anything else failed.
+
+use std::io;
+
+use muster_core::reason::{Need, Reason};
+use muster_core::report::RunResult;
+use muster_core::summary::clip;
+
+use crate::applier::{Applied, Job, base};
+use crate::process::supervise::Program;
+use crate::run::log;
+
+/// "Temporary failure; try again later" in sysexits.h.
+const PENDING: i32 = 75;
+const REASON: usize = 300;
+
+pub(super) fn program(job: &Job<'_>) -> Program {
+    base(job, job.release.directory.join(&job.release.spec.manifest))
+}
+
+pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> Reason {
+    let manifest = &job.release.spec.manifest;
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Reason::Release { problem: format!("{manifest} of the release cannot be executed: is it executable?") };
+    }
+    if error.kind() == io::ErrorKind::NotFound {
+        // The file is there, this was checked: what is missing is what its first line names.
+        return Reason::NotInstalled { program: format!("the interpreter of {manifest}") };
+    }
+    Reason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
+}
+
+pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+    match code {
+        0 | 2 if !needs.is_empty() => Applied::failed(Reason::PendingIgnored { needs }),
+        0 => Applied::succeeded(RunResult::Unchanged),
+        2 => Applied::succeeded(RunResult::Changed),
+        PENDING if !needs.is_empty() => Applied::pending(needs),
+        PENDING => {
+            let said = log::last_line(&job.directory.output());
+            let reason = said.map_or_else(|| "something that it does not name".to_owned(), |line| clip(&line, REASON));
+            Applied::pending(vec![Need::Other { reason }])
+        }
+        code => Applied::failed(Reason::ExitCode { program: job.release.spec.manifest.clone(), code }),
+    }
+}

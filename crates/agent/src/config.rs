@@ -1,0 +1,197 @@
+//! What the operator, or the driver that made the node, tells the agent: one TOML file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde::Deserialize;
+use thiserror::Error;
+
+use muster_core::names::{EnvName, NodeName};
+use muster_core::report::Interfaces;
+
+use crate::backoff::Backoff;
+
+#[derive(Debug, Error)]
+pub enum ReadConfigError {
+    #[error("cannot read the configuration {path}")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// The parser's message shows line, column and the line itself.
+    #[error("the configuration {path} is not understood")]
+    Syntax {
+        path: PathBuf,
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    #[error("the configuration {path} cannot be used: {problem}")]
+    Value { path: PathBuf, problem: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub env: EnvName,
+    pub node: NodeName,
+    /// Where the servers are; tried in turn when one does not answer.
+    pub server: Servers,
+    /// The agent's own directory.
+    pub state_dir: PathBuf,
+    /// Where the node's content may keep its files.
+    pub root: PathBuf,
+    /// A directory with one sub-directory per version.
+    pub releases_dir: PathBuf,
+    /// The node's addresses, by interface.
+    pub interfaces: Interfaces,
+    /// The `puppet` program.
+    #[serde(default = "puppet")]
+    pub puppet: PathBuf,
+    /// Pauses before a failed run is made again.
+    #[serde(default)]
+    pub retry: Retry,
+    /// How long a cause waits for others that come with it.
+    #[serde(default = "debounce")]
+    pub debounce: SignedDuration,
+}
+
+/// One server, or several.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Servers {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Servers {
+    pub fn urls(&self) -> &[String] {
+        match self {
+            Servers::One(url) => std::slice::from_ref(url),
+            Servers::Several(urls) => urls,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    pub first: SignedDuration,
+    pub cap: SignedDuration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { first: SignedDuration::from_secs(5), cap: SignedDuration::from_mins(5) }
+    }
+}
+
+impl Config {
+    pub fn read(path: &Path) -> Result<Self, ReadConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ReadConfigError::Io { path: path.to_owned(), source })?;
+        let config: Config = toml::from_str(&text)
+            .map_err(|source| ReadConfigError::Syntax { path: path.to_owned(), source: Box::new(source) })?;
+        match config.problem() {
+            None => Ok(config),
+            Some(problem) => Err(ReadConfigError::Value { path: path.to_owned(), problem }),
+        }
+    }
+
+    pub fn retry(&self) -> Backoff {
+        Backoff { first: self.retry.first.unsigned_abs(), cap: self.retry.cap.unsigned_abs() }
+    }
+
+    pub fn debounce(&self) -> Duration {
+        self.debounce.unsigned_abs()
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.server.urls().is_empty() {
+            return Some("`server` names no server: give at least one, such as \"http://127.0.0.1:7077\"".into());
+        }
+        if self.interfaces.is_empty() {
+            return Some(
+                "`interfaces` is empty: give at least one, such as interfaces = { eth0 = \"10.0.0.5\" }".into(),
+            );
+        }
+        if !self.retry.first.is_positive() || self.retry.cap < self.retry.first {
+            return Some("`retry.first` must be longer than nothing, and `retry.cap` not shorter than it".into());
+        }
+        if self.debounce.is_negative() {
+            return Some("`debounce` must not be negative".into());
+        }
+        None
+    }
+}
+
+fn puppet() -> PathBuf {
+    "puppet".into()
+}
+
+/// Long enough to take what one change in the store sends at once, short enough that nobody notices.
+fn debounce() -> SignedDuration {
+    SignedDuration::from_millis(10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALLEST: &str = r#"
+        env = "quickstart"
+        node = "web1"
+        server = "http://127.0.0.1:7077"
+        state_dir = "/tmp/s"
+        root = "/tmp/r"
+        releases_dir = "/tmp/v"
+        interfaces = { eth0 = "127.77.0.2" }
+    "#;
+
+    fn read(text: &str) -> Result<Config, ReadConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Config::read(file.path())
+    }
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let config = read(SMALLEST).unwrap();
+        assert_eq!(config.puppet, Path::new("puppet"));
+        assert_eq!(config.debounce(), Duration::from_millis(10));
+        assert_eq!(config.retry(), Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) });
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let text = SMALLEST.replace("\"http://127.0.0.1:7077\"", "[\"http://a:1\", \"http://b:2\"]");
+        let config = read(&format!(
+            "{text}\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
+        ))
+        .unwrap();
+        assert_eq!(config.server.urls(), ["http://a:1", "http://b:2"]);
+        assert_eq!(config.retry(), Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60) });
+    }
+
+    #[test]
+    fn mistakes_are_shown_where_they_are() {
+        let chain = |text: &str| {
+            let error = read(text).unwrap_err();
+            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            format!("{error}\n{source}")
+        };
+        for (text, says) in [
+            (SMALLEST.replace("web1", "web"), "\"web\" is not a legal node name"),
+            (SMALLEST.replace("root =", "rot ="), "unknown field `rot`"),
+            (SMALLEST.replace("{ eth0 = \"127.77.0.2\" }", "{}"), "`interfaces` is empty"),
+            (SMALLEST.replace("\"http://127.0.0.1:7077\"", "[]"), "`server` names no server"),
+            (format!("{SMALLEST}\nretry = {{ first = \"0s\" }}"), "`retry.first` must be longer than nothing"),
+        ] {
+            let shown = chain(&text);
+            assert!(shown.contains(says), "{says:?} is not in:\n{shown}");
+        }
+        assert!(chain(&SMALLEST.replace("web1", "web")).contains("line 3"));
+    }
+}

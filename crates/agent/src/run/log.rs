@@ -1,0 +1,157 @@
+//! The log of a run as a person reads it, bounded: its beginning and its end.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use muster_core::summary::clip;
+
+use crate::applier::{Line, in_release};
+use crate::run::directory::RunDirectory;
+
+/// A report with its log must stay easy to send and to keep.
+const LIMIT: usize = 64 * 1024;
+/// Of each of the two ends. What is between is in the run's directory on the node.
+const HALF: usize = LIMIT / 2 - 100;
+const LINE: usize = 4 * 1024;
+
+/// Text that keeps its beginning and its end.
+#[derive(Debug, Default)]
+pub struct BoundedLog {
+    head: String,
+    tail: VecDeque<String>,
+    tail_size: usize,
+    left_out: usize,
+}
+
+impl BoundedLog {
+    pub fn line(&mut self, line: &str) {
+        let line = clip(line.trim_end(), LINE);
+        let size = line.len() + 1;
+        if self.tail.is_empty() && self.head.len() + size <= HALF {
+            self.head.push_str(&line);
+            self.head.push('\n');
+            return;
+        }
+        self.tail.push_back(line);
+        self.tail_size += size;
+        while self.tail_size > HALF {
+            let Some(first) = self.tail.pop_front() else { break };
+            self.tail_size -= first.len() + 1;
+            self.left_out += 1;
+        }
+    }
+
+    pub fn finish(self) -> String {
+        let mut text = self.head;
+        if self.left_out > 0 {
+            text.push_str(&format!("… {} lines left out …\n", self.left_out));
+        }
+        for line in self.tail {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The log of the applier: what Puppet logged, then what came out of the program itself.
+pub fn of_applier(directory: &RunDirectory, release: &Path) -> BoundedLog {
+    let mut log = BoundedLog::default();
+    for_each_line(&directory.puppet_log(), |text| match Line::parse(text) {
+        Some(line) => log.line(&readable(&line, release)),
+        None => log.line(&String::from_utf8_lossy(text)),
+    });
+    for_each_line(&directory.output(), |text| log.line(&String::from_utf8_lossy(text)));
+    log
+}
+
+/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`
+fn readable(line: &Line, release: &Path) -> String {
+    let mut text = format!("{}: ", line.level);
+    if let Some(source) = line.source.as_deref().filter(|source| *source != "Puppet") {
+        text.push_str(source);
+        text.push_str(": ");
+    }
+    text.push_str(line.message.trim());
+    if let Some(file) = &line.file {
+        let file = in_release(file, release);
+        match line.line {
+            Some(number) => text.push_str(&format!(" ({file}:{number})")),
+            None => text.push_str(&format!(" ({file})")),
+        }
+    }
+    text
+}
+
+fn for_each_line(path: &Path, mut take: impl FnMut(&[u8])) {
+    let Ok(file) = File::open(path) else { return };
+    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        if !line.is_empty() {
+            take(&line);
+        }
+    }
+}
+
+/// The last line of a file that holds anything.
+pub fn last_line(path: &Path) -> Option<String> {
+    last_lines(path, 1).pop()
+}
+
+/// The last lines of a file that hold anything.
+pub fn last_lines(path: &Path, count: usize) -> Vec<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(HALF as u64)))?;
+        file.take(HALF as u64).read_to_end(&mut bytes)
+    });
+    if read.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines: Vec<_> =
+        text.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    lines.split_off(lines.len().saturating_sub(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_log_keeps_its_beginning_and_its_end() {
+        let mut log = BoundedLog::default();
+        for number in 0..100_000 {
+            log.line(&format!("line {number}"));
+        }
+        let text = log.finish();
+        assert!(text.len() <= LIMIT, "{}", text.len());
+        assert!(text.starts_with("line 0\nline 1\n"));
+        assert!(text.ends_with("line 99998\nline 99999\n"));
+        assert!(text.contains(" lines left out …\n"));
+    }
+
+    #[test]
+    fn a_short_one_is_whole() {
+        let mut log = BoundedLog::default();
+        log.line("a");
+        log.line("b\n");
+        assert_eq!(log.finish(), "a\nb\n");
+    }
+
+    #[test]
+    fn the_last_line_is_the_last_that_says_something() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one\ntwo \n\n\n").unwrap();
+        assert_eq!(last_line(file.path()).as_deref(), Some("two"));
+        assert_eq!(last_line(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn a_line_of_puppet_reads_like_a_sentence() {
+        let text = br#"{"level":"err","source":"/Stage[main]/Db","message":"no","file":"/r/a.pp","line":3}"#;
+        assert_eq!(readable(&Line::parse(text).unwrap(), Path::new("/r")), "err: /Stage[main]/Db: no (a.pp:3)");
+    }
+}

@@ -1,0 +1,43 @@
+//! Names of runs.
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use muster_core::names::RunId;
+use muster_core::release_dir::hex;
+
+use crate::node::Node;
+
+/// Begins with the time, so that names sort by it, and ends with a hash of everything that tells agents apart: several
+/// agents may live on one machine, and each finds its processes by the name of the run.
+pub fn make(node: &Node, seq: u64, started: Timestamp) -> RunId {
+    let mut hasher = Sha256::new();
+    for part in [node.env.as_str(), node.name.as_str(), &node.layout.runs().display().to_string()] {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.update(started.as_nanosecond().to_le_bytes());
+    let hash = hex(&hasher.finalize());
+    let text = format!("{}-{seq}-{}", started.strftime("%Y%m%dt%H%M%S"), &hash[..8]);
+    match RunId::new(text) {
+        Ok(run) => run,
+        // Digits, `t`, `-` and hexadecimal are legal, and there are fewer than 64 of them.
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::node;
+
+    #[test]
+    fn names_sort_by_time_and_tell_nodes_apart() {
+        let (dir_a, a) = node("web1");
+        let (_dir_b, b) = node("web1");
+        let at = Timestamp::from_second(1_800_000_000).unwrap();
+        assert!(make(&a, 7, at).as_str().starts_with("20270115t080000-7-"), "{}", make(&a, 7, at));
+        assert_ne!(make(&a, 7, at), make(&b, 7, at));
+        drop(dir_a);
+    }
+}

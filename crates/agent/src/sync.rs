@@ -1,0 +1,172 @@
+//! The stream from the server: opened, read, opened again for ever. What it says goes to the queue.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use muster_core::standing::Activity;
+use muster_wire::client::ClientError;
+use muster_wire::problem::Code;
+use muster_wire::sync::SyncEvent;
+
+use crate::backoff::{self, Backoff};
+use crate::node::Node;
+use crate::opening::Opening;
+use crate::queue::task::Message;
+use crate::servers::Servers;
+
+/// A server that was restarted is back in a second or two; one that is away for long is asked now and then.
+const RECONNECT: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+/// The server pings every 10 seconds. After two that did not come the connection is dead, whatever TCP believes.
+const SILENCE: Duration = Duration::from_secs(25);
+
+/// What the task works with.
+#[derive(Debug)]
+pub struct Sync {
+    pub node: Arc<Node>,
+    pub servers: Servers,
+    pub opening: watch::Receiver<Opening>,
+    pub activity: watch::Receiver<Activity>,
+    pub queue: mpsc::Sender<Message>,
+    /// Tells the server again what the agent does.
+    pub tell_activity: Arc<Notify>,
+    /// Asks for a new stream, because the server does not know this agent's incarnation.
+    pub reopen: Arc<Notify>,
+    pub cancel: CancellationToken,
+}
+
+/// Why a stream came to its end.
+#[derive(Debug)]
+enum StreamEnd {
+    /// The queue is gone: the agent is to end.
+    Over,
+    Lost(String),
+    Refused(String),
+}
+
+impl Sync {
+    /// Works until the agent is to end.
+    pub async fn run(mut self) {
+        let cancel = self.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.work() => {}
+        }
+    }
+
+    async fn work(&mut self) {
+        let mut attempt = 0;
+        loop {
+            let mut greeted = false;
+            let end = self.stream(&mut greeted).await;
+            // A stream that worked was no failed attempt: the first try to get it back is quick.
+            attempt = if greeted { 1 } else { attempt + 1 };
+            match end {
+                StreamEnd::Over => return,
+                StreamEnd::Lost(why) if attempt == 1 => {
+                    tracing::warn!(
+                        server = self.servers.current().base(),
+                        why,
+                        "no connection; the node keeps its state"
+                    );
+                }
+                StreamEnd::Refused(why) if attempt == 1 => {
+                    tracing::error!(
+                        server = self.servers.current().base(),
+                        why,
+                        "the server refuses this node; trying again"
+                    );
+                }
+                StreamEnd::Lost(why) | StreamEnd::Refused(why) => tracing::debug!(attempt, why, "no connection"),
+            }
+            self.servers.next();
+            tokio::time::sleep(RECONNECT.pause(attempt, backoff::chance())).await;
+        }
+    }
+
+    /// One stream, from its opening to its end.
+    async fn stream(&mut self, greeted: &mut bool) -> StreamEnd {
+        let activity = self.activity.borrow().clone();
+        let open = self.opening.borrow().clone().with(activity);
+        let client = self.servers.current().clone();
+        let opened = timeout(SILENCE, client.sync(&self.node.env, &self.node.name, &open)).await;
+        let mut stream = match opened {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return failed(&error),
+            Err(_) => return StreamEnd::Lost("the server does not answer".into()),
+        };
+        loop {
+            let event = tokio::select! {
+                event = timeout(SILENCE, stream.next()) => event,
+                () = self.reopen.notified() => return StreamEnd::Lost("the server has forgotten this agent".into()),
+            };
+            let event = match event {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) => return StreamEnd::Lost("the server has ended the stream".into()),
+                Ok(Err(error)) => return failed(&error),
+                Err(_) => return StreamEnd::Lost(format!("nothing was heard for {} s", SILENCE.as_secs())),
+            };
+            let message = match event {
+                SyncEvent::Hello { incarnation, role } => {
+                    if !*greeted {
+                        tracing::info!(server = client.base(), "connected");
+                    }
+                    *greeted = true;
+                    if *self.activity.borrow() != open.activity {
+                        self.tell_activity.notify_one();
+                    }
+                    Message::Hello { incarnation, role }
+                }
+                SyncEvent::Desired(desired) => Message::Desired(desired),
+                SyncEvent::Snapshot { changed, snapshot } => {
+                    tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
+                    Message::Snapshot(Box::new(snapshot))
+                }
+                SyncEvent::Run { id } => Message::RunAsked { id },
+                SyncEvent::Ping => continue,
+            };
+            if self.queue.send(message).await.is_err() {
+                return StreamEnd::Over;
+            }
+        }
+    }
+}
+
+fn failed(error: &ClientError) -> StreamEnd {
+    match error.problem() {
+        Some(problem) => {
+            let hint = match problem.code {
+                Code::UnknownNode | Code::UnknownEnvironment => {
+                    ": correct `node` and `env` in the agent's configuration, or add the node to the design"
+                }
+                Code::InvalidRequest
+                | Code::UnknownVersion
+                | Code::UnknownRun
+                | Code::NotFound
+                | Code::Conflict
+                | Code::CannotTell
+                | Code::StoreUnavailable
+                | Code::StoreFull
+                | Code::Internal => "",
+            };
+            StreamEnd::Refused(format!("{problem}{hint}"))
+        }
+        None => StreamEnd::Lost(chain(error)),
+    }
+}
+
+/// An error with all that is behind it, in one line.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(source) = inner {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        inner = source.source();
+    }
+    text
+}

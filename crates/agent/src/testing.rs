@@ -1,0 +1,66 @@
+//! What the tests of several modules need.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use muster_core::generation::Generation;
+use muster_core::names::{EnvName, NodeName, RunId, Version};
+use muster_core::report::{Counts, Facts, Interfaces, Outcome, Report, RunResult};
+
+use crate::node::Node;
+use crate::state_dir::StateDir;
+
+/// A report with this number.
+pub(crate) fn report(seq: u64) -> Report {
+    Report {
+        node: NodeName::new("web1").unwrap(),
+        incarnation: 1,
+        seq,
+        run: RunId::new(format!("r{seq}")).unwrap(),
+        outcome: Outcome::Configured(RunResult::Changed),
+        version: Version::new("v1").unwrap(),
+        digest: String::new(),
+        generation: Generation::default(),
+        causes: Vec::new(),
+        reason: None,
+        attempt: 0,
+        started: Timestamp::UNIX_EPOCH,
+        ended: Timestamp::UNIX_EPOCH,
+        counts: Counts::default(),
+        errors: Vec::new(),
+        checks: Vec::new(),
+        facts: Facts::default(),
+        lookups: Default::default(),
+        log: String::new(),
+    }
+}
+
+/// A node with directories of its own; the lock on them is not held.
+pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = StateDir::open(&dir.path().join("state")).unwrap().layout();
+    let node = Node {
+        env: EnvName::new("test").unwrap(),
+        name: NodeName::new(name).unwrap(),
+        interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
+        root: dir.path().join("root"),
+        releases: dir.path().join("releases"),
+        puppet: "puppet".into(),
+        layout,
+    };
+    (dir, node)
+}
+
+/// Writes files; those that begin with `#!` are executable.
+pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}

@@ -1,0 +1,226 @@
+//! A server that says what a test tells it to say, and tells the test what it hears.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{post, put};
+use futures::stream;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use muster_core::names::Role;
+use muster_core::report::Report;
+use muster_core::standing::Activity;
+use muster_core::txn::Revision;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::sse;
+use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen, Taken};
+
+/// Nothing that a test waits for takes this long; it only ends a test that would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the server hears.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Opened(SyncOpen),
+    Report(Box<Report>),
+    Activity(Activity),
+}
+
+/// How the server answers the next reports; after these it takes all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    Refuse(Code),
+    Outdated,
+    /// Takes the report, but the connection is cut before the agent knows.
+    TakeAndCut,
+}
+
+#[derive(Debug)]
+struct Shared {
+    heard: mpsc::Sender<Heard>,
+    /// Where events for the newest stream go.
+    stream: Mutex<Option<mpsc::Sender<SyncEvent>>>,
+    /// Said at the beginning of each stream.
+    greeting: Mutex<Vec<SyncEvent>>,
+    answers: Mutex<VecDeque<Answer>>,
+    refuse_streams: Mutex<Option<Code>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeServer {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    heard: mpsc::Receiver<Heard>,
+    /// Of its own, so that it can be ended at once with every connection, as `kill -9` does.
+    runtime: Option<Runtime>,
+}
+
+impl FakeServer {
+    pub(crate) async fn start() -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub(crate) async fn start_at(address: SocketAddr) -> Self {
+        let (heard, inbox) = mpsc::channel(1000);
+        let hello = SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap() };
+        let shared = Arc::new(Shared {
+            heard,
+            stream: Mutex::default(),
+            greeting: Mutex::new(vec![hello]),
+            answers: Mutex::default(),
+            refuse_streams: Mutex::default(),
+        });
+        let router = Router::new()
+            .route("/v1/envs/{env}/nodes/{node}/sync", post(sync))
+            .route("/v1/envs/{env}/nodes/{node}/reports", post(report))
+            .route("/v1/envs/{env}/nodes/{node}/activity", put(activity))
+            .with_state(Arc::clone(&shared));
+        let listener = bind(address).await;
+        let address = listener.local_addr().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.spawn(async move { axum::serve(TcpListener::from_std(listener).unwrap(), router).await });
+        Self { address, shared, heard: inbox, runtime: Some(runtime) }
+    }
+
+    /// Ends the server as `kill -9` would: every connection is cut.
+    pub(crate) fn stop(self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sets what each stream begins with.
+    pub(crate) fn greet_with(&self, events: Vec<SyncEvent>) {
+        *self.shared.greeting.lock().unwrap() = events;
+    }
+
+    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.shared.answers.lock().unwrap().extend(answers);
+    }
+
+    pub(crate) fn refuse_streams(&self, code: Option<Code>) {
+        *self.shared.refuse_streams.lock().unwrap() = code;
+    }
+
+    /// Says something on the newest stream.
+    pub(crate) async fn say(&self, event: SyncEvent) {
+        let stream = self.shared.stream.lock().unwrap().clone().expect("no stream is open");
+        stream.send(event).await.unwrap();
+    }
+
+    /// Ends the newest stream.
+    pub(crate) fn cut_stream(&self) {
+        self.shared.stream.lock().unwrap().take();
+    }
+
+    pub(crate) async fn heard(&mut self) -> Heard {
+        tokio::time::timeout(PATIENCE, self.heard.recv()).await.expect("the agent says nothing").unwrap()
+    }
+
+    /// Waits for the next report.
+    pub(crate) async fn report(&mut self) -> Report {
+        loop {
+            if let Heard::Report(report) = self.heard().await {
+                return *report;
+            }
+        }
+    }
+
+    /// Waits for the next stream.
+    pub(crate) async fn opened(&mut self) -> SyncOpen {
+        loop {
+            if let Heard::Opened(open) = self.heard().await {
+                return open;
+            }
+        }
+    }
+
+    /// Waits until the agent says that it does this.
+    pub(crate) async fn activity(&mut self, wanted: impl Fn(&Activity) -> bool) -> Activity {
+        loop {
+            match self.heard().await {
+                Heard::Activity(activity) if wanted(&activity) => return activity,
+                Heard::Opened(open) if wanted(&open.activity) => return open.activity,
+                Heard::Activity(_) | Heard::Opened(_) | Heard::Report(_) => {}
+            }
+        }
+    }
+
+    /// What was heard up to now and not yet waited for.
+    pub(crate) fn heard_already(&mut self) -> Vec<Heard> {
+        std::iter::from_fn(|| self.heard.try_recv().ok()).collect()
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Waits for the port: a server that was just ended may still be letting it go.
+async fn bind(address: SocketAddr) -> std::net::TcpListener {
+    let bound = async {
+        loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return listener.into_std().unwrap(),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, bound).await.expect("the port is not let go")
+}
+
+async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> Response {
+    if let Some(code) = *shared.refuse_streams.lock().unwrap() {
+        let _ = shared.heard.try_send(Heard::Opened(open));
+        return problem(code);
+    }
+    let (sender, receiver) = mpsc::channel(100);
+    for event in shared.greeting.lock().unwrap().iter() {
+        sender.try_send(event.clone()).unwrap();
+    }
+    *shared.stream.lock().unwrap() = Some(sender);
+    shared.heard.send(Heard::Opened(open)).await.unwrap();
+    let body = stream::unfold(receiver, |mut receiver| async move {
+        let event = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(sse::encode(&event).unwrap())), receiver))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(body)).into_response()
+}
+
+async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {
+    let answer = shared.answers.lock().unwrap().pop_front();
+    let taken = |taken| Json(ReportTaken { taken, revision: Revision(1) }).into_response();
+    let _ = shared.heard.send(Heard::Report(Box::new(report))).await;
+    match answer {
+        None => taken(Taken::Applied),
+        Some(Answer::Outdated) => taken(Taken::Outdated),
+        Some(Answer::Refuse(code)) => problem(code),
+        Some(Answer::TakeAndCut) => {
+            // A body that breaks off is what a connection that was cut looks like.
+            let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
+            Body::from_stream(broken).into_response()
+        }
+    }
+}
+
+async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activity>) -> StatusCode {
+    let _ = shared.heard.send(Heard::Activity(activity)).await;
+    StatusCode::NO_CONTENT
+}
+
+fn problem(code: Code) -> Response {
+    (StatusCode::from_u16(code.status()).unwrap(), Json(Problem::new(code, "as the test wants it"))).into_response()
+}

@@ -1,0 +1,144 @@
+//! One agent as a real process, with directories of its own, and releases to run.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use muster_core::generation::Generation;
+use muster_core::names::{NodeName, Role, Version};
+use muster_core::report::Interfaces;
+use muster_core::snapshot::Snapshot;
+use muster_core::txn::Revision;
+use muster_wire::sync::{DesiredState, SyncEvent};
+
+pub(crate) struct Fixture {
+    directory: tempfile::TempDir,
+    server: SocketAddr,
+    state: PathBuf,
+}
+
+/// A running agent; it is killed with the test.
+pub(crate) struct Agent {
+    pub(crate) child: Child,
+}
+
+impl Fixture {
+    pub(crate) fn new(server: SocketAddr) -> Self {
+        let directory = tempfile::Builder::new().prefix("muster-agent-").tempdir().unwrap();
+        let state = directory.path().join("state");
+        Self { directory, server, state }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// Puts the agent's own directory elsewhere, on a small disk for example.
+    pub(crate) fn with_state(mut self, state: PathBuf) -> Self {
+        self.state = state;
+        self
+    }
+
+    /// Writes a release whose applier is a shell script; `spec` is added to its release.yaml.
+    pub(crate) fn release(&self, version: &str, script: &str, spec: &str) -> DesiredState {
+        let release = self.path().join("releases").join(version);
+        fs::create_dir_all(&release).unwrap();
+        fs::write(release.join("release.yaml"), format!("applier: script\nmanifest: apply\n{spec}")).unwrap();
+        self.executable(version, "apply", script);
+        self.desired(version, 1)
+    }
+
+    /// Adds an executable to a release.
+    pub(crate) fn executable(&self, version: &str, name: &str, script: &str) {
+        let path = self.path().join("releases").join(version).join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub(crate) fn desired(&self, version: &str, number: u64) -> DesiredState {
+        DesiredState {
+            generation: Generation { epoch: 1, number },
+            version: Version::new(version).unwrap(),
+            digest: muster_core::release_dir::digest(&self.path().join("releases").join(version)).unwrap(),
+            serial: 1,
+            allow_older: false,
+        }
+    }
+
+    pub(crate) fn write_config(&self) -> PathBuf {
+        let path = self.path().join("agent.toml");
+        let text = format!(
+            "env = \"test\"\nnode = \"web1\"\nserver = \"http://{}\"\nstate_dir = {:?}\nroot = {:?}\nreleases_dir = {:?}\n\
+             interfaces = {{ eth0 = \"127.0.0.1\" }}\nretry = {{ first = \"100ms\", cap = \"200ms\" }}\n",
+            self.server,
+            self.state,
+            self.path().join("root"),
+            self.path().join("releases"),
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn start(&self) -> Agent {
+        let child = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
+            .arg("run")
+            .arg("--config")
+            .arg(self.write_config())
+            .env("RUST_LOG", "debug,hyper=info,reqwest=info")
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Agent { child }
+    }
+}
+
+impl Agent {
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().unwrap().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the end of the agent; its exit code.
+    pub(crate) async fn ended(mut self) -> Option<i32> {
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
+        ended.expect("the agent does not end").unwrap().code()
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn killed(self) {
+        self.signal(Signal::KILL);
+        assert_eq!(self.ended().await, None);
+    }
+}
+
+pub(crate) fn hello(incarnation: u64) -> SyncEvent {
+    SyncEvent::Hello { incarnation, role: Role::new("web").unwrap() }
+}
+
+/// What a node is told first: who it is, what to run, what it may look up.
+pub(crate) fn greeting(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
+    vec![hello(1), SyncEvent::Desired(desired.clone()), news(snapshot)]
+}
+
+pub(crate) fn news(snapshot: Snapshot) -> SyncEvent {
+    SyncEvent::Snapshot { changed: Vec::new(), snapshot }
+}
+
+/// A fleet in which these nodes of role `db` are active.
+pub(crate) fn with_dbs(revision: u64, nodes: &[&str]) -> Snapshot {
+    let mut snapshot = Snapshot { revision: Revision(revision), ..Snapshot::default() };
+    let interfaces = |node: &str| Interfaces::from([("eth0".to_owned(), format!("address-of-{node}"))]);
+    let dbs = nodes.iter().map(|node| (NodeName::new(*node).unwrap(), interfaces(node))).collect();
+    snapshot.active_roles.insert(Role::new("db").unwrap(), dbs);
+    snapshot.active_roles.insert(Role::new("web").unwrap(), Default::default());
+    snapshot
+}

@@ -1,0 +1,78 @@
+//! From what the server says to what the agent reports.
+
+use muster_core::reason::{Need, Reason};
+use muster_core::report::{Cause, Outcome, RunResult, Verdict};
+
+use crate::fake_server::FakeServer;
+use crate::fixture::{Fixture, greeting, news, with_dbs};
+
+#[tokio::test]
+async fn a_node_is_configured_validated_and_reported() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "test \"$MUSTER_ROLE $MUSTER_VERSION $MUSTER_ADDRESS\" = 'web v1 127.0.0.1' || exit 9\n\
+                  echo active_roles::db >> $MUSTER_LOOKUPS_FILE; echo fine; exit 2";
+    let desired = fixture.release("v1", script, "");
+    server.greet_with(greeting(&desired, with_dbs(7, &["db1"])));
+    let _agent = fixture.start();
+
+    let open = server.opened().await;
+    assert_eq!((open.incarnation, open.generation, open.has_snapshot), (None, None, false));
+    let configured = server.report().await;
+    assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!((configured.incarnation, configured.seq), (1, 1));
+    assert_eq!(configured.causes, [Cause::AgentStarted, Cause::Version { version: desired.version.clone() }]);
+    assert_eq!(configured.digest, desired.digest);
+    assert_eq!(configured.log, "fine\n");
+    assert_eq!(configured.lookups["active_roles::db"], with_dbs(7, &["db1"]).tag("active_roles::db"));
+    let validated = server.report().await;
+    assert_eq!(validated.outcome, Outcome::Validated(Verdict::Passed));
+    assert_eq!((validated.seq, &validated.run), (2, &configured.run));
+    assert_eq!(validated.log, "version v1 has no checks for role web: there is nothing to prove\n");
+    assert_eq!(validated.lookups, configured.lookups);
+}
+
+#[tokio::test]
+async fn a_pending_node_goes_on_when_what_it_needs_is_there_and_not_before() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "grep -q '\"db2\"' $MUSTER_SNAPSHOT && exit 2\n\
+                  echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":2,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
+    let desired = fixture.release("v1", script, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+
+    let pending = server.report().await;
+    assert_eq!(pending.outcome, Outcome::Configured(RunResult::Pending));
+    let Some(Reason::Waiting { needs }) = &pending.reason else { panic!("{:?}", pending.reason) };
+    assert!(matches!(&needs[..], [Need::Role { want: 2, .. }]), "{needs:?}");
+
+    // One is not enough; the run that follows has both, so there was none between.
+    server.say(news(with_dbs(2, &["db1"]))).await;
+    server.say(news(with_dbs(3, &["db1", "db2"]))).await;
+    let configured = server.report().await;
+    assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!(configured.causes, [Cause::LookedUp { keys: vec!["active_roles::db".into()] }]);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}
+
+#[tokio::test]
+async fn a_failed_run_is_made_again_until_it_works() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "echo x >> $MUSTER_ROOT/tries; test $(wc -l < $MUSTER_ROOT/tries) -ge 3";
+    let desired = fixture.release("v1", script, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+
+    for attempt in [1, 2] {
+        let failed = server.report().await;
+        assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
+        assert_eq!(failed.reason, Some(Reason::ExitCode { program: "apply".into(), code: 1 }));
+        assert_eq!(failed.attempt, attempt);
+    }
+    let third = server.report().await;
+    assert_eq!(third.outcome, Outcome::Configured(RunResult::Unchanged));
+    assert_eq!(third.causes, [Cause::Retry { attempt: 2 }]);
+    assert_eq!(third.attempt, 0);
+}
