@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::process::Process;
 use crate::search::find;
@@ -53,6 +53,33 @@ pub async fn end_all(name: &str, value: impl AsRef<OsStr>, grace: Duration) -> i
         round.ended.left.extend(left);
     }
     Ok(round.ended)
+}
+
+/// What became of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It ended when it was asked to, or had ended before.
+    Asked,
+    /// It did not, and was killed.
+    Killed,
+    /// It hangs in the kernel.
+    Left,
+}
+
+impl Process {
+    /// Ends this process: SIGTERM, after `grace` SIGKILL. Returns as soon as it has ended, and at the latest 10 seconds
+    /// after the grace.
+    pub async fn end(&self, grace: Duration) -> io::Result<Ending> {
+        self.signal(Signal::TERM)?;
+        if let Ok(ended) = timeout(grace, self.ended()).await {
+            return ended.map(|()| Ending::Asked);
+        }
+        self.signal(Signal::KILL)?;
+        match timeout(KILLED_WITHIN, self.ended()).await {
+            Ok(ended) => ended.map(|()| Ending::Killed),
+            Err(_) => Ok(Ending::Left),
+        }
+    }
 }
 
 struct Round {

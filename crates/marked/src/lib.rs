@@ -22,7 +22,7 @@ mod ending;
 mod process;
 mod search;
 
-pub use ending::{Ended, end_all};
+pub use ending::{Ended, Ending, end_all};
 pub use process::Process;
 pub use rustix::process::Signal;
 pub use search::find;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -72,6 +72,17 @@ impl Process {
             return Ok(Vec::new());
         }
         Ok(line.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
+    }
+
+    /// Whether it leads a process group, as one does that was started in a group of its own, and no child of it unless
+    /// it makes a group too.
+    pub fn leads_group(&self) -> io::Result<bool> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        match getpgid(pid) {
+            Ok(group) => Ok(Some(group) == pid && !self.has_ended()?),
+            Err(Errno::SRCH) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether it has ended, reaped or not.

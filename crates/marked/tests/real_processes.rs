@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use muster_marked::{Ended, Process, Signal, end_all, find};
+use muster_marked::{Ended, Ending, Process, Signal, end_all, find};
 
 const NAME: &str = "MUSTER_MARKED_TEST";
 /// Longer than any test: a test in which it passes hangs, and is ended by the runner with its name on the screen.
@@ -75,6 +75,7 @@ async fn an_ended_process_is_not_found_even_before_it_is_reaped() {
     child.wait().unwrap();
     assert!(!process.signal(Signal::KILL).unwrap(), "a signal after the end reaches nobody");
     assert!(process.arguments().unwrap().is_empty());
+    assert!(!process.leads_group().unwrap());
     assert!(Process::open(child.id()).unwrap().is_none());
 }
 
@@ -120,17 +121,34 @@ async fn who_ends_within_the_grace_is_not_killed() {
 }
 
 #[tokio::test]
+async fn one_process_is_ended_by_asking_or_by_force() {
+    let mark = mark();
+    let mut polite = start(mark.path(), WAITS);
+    let mut deaf = start(mark.path(), "trap '' TERM; echo ready; read line");
+    let open = |child: &Child| Process::open(child.id()).unwrap().unwrap();
+
+    assert_eq!(open(&polite).end(LONG).await.unwrap(), Ending::Asked);
+    assert_eq!(open(&deaf).end(Duration::ZERO).await.unwrap(), Ending::Killed);
+
+    let gone = open(&polite);
+    polite.wait().unwrap();
+    deaf.wait().unwrap();
+    assert_eq!(gone.end(LONG).await.unwrap(), Ending::Asked, "what has ended needs no ending");
+}
+
+#[tokio::test]
 async fn with_nobody_to_end_there_is_nothing_to_wait_for() {
     let mark = mark();
     assert_eq!(end_all(NAME, mark.path(), LONG).await.unwrap(), Ended::default());
 }
 
 #[test]
-fn a_process_tells_its_command_line() {
+fn a_process_tells_its_command_line_and_group() {
     let mark = mark();
     let mut child = start(mark.path(), WAITS);
     let process = Process::open(child.id()).unwrap().unwrap();
     assert_eq!(process.arguments().unwrap(), ["sh", "-c", WAITS]);
+    assert!(!process.leads_group().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
 }
