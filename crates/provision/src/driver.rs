@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use muster_core::names::{EnvName, NodeName, Role};
-use muster_core::records::MachineStage;
+use muster_core::records::{MachineStage, NodeRecord};
 
 /// What kind of machine is wanted for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,21 @@ pub struct MachineSpec {
     pub labels: BTreeMap<String, String>,
     /// The interfaces that it must have. Empty: what the driver gives a machine by default.
     pub interfaces: Vec<InterfaceWish>,
+}
+
+impl MachineSpec {
+    /// The machine for a node of the design.
+    pub fn of(env: &EnvName, node: &NodeName, record: &NodeRecord) -> Self {
+        Self {
+            env: env.clone(),
+            node: node.clone(),
+            role: record.role.clone(),
+            position: record.position,
+            flavor: None,
+            labels: record.labels.clone(),
+            interfaces: Vec::new(),
+        }
+    }
 }
 
 /// An interface that a machine must have.
@@ -88,7 +103,7 @@ impl StepError {
         StepError::Transient(cause.into())
     }
 
-    pub fn last(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn lasting(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         StepError::Final(cause.into())
     }
 
@@ -99,7 +114,8 @@ impl StepError {
     }
 }
 
-fn in_one_line(error: &(dyn Error + 'static)) -> String {
+/// An error with all of its causes, for a record or a line of a log.
+pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |error| (*error).source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -1,6 +1,6 @@
 //! Machines for nodes: what they should be is planned here, and drivers carry it out.
 //!
-//! Three parts, which know of each other only what they must:
+//! The parts, which know of each other only what they must:
 //!
 //! - [`driver`]: the trait that all drivers implement, and the words in which machines are wanted and seen. A driver is
 //!   the only thing that touches machines. It decides nothing: its steps are idempotent, and it tells what it sees.
@@ -8,6 +8,7 @@
 //!   one next thing. Pure: time and policy are arguments, reasons are values. One file a phase.
 //! - [`executor`]: one turn of a machine: look, decide, carry it out. It returns the new record and when the next turn
 //!   is due; [`record`] makes the transaction that writes it, fenced by what the decision was made on.
+//! - [`local`]: the driver whose machines are directories and processes of this machine.
 //!
 //! Whoever owns the loop (the server's provisioning controller) does, for each machine, until it has to wait:
 //!
@@ -23,4 +24,5 @@
 pub mod driver;
 pub mod executor;
 pub mod lifecycle;
+pub mod local;
 pub mod record;

@@ -1,0 +1,222 @@
+//! The addresses of local machines: pure arithmetic on a part of the loopback network.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The network that local machines have their addresses from.
+///
+/// Linux answers on all of 127.0.0.0/8, so each machine has an address of its own with nothing to set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network {
+    first: u32,
+    prefix: u8,
+}
+
+/// Why a network was refused.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NetworkError {
+    #[error("{text:?} is not a network: write it like 127.77.0.0/24")]
+    Syntax { text: String },
+    #[error("{text} is not within 127.0.0.0/8: local machines have loopback addresses only, such as 127.77.0.0/24")]
+    NotLoopback { text: String },
+    #[error("{text} holds 127.0.0.1, which is this machine's own address: take another, such as 127.77.0.0/24")]
+    HoldsLocalhost { text: String },
+    #[error("{text} is too small: a network of machines has a prefix of at most 30")]
+    TooSmall { text: String },
+    #[error("{text} has bits set beyond its prefix: do you mean {meant}?")]
+    HostBits { text: String, meant: Network },
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self { first: Ipv4Addr::new(127, 77, 0, 0).to_bits(), prefix: 24 }
+    }
+}
+
+impl Network {
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        address.to_bits() & self.mask() == self.first
+    }
+
+    /// How many machines it has addresses for.
+    pub fn size(&self) -> u32 {
+        if self.prefix > 24 { (1 << (32 - self.prefix)) - 2 } else { (1 << (24 - self.prefix)) * 254 }
+    }
+
+    /// The address of the machine with this index. What ends in 0 or 255 is left out, also within a larger network:
+    /// people, and some programs, take those for something else.
+    pub fn nth(&self, index: u32) -> Option<Ipv4Addr> {
+        if index >= self.size() {
+            return None;
+        }
+        let offset = if self.prefix > 24 { index + 1 } else { (index / 254) * 256 + index % 254 + 1 };
+        Some(Ipv4Addr::from_bits(self.first + offset))
+    }
+
+    /// A free address: the one with the preferred index, so that a new fleet has its addresses in the order of its
+    /// design whoever is made first; else the first that is free.
+    pub fn pick(&self, preferred: u32, taken: &BTreeSet<Ipv4Addr>) -> Option<Ipv4Addr> {
+        let free = |address: &Ipv4Addr| !taken.contains(address);
+        self.nth(preferred).filter(free).or_else(|| (0..self.size()).filter_map(|index| self.nth(index)).find(free))
+    }
+
+    fn mask(&self) -> u32 {
+        u32::MAX << (32 - self.prefix)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", Ipv4Addr::from_bits(self.first), self.prefix)
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let owned = || text.to_owned();
+        let syntax = || NetworkError::Syntax { text: owned() };
+        let (address, prefix) = text.split_once('/').ok_or_else(syntax)?;
+        let address: Ipv4Addr = address.parse().map_err(|_| syntax())?;
+        let prefix: u8 = prefix.parse().ok().filter(|prefix| *prefix <= 32).ok_or_else(syntax)?;
+        if !address.is_loopback() || prefix < 8 {
+            return Err(NetworkError::NotLoopback { text: owned() });
+        }
+        if prefix > 30 {
+            return Err(NetworkError::TooSmall { text: owned() });
+        }
+        let mut network = Self { first: address.to_bits(), prefix };
+        network.first &= network.mask();
+        if network.contains(Ipv4Addr::LOCALHOST) {
+            return Err(NetworkError::HoldsLocalhost { text: owned() });
+        }
+        if network.first != address.to_bits() {
+            return Err(NetworkError::HostBits { text: owned(), meant: network });
+        }
+        Ok(network)
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = NetworkError;
+    fn try_from(text: String) -> Result<Self, NetworkError> {
+        text.parse()
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> String {
+        network.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn addresses_count_from_one() {
+        for (text, index, address) in [
+            ("127.77.0.0/24", 0, Some("127.77.0.1")),
+            ("127.77.0.0/24", 253, Some("127.77.0.254")),
+            ("127.77.0.0/24", 254, None),
+            ("127.78.0.0/16", 254, Some("127.78.1.1")),
+            ("127.78.0.0/16", 256 * 254 - 1, Some("127.78.255.254")),
+            ("127.78.0.0/16", 256 * 254, None),
+            ("127.1.2.240/28", 0, Some("127.1.2.241")),
+            ("127.1.2.240/28", 13, Some("127.1.2.254")),
+            ("127.1.2.240/28", 14, None),
+            ("127.1.2.4/30", 1, Some("127.1.2.6")),
+            ("127.1.2.4/30", 2, None),
+        ] {
+            assert_eq!(
+                network(text).nth(index).map(|address| address.to_string()).as_deref(),
+                address,
+                "{text} {index}"
+            );
+        }
+        assert_eq!(Network::default().to_string(), "127.77.0.0/24");
+    }
+
+    #[test]
+    fn what_is_refused_is_told_with_what_to_do() {
+        for (text, says) in [
+            ("127.77.0.0", "\"127.77.0.0\" is not a network: write it like 127.77.0.0/24"),
+            ("web/24", "\"web/24\" is not a network: write it like 127.77.0.0/24"),
+            ("127.77.0.0/33", "\"127.77.0.0/33\" is not a network: write it like 127.77.0.0/24"),
+            (
+                "10.0.0.0/24",
+                "10.0.0.0/24 is not within 127.0.0.0/8: local machines have loopback addresses only, such as 127.77.0.0/24",
+            ),
+            (
+                "127.0.0.0/7",
+                "127.0.0.0/7 is not within 127.0.0.0/8: local machines have loopback addresses only, such as 127.77.0.0/24",
+            ),
+            (
+                "127.0.0.0/16",
+                "127.0.0.0/16 holds 127.0.0.1, which is this machine's own address: take another, such as 127.77.0.0/24",
+            ),
+            ("127.77.0.1/32", "127.77.0.1/32 is too small: a network of machines has a prefix of at most 30"),
+            ("127.77.0.7/24", "127.77.0.7/24 has bits set beyond its prefix: do you mean 127.77.0.0/24?"),
+        ] {
+            assert_eq!(text.parse::<Network>().unwrap_err().to_string(), says);
+        }
+    }
+
+    #[test]
+    fn the_preferred_address_is_taken_if_it_is_free() {
+        let network = network("127.1.2.0/30");
+        let [first, second] = [network.nth(0).unwrap(), network.nth(1).unwrap()];
+        assert_eq!(network.pick(1, &BTreeSet::new()), Some(second));
+        assert_eq!(network.pick(1, &BTreeSet::from([second])), Some(first));
+        assert_eq!(network.pick(7, &BTreeSet::new()), Some(first));
+        assert_eq!(network.pick(0, &BTreeSet::from([first, second])), None, "exhausted");
+    }
+
+    proptest! {
+        #[test]
+        fn no_address_is_given_twice_and_none_is_wasted(
+            prefix in 22..=30_u8, preferred in prop::collection::vec(0..2000_u32, 0..300),
+        ) {
+            let network = network(&format!("127.77.0.0/{prefix}"));
+            let mut taken = BTreeSet::new();
+            for (count, preferred) in preferred.into_iter().enumerate() {
+                match network.pick(preferred, &taken) {
+                    Some(address) => {
+                        prop_assert!(network.contains(address) && address.is_loopback());
+                        prop_assert!(!matches!(address.octets()[3], 0 | 255));
+                        prop_assert!(taken.insert(address), "{address} was given twice");
+                    }
+                    None => {
+                        prop_assert_eq!(taken.len(), network.size() as usize);
+                        prop_assert!(count >= taken.len());
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_network_reads_back_as_it_is_written(prefix in 9..=30_u8, bits: u32) {
+            let masked = (0x7f00_0000 | (bits & 0x00ff_ffff)) & (u32::MAX << (32 - prefix));
+            let text = format!("{}/{prefix}", Ipv4Addr::from_bits(masked));
+            if let Ok(network) = text.parse::<Network>() {
+                prop_assert_eq!(network.to_string(), text);
+                prop_assert_eq!(network.nth(network.size()), None);
+                prop_assert!(network.nth(network.size() - 1).is_some_and(|last| network.contains(last)));
+            }
+        }
+    }
+}

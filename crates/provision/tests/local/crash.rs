@@ -1,0 +1,74 @@
+//! An agent that ends is started again; one that does not stay up is told of.
+
+use std::fs;
+
+use muster_core::records::MachineStage;
+use muster_marked::{Process, Signal};
+use muster_provision::driver::{Driver, MachineSpec, Seen};
+use muster_provision::local::LocalDriver;
+
+use super::site::{STAYS, Site, bring_up, marked, seen, spec};
+
+/// Waits until the driver tells that the machine does not stay up.
+async fn broken(driver: &LocalDriver, spec: &MachineSpec) -> String {
+    let mut changes = driver.changes().unwrap();
+    loop {
+        if let Seen::Broken { during: MachineStage::Booting, cause } = seen(driver, spec).await {
+            return cause;
+        }
+        changes.changed().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_is_started_again() {
+    let mut site = Site::new(STAYS);
+    let (driver, web1) = (site.driver(), spec("web1", 0));
+    bring_up(&driver, &web1).await;
+    let first = site.hear_pid("started").await;
+
+    Process::open(first).unwrap().unwrap().signal(Signal::KILL).unwrap();
+
+    assert_ne!(site.hear_pid("started").await, first);
+    assert_eq!(seen(&driver, &web1).await, Seen::Running);
+    driver.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_at_once_again_and_again_is_told_with_its_last_words() {
+    let mut site = Site::new("echo one; echo 'the port 7077 is taken' >&2; exit 3");
+    let (driver, web1) = (site.driver(), spec("web1", 0));
+    bring_up(&driver, &web1).await;
+
+    let cause = broken(&driver, &web1).await;
+    let log = site.machine("web1").join("agent.log");
+    assert_eq!(
+        cause,
+        format!(
+            "the agent ended 5 times in a row, the last time with exit status: 3: one | the port 7077 is taken (see {})",
+            log.display()
+        )
+    );
+    assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 10, "both streams, of every start");
+
+    // Somebody mends it. To boot again is to try at once, with nothing held against it.
+    site.agent(STAYS);
+    driver.boot(&web1).await.unwrap();
+    site.hear_pid("started").await;
+    assert_eq!(seen(&driver, &web1).await, Seen::Running);
+    driver.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_machine_that_does_not_stay_up_can_be_switched_off() {
+    let site = Site::new("exit 1");
+    let (driver, web1) = (site.driver(), spec("web1", 0));
+    bring_up(&driver, &web1).await;
+    let cause = broken(&driver, &web1).await;
+    assert!(cause.contains("and wrote nothing to "), "{cause}");
+
+    driver.shutdown().await.unwrap();
+
+    assert_eq!(seen(&driver, &web1).await, Seen::Off);
+    assert!(marked(&site.machine("web1")).is_empty());
+}

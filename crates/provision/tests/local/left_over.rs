@@ -1,0 +1,63 @@
+//! What a driver that was killed has left behind.
+
+use std::fs;
+
+use muster_marked::Process;
+use muster_provision::driver::{Driver, Seen};
+use muster_provision::local::{LocalConfig, LocalDriver};
+
+use super::site::{Site, bring_up, marked, seen, spec};
+
+/// An agent with a listener, which has left its session.
+const WITH_LISTENER: &str =
+    "setsid sleep 3600 & say listener $!; say started $$; while :; do sleep 3600 & wait $!; done";
+
+/// What the kernel leaves of a driver that is killed: its processes.
+fn kill(driver: LocalDriver) {
+    drop(driver);
+}
+
+#[tokio::test]
+async fn the_agent_of_a_driver_that_was_killed_is_ended_and_its_listeners_stay() {
+    let mut site = Site::new(WITH_LISTENER);
+    let web1 = spec("web1", 0);
+    let first = site.driver();
+    bring_up(&first, &web1).await;
+    let listener = Process::open(site.hear_pid("listener").await).unwrap().unwrap();
+    let old = Process::open(site.hear_pid("started").await).unwrap().unwrap();
+    kill(first);
+    assert!(!old.has_ended().unwrap(), "an agent does not need its driver to live");
+
+    let server = "http://127.0.0.1:8088".to_owned();
+    let second = LocalDriver::open(LocalConfig { server, ..site.config() }).unwrap();
+    assert_eq!(seen(&second, &web1).await, Seen::Off, "nobody supervises it");
+    second.boot(&web1).await.unwrap();
+
+    site.hear_pid("listener").await;
+    let new = site.hear_pid("started").await;
+    assert!(old.has_ended().unwrap());
+    assert_ne!(new, old.pid());
+    assert!(!listener.has_ended().unwrap());
+    let config = fs::read_to_string(site.machine("web1").join("agent.toml")).unwrap();
+    assert!(config.contains("server = \"http://127.0.0.1:8088\""), "{config}");
+
+    second.shutdown().await.unwrap();
+    assert!(listener.has_ended().unwrap());
+    assert!(marked(&site.machine("web1")).is_empty());
+}
+
+#[tokio::test]
+async fn a_machine_that_nobody_boots_any_more_is_switched_off_too() {
+    let mut site = Site::new(WITH_LISTENER);
+    let first = site.driver();
+    bring_up(&first, &spec("web1", 0)).await;
+    site.hear_pid("listener").await;
+    site.hear_pid("started").await;
+    kill(first);
+
+    let second = site.driver();
+    let off = second.shutdown().await.unwrap();
+
+    assert_eq!(off.iter().map(|machine| machine.node.as_str()).collect::<Vec<_>>(), ["web1"]);
+    assert!(marked(&site.machine("web1")).is_empty());
+}

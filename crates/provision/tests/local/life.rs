@@ -1,0 +1,199 @@
+//! From nothing to a machine that runs, and back.
+
+use std::fs;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::{SignedDuration, Timestamp};
+
+use muster_core::records::{MachinePhase, MachineRecord};
+use muster_provision::driver::{Driver, Seen, StepError};
+use muster_provision::executor::{Next, advance};
+use muster_provision::lifecycle::Policy;
+use muster_provision::local::{LocalConfig, LocalDriver, OpenError};
+
+use super::site::{STAYS, Site, bring_up, seen, spec};
+
+#[tokio::test]
+async fn a_machine_is_seen_at_every_step_and_steps_can_be_repeated() {
+    let mut site = Site::new(STAYS);
+    let (driver, web1) = (site.driver(), spec("web1", 0));
+    assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+    for _ in 0..2 {
+        driver.allocate(&web1).await.unwrap();
+        assert_eq!(seen(&driver, &web1).await, Seen::Allocated);
+    }
+    for _ in 0..2 {
+        driver.deploy(&web1).await.unwrap();
+        assert_eq!(seen(&driver, &web1).await, Seen::Off);
+    }
+    for _ in 0..2 {
+        driver.boot(&web1).await.unwrap();
+        assert_eq!(seen(&driver, &web1).await, Seen::Running);
+    }
+    site.hear_pid("started").await;
+    driver.shutdown().await.unwrap();
+    assert_eq!(site.hear().await, "bye", "it was started once");
+    assert_eq!(seen(&driver, &web1).await, Seen::Off);
+    for _ in 0..2 {
+        driver.release(&web1).await.unwrap();
+        assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+        assert!(!site.machine("web1").exists());
+    }
+}
+
+#[tokio::test]
+async fn the_agent_gets_its_configuration_and_a_clean_environment() {
+    let mut site =
+        Site::new("say \"$@\"; for name in $(env | cut -d= -f1 | sort); do say $name; done; say end; sleep 3600");
+    let (driver, web1) = (site.driver(), spec("web1", 0));
+    bring_up(&driver, &web1).await;
+
+    let machine = site.machine("web1");
+    let config = machine.join("agent.toml");
+    assert_eq!(site.hear().await, format!("run --config {}", config.display()));
+    let mut names = Vec::new();
+    loop {
+        match site.hear().await {
+            end if end == "end" => break,
+            name => names.push(name),
+        }
+    }
+    // The shell adds PWD; the rest is there only if whoever runs the test has it.
+    names.retain(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_" | "HOME" | "LANG" | "RUST_LOG"));
+    assert_eq!(names, ["MUSTER_MACHINE", "PATH"]);
+
+    let text = fs::read_to_string(config).unwrap();
+    for line in [
+        "env = \"prod\"",
+        "node = \"web1\"",
+        "server = \"http://127.0.0.1:7077\"",
+        "eth0 = \"127.77.0.1\"",
+        &format!("root = \"{}/root\"", machine.display()),
+        &format!("state_dir = \"{}/agent\"", machine.display()),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+    }
+    driver.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn addresses_stay_when_the_driver_comes_back_and_are_free_after_a_release() {
+    let site = Site::new(STAYS);
+    let address = |node: &str| {
+        let text = fs::read_to_string(site.machine(node).join("machine.json")).unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["interfaces"]["eth0"].as_str().unwrap().to_owned()
+    };
+    let driver = site.driver();
+    for (node, position) in [("web2", 1), ("web1", 0)] {
+        driver.allocate(&spec(node, position)).await.unwrap();
+    }
+    drop(driver);
+    let driver = site.driver();
+    // Its place in the design is another now; it has its address already.
+    driver.allocate(&spec("web2", 7)).await.unwrap();
+    driver.allocate(&spec("web3", 1)).await.unwrap();
+    assert_eq!(["web1", "web2", "web3"].map(address), ["127.77.0.1", "127.77.0.2", "127.77.0.3"]);
+
+    driver.release(&spec("web2", 7)).await.unwrap();
+    driver.allocate(&spec("web4", 1)).await.unwrap();
+    assert_eq!(address("web4"), "127.77.0.2");
+}
+
+#[tokio::test]
+async fn a_full_network_refuses_and_another_network_moves_the_machines() {
+    let site = Site::new(STAYS);
+    let open =
+        |network: &str| LocalDriver::open(LocalConfig { network: network.parse().unwrap(), ..site.config() }).unwrap();
+    let driver = open("127.5.5.0/30");
+    driver.allocate(&spec("web1", 0)).await.unwrap();
+    driver.allocate(&spec("web2", 1)).await.unwrap();
+    let error = driver.allocate(&spec("web3", 2)).await.unwrap_err();
+    assert!(
+        matches!(error, StepError::Transient(_)) && error.cause().contains("127.5.5.0/30 is exhausted"),
+        "{error:?}"
+    );
+    drop(driver);
+
+    let driver = open("127.6.6.0/24");
+    let web1 = spec("web1", 0);
+    assert_eq!(seen(&driver, &web1).await, Seen::Absent, "no machine of this network");
+    driver.allocate(&web1).await.unwrap();
+    assert_eq!(seen(&driver, &web1).await, Seen::Allocated);
+}
+
+#[tokio::test]
+async fn two_drivers_never_share_a_directory() {
+    let site = Site::new(STAYS);
+    let first = site.driver();
+    let second = LocalDriver::open(site.config()).unwrap_err();
+    assert!(matches!(second, OpenError::InUse { .. }));
+    let text = second.to_string();
+    assert!(
+        text.contains(&format!("(pid {})", std::process::id())) && text.contains("choose another --state"),
+        "{text}"
+    );
+    drop(first);
+    site.driver();
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_refused_for_good_and_told() {
+    let site = Site::new(STAYS);
+    let missing = LocalConfig { agent: Some("/nowhere/muster-agent".into()), ..site.config() };
+    let error = LocalDriver::open(missing).unwrap_err().to_string();
+    assert_eq!(error, "/nowhere/muster-agent is not a program that can be run: give the path of muster-agent");
+
+    let releases = LocalConfig { releases_dir: "/nowhere".into(), ..site.config() };
+    assert_eq!(LocalDriver::open(releases).unwrap_err().to_string(), "cannot find the releases in /nowhere");
+
+    let driver = site.driver();
+    let error = driver.boot(&spec("web1", 0)).await.unwrap_err().cause();
+    assert_eq!(error, "there is no machine for web1: it has to be allocated first");
+
+    driver.allocate(&spec("web1", 0)).await.unwrap();
+    let mut other = spec("web1", 0);
+    other.env = "staging".parse().unwrap();
+    assert_eq!(seen(&driver, &other).await, Seen::Absent);
+    let error = driver.allocate(&other).await.unwrap_err();
+    assert!(matches!(error, StepError::Final(_)) && error.cause().contains("environment prod"), "{error:?}");
+
+    driver.deploy(&spec("web1", 0)).await.unwrap();
+    fs::remove_file(site.agent_path()).unwrap();
+    let error = driver.boot(&spec("web1", 0)).await.unwrap_err();
+    assert!(matches!(error, StepError::Final(_)) && error.cause().starts_with("cannot start "), "{error:?}");
+}
+
+/// Takes turns until the machine has to wait, as the server does. Its agent says hello when it has started.
+async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<MachineRecord>, clock: &AtomicI64) {
+    let started: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+    let now = || started + SignedDuration::from_secs(clock.fetch_add(1, Ordering::SeqCst));
+    let (policy, web1) = (Policy::local(started), spec("web1", 0));
+    let mut connected = false;
+    loop {
+        let turn = advance(driver, &web1, record.as_ref(), connected, &policy, &now).await;
+        *record = turn.record.or(record.take());
+        match turn.next {
+            Next::AtOnce => {}
+            Next::At(_) => {
+                site.hear_pid("started").await;
+                connected = true;
+            }
+            Next::OnChange => return,
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_planner_brings_a_machine_up_and_up_again_after_it_was_switched_off() {
+    let mut site = Site::new(STAYS);
+    let clock = AtomicI64::new(0);
+    let mut record = None;
+    for _ in 0..2 {
+        let driver = site.driver();
+        drive(&mut site, &driver, &mut record, &clock).await;
+        assert_eq!(record.as_ref().unwrap().phase, MachinePhase::Provisioned);
+        assert_eq!(record.as_ref().unwrap().driver, "local");
+        driver.shutdown().await.unwrap();
+        assert_eq!(site.hear().await, "bye");
+    }
+}

@@ -1,0 +1,121 @@
+//! A state directory, and a stand-in for the agent.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::unix::pipe::{OpenOptions, Receiver};
+
+use muster_core::names::{EnvName, NodeName, Role};
+use muster_marked::{Process, Signal};
+use muster_provision::driver::{Driver, MachineSpec, Seen};
+use muster_provision::local::{LocalConfig, LocalDriver, MACHINE_MARK, Network};
+
+/// Stays until it is ended.
+pub(crate) const STAYS: &str = "trap 'say bye; exit 0' TERM; say started $$; while :; do sleep 3600 & wait $!; done";
+
+pub(crate) struct Site {
+    place: tempfile::TempDir,
+    told: Lines<BufReader<Receiver>>,
+}
+
+impl Site {
+    pub(crate) fn new(agent: &str) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        // Open for writing too: so it never ends, and nobody who writes has to wait for a reader.
+        let receiver = OpenOptions::new().read_write(true).open_receiver(&pipe).unwrap();
+        fs::create_dir(place.path().join("releases")).unwrap();
+        let site = Self { place, told: BufReader::new(receiver).lines() };
+        site.agent(agent);
+        site
+    }
+
+    /// Makes the agent this script. It can `say` something to the test.
+    pub(crate) fn agent(&self, script: &str) {
+        let pipe = self.place.path().join("pipe");
+        // The shell reads a script bit by bit: one that runs must not change, so the new one is another file.
+        let new = self.place.path().join("agent.new");
+        fs::write(&new, format!("#!/bin/sh\nsay() {{ echo \"$@\" > {}; }}\n{script}\n", pipe.display())).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(&new, self.agent_path()).unwrap();
+    }
+
+    pub(crate) fn agent_path(&self) -> PathBuf {
+        self.place.path().join("muster-agent")
+    }
+
+    pub(crate) fn config(&self) -> LocalConfig {
+        LocalConfig {
+            state: self.place.path().join("state"),
+            network: Network::default(),
+            server: "http://127.0.0.1:7077".into(),
+            releases_dir: self.place.path().join("releases"),
+            agent: Some(self.agent_path()),
+            puppet: None,
+        }
+    }
+
+    pub(crate) fn driver(&self) -> LocalDriver {
+        LocalDriver::open(self.config()).unwrap()
+    }
+
+    pub(crate) fn machine(&self, node: &str) -> PathBuf {
+        self.place.path().canonicalize().unwrap().join("state/nodes").join(node)
+    }
+
+    /// The next thing that an agent says.
+    pub(crate) async fn hear(&mut self) -> String {
+        self.told.next_line().await.unwrap().unwrap()
+    }
+
+    /// The next thing that an agent says must be this word, with a pid.
+    pub(crate) async fn hear_pid(&mut self, word: &str) -> u32 {
+        let said = self.hear().await;
+        let (first, pid) = said.split_once(' ').unwrap_or((&said, ""));
+        assert_eq!(first, word, "heard {said:?}");
+        pid.parse().unwrap()
+    }
+}
+
+impl Drop for Site {
+    /// Nothing is left of a test, also of one that fails.
+    fn drop(&mut self) {
+        let Ok(machines) = fs::read_dir(self.place.path().join("state/nodes")) else { return };
+        for machine in machines.flatten() {
+            for process in marked(&self.machine(&machine.file_name().to_string_lossy())) {
+                process.signal(Signal::KILL).ok();
+            }
+        }
+    }
+}
+
+pub(crate) fn marked(machine: &Path) -> Vec<Process> {
+    muster_marked::find(MACHINE_MARK, machine).unwrap()
+}
+
+pub(crate) fn spec(node: &str, position: u32) -> MachineSpec {
+    MachineSpec {
+        env: EnvName::new("prod").unwrap(),
+        node: NodeName::new(node).unwrap(),
+        role: Role::new("web").unwrap(),
+        position,
+        flavor: None,
+        labels: BTreeMap::new(),
+        interfaces: Vec::new(),
+    }
+}
+
+pub(crate) async fn seen(driver: &LocalDriver, spec: &MachineSpec) -> Seen {
+    driver.observe(spec).await.unwrap().seen
+}
+
+pub(crate) async fn bring_up(driver: &LocalDriver, spec: &MachineSpec) {
+    driver.allocate(spec).await.unwrap();
+    driver.deploy(spec).await.unwrap();
+    driver.boot(spec).await.unwrap();
+}
