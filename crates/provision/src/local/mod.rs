@@ -110,6 +110,10 @@ impl LocalDriver {
     }
 
     async fn look(&self, spec: &MachineSpec) -> Result<Seen, ReadMachineError> {
+        // To be seen off would be a reason to switch it on again, or to record that this has failed.
+        if self.is_shutting_down() {
+            return Ok(Seen::Unknown { cause: "the machines are being switched off".into() });
+        }
         let dir = self.dir(&spec.node);
         let Some(machine) = dir.read()? else { return Ok(Seen::Absent) };
         if machine.env != spec.env || locked(&self.addresses).kept(spec, &self.network).is_none() {

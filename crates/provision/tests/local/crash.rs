@@ -69,6 +69,5 @@ async fn a_machine_that_does_not_stay_up_can_be_switched_off() {
 
     driver.shutdown().await.unwrap();
 
-    assert_eq!(seen(&driver, &web1).await, Seen::Off);
     assert!(marked(&site.machine("web1")).is_empty());
 }

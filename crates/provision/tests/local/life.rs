@@ -33,6 +33,8 @@ async fn a_machine_is_seen_at_every_step_and_steps_can_be_repeated() {
     site.hear_pid("started").await;
     driver.shutdown().await.unwrap();
     assert_eq!(site.hear().await, "bye", "it was started once");
+    drop(driver);
+    let driver = site.driver();
     assert_eq!(seen(&driver, &web1).await, Seen::Off);
     for _ in 0..2 {
         driver.release(&web1).await.unwrap();

@@ -23,7 +23,8 @@ async fn the_agent_ends_cleanly_and_what_ignores_the_asking_is_killed() {
     let ended = machine.result.as_ref().unwrap();
     assert!(ended.all() && ended.killed.contains(&deaf), "{ended:?}");
     assert!(marked(&site.machine("web1")).is_empty());
-    assert_eq!(seen(&driver, &web1).await, Seen::Off);
+    drop(driver);
+    assert_eq!(seen(&site.driver(), &web1).await, Seen::Off);
     assert!(site.machine("web1").join("root").is_dir(), "its state is kept");
 }
 
@@ -44,6 +45,8 @@ async fn all_machines_are_switched_off_and_none_comes_back() {
         assert!(marked(&site.machine(spec.node.as_str())).is_empty());
         let error = driver.boot(spec).await.unwrap_err().cause();
         assert_eq!(error, "the machines are being switched off");
+        let cause = "the machines are being switched off".to_owned();
+        assert_eq!(seen(&driver, spec).await, Seen::Unknown { cause }, "no reason for a planner to do anything");
     }
     assert!(driver.shutdown().await.unwrap().iter().all(|machine| machine.result.is_ok()), "twice is as good");
 }
