@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use muster_core::names::{EnvName, Version};
 use muster_core::records::NodeRecord;
+use muster_core::release::ReleaseSpec;
 use muster_core::release_dir;
 use muster_design::environment::{DesignedNode, Environment};
 use muster_design::project::{LoadEnvironmentError, Project};
@@ -59,8 +60,9 @@ pub(crate) fn load(
         }
     };
     let releases = versions.iter().map(|version| {
-        let digest = release_dir::digest(&project.release_dir(version));
-        digest.map(|digest| (version.clone(), digest)).with_context(|| format!("cannot use release {version}"))
+        let digest =
+            check_release(&project.release_dir(version)).with_context(|| format!("cannot use release {version}"));
+        digest.map(|digest| (version.clone(), digest))
     });
     let releases: BTreeMap<Version, String> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
 
@@ -75,6 +77,20 @@ pub(crate) fn load(
     let machines = nodes.iter().enumerate().map(|(at, node)| machine(&environment, at, node)).collect();
     let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
     Ok(Loaded { registration, machines, releases })
+}
+
+/// The digest of a release whose `release.yaml` can be used. Better here than on every node.
+fn check_release(dir: &Path) -> anyhow::Result<String> {
+    let path = dir.join("release.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let spec: ReleaseSpec =
+        serde_saphyr::from_str(&text).with_context(|| format!("{} cannot be understood", path.display()))?;
+    let problems = spec.problems();
+    anyhow::ensure!(problems.is_empty(), "{} cannot be used: {}", path.display(), problems.join("; "));
+    for file in [Some(&spec.manifest), spec.hiera.as_ref()].into_iter().flatten() {
+        anyhow::ensure!(dir.join(file).is_file(), "{} names {file}, which is not in the release", path.display());
+    }
+    Ok(release_dir::digest(dir)?)
 }
 
 fn record(position: usize, node: &DesignedNode) -> NodeRecord {

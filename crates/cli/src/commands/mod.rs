@@ -12,6 +12,7 @@ mod running_versions;
 mod serve;
 mod status;
 mod trigger_update;
+mod up;
 mod verify_hosts;
 
 use std::future::Future;
@@ -21,7 +22,6 @@ use clap::Subcommand;
 use crate::args::Cli;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::logging;
 use crate::terminal::Terminal;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -40,6 +40,7 @@ pub enum Command {
     /// Look at environments
     #[command(subcommand)]
     Env(env::Command),
+    Up(up::Args),
     Serve(serve::Args),
     Completions(completions::Args),
 }
@@ -59,6 +60,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
         Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
+        Command::Up(args) => serving(up::run(&args, &globals, terminal)),
         Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),
     }
@@ -66,7 +68,6 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
 
 /// Runs a command that is a server: it uses every processor that there is.
 fn serving(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    logging::begin();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot start")))?.block_on(command)
 }

@@ -96,19 +96,19 @@ impl Provision {
     async fn turn(&mut self) {
         let now = self.app.clock.now();
         let (app, env, driver, policy) = (&self.app, &self.env, &self.driver, &self.policy);
-        let due = self.machines.iter_mut().filter_map(|machine| {
+        let mut turns = Vec::new();
+        for machine in &mut self.machines {
             let connected = matches!(app.hub.link(env, &machine.spec.node).0, Link::Connected { .. });
+            let changed = std::mem::replace(&mut machine.connected, connected) != connected;
             let due = match machine.next {
                 Next::AtOnce => true,
                 Next::At(at) => at <= now,
                 Next::OnChange => false,
             };
-            let changed = connected != machine.connected;
-            machine.connected = connected;
-            (due || changed).then_some(machine)
-        });
-        let turns =
-            due.map(|machine| async move { machine.next = one(app, env, driver.as_ref(), policy, machine).await });
+            if due || changed {
+                turns.push(async move { machine.next = one(app, env, driver.as_ref(), policy, machine).await });
+            }
+        }
         stream::iter(turns).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 }

@@ -1,0 +1,312 @@
+//! `muster up`: a whole fleet on this machine, from a project directory to validated nodes.
+
+mod line;
+mod live;
+mod transcript;
+mod verdict;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use muster_core::liveness::Patience;
+use muster_core::names::{EnvName, Version};
+use muster_provision::lifecycle::Policy;
+use muster_provision::local::{LocalConfig, LocalDriver, Network};
+use muster_server::controllers::provision::Provision;
+use muster_server::{App, Clock, Config, Registered, Server, register, rows};
+use muster_wire::operator::NodeRow;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Globals;
+use crate::discovery::{self, Announced, Places};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::logging;
+use crate::project::{self, Loaded};
+use crate::signals::Signals;
+use crate::state_dir::state_dir;
+use crate::terminal::Terminal;
+
+use self::live::Live;
+use self::transcript::Transcript;
+use self::verdict::{Standing, Verdict, judge};
+
+/// How often ages on the screen are brought up to date. Everything else is shown when it changes.
+const FRAME: Duration = Duration::from_millis(200);
+/// A fleet counts as stuck when nothing has moved for this long: an agent that is about to run has begun by then.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Bring up a fleet of local nodes from a project directory
+///
+/// Starts an embedded store, the server on a loopback address, and one agent for each node of the environment, each in
+/// a directory of its own with an address of its own. Shows how the nodes converge, and stays up until Ctrl-C, which
+/// ends every agent and everything that they started, and keeps the state: the next `muster up` goes on from there.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0  the fleet was validated (--once), or was stopped with Ctrl-C
+  1  it could not be brought up, or cannot become validated (--once); the reasons are printed
+
+Examples:
+  muster up examples/quickstart             bring it up, and look after it
+  muster up examples/quickstart --once      bring it up, prove that it works, and take it down again
+  muster status                             in another terminal: how it stands, and who blocks
+  muster trigger-update v2                  in another terminal: move it to another version")]
+pub struct Args {
+    /// The project: a directory with environments/ and releases/
+    dir: PathBuf,
+    /// End as soon as all nodes are validated, or cannot become so
+    #[arg(long)]
+    once: bool,
+    /// With --once: give up after this long
+    #[arg(long, value_name = "TIME", default_value = "15m", requires = "once")]
+    timeout: jiff::SignedDuration,
+    /// The version to begin with [default: what it ran before; at first the lowest]
+    #[arg(long, value_name = "VERSION")]
+    first_version: Option<Version>,
+    /// The address that the server listens on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The loopback network that the nodes' addresses are taken from
+    #[arg(long, value_name = "NETWORK", default_value = "127.77.0.0/24")]
+    network: Network,
+    /// The agent's program [default: `muster-agent` beside this one, or on the PATH]
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+}
+
+pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
+    let log = state.join("server.log");
+    let logged = logging::to_file(&log).with_context(|| format!("cannot log to {}", log.display()));
+    logged.map_err(Failure::failed)?;
+    let began = terminal.now;
+    let epoch = u64::try_from(began.as_second()).unwrap_or(0);
+    let first = args.first_version.as_ref();
+    let loaded = project::load(&args.dir, globals.env.as_ref(), first, epoch, &mut terminal.notes)?;
+    // Taken before anything is started, so that Ctrl-C at any moment ends everything that was.
+    let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
+
+    let mut fleet = LocalFleet::start(args, loaded, &state).await?;
+    let shown = show(args, &mut fleet, &mut signals, terminal, began).await;
+    terminal.notes.progress("stopping: ending the agents and what they started …");
+    let stopped = fleet.stop().await;
+    terminal.notes.end_progress();
+    let exit = shown?;
+    stopped?;
+    if !args.once {
+        terminal.notes.note(format_args!("stopped; the state is kept in {}", state.display()));
+    }
+    Ok(exit)
+}
+
+/// Everything that runs.
+struct LocalFleet {
+    app: App,
+    env: EnvName,
+    registered: Registered,
+    url: String,
+    driver: Arc<LocalDriver>,
+    machines: JoinSet<()>,
+    server: JoinSet<std::io::Result<()>>,
+    stop: CancellationToken,
+    _announcement: discovery::Announcement,
+}
+
+impl LocalFleet {
+    async fn start(args: &Args, loaded: Loaded, state: &Path) -> Result<Self, Failure> {
+        let Loaded { registration, machines: specs, releases } = loaded;
+        let env = registration.env.clone();
+        let store = format!("embedded:{}", state.join("store").display());
+        let store = muster_store::open(&store).await.map_err(Failure::failed)?;
+        let clock = Clock::system();
+        let config = Config {
+            listen: args.listen,
+            blobs: state.join("blobs"),
+            patience: Patience::default(),
+            clock: clock.clone(),
+        };
+        let stop = CancellationToken::new();
+        let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
+        let url = format!("http://{}", server.address());
+        let app = server.app().clone();
+        let config = LocalConfig {
+            state: state.to_owned(),
+            network: args.network,
+            server: url.clone(),
+            releases_dir: releases,
+            agent: args.agent.clone(),
+            puppet: None,
+        };
+        let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
+        let registered = register(&app, &registration).await.map_err(Failure::failed)?;
+        let places =
+            Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
+        let announced = Announced {
+            url: url.clone(),
+            pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
+            env: Some(env.clone()),
+            started: clock.now(),
+            state: state.to_owned(),
+        };
+        let announcement = discovery::announce(&places, announced).map_err(Failure::failed)?;
+        let (mut serving, mut machines) = (JoinSet::new(), JoinSet::new());
+        serving.spawn(server.run());
+        let policy = Policy::local(clock.now());
+        let provision = Provision::new(app.clone(), env.clone(), driver.clone(), policy, specs);
+        machines.spawn(provision.run());
+        Ok(Self { app, env, registered, url, driver, machines, server: serving, stop, _announcement: announcement })
+    }
+
+    fn rows(&self) -> Vec<NodeRow> {
+        let fleets = self.app.view.fleets();
+        fleets.get(&self.env).map(|fleet| rows::all(fleet, &self.app.hub)).unwrap_or_default()
+    }
+
+    /// How the fleet stands, and which nodes have run since a moment.
+    fn judge(&self, rows: &[NodeRow], began: Timestamp) -> Verdict {
+        let fleets = self.app.view.fleets();
+        let Some(fleet) = fleets.get(&self.env) else { return Verdict::Underway };
+        let ran = |row: &NodeRow| {
+            let observed = fleet.get(&row.node).and_then(|node| node.observed.as_ref());
+            observed.and_then(|(observed, _)| observed.last.as_ref()).is_some_and(|last| last.started >= began)
+        };
+        judge(&rows.iter().map(|row| Standing { row: row.clone(), ran: ran(row) }).collect::<Vec<_>>())
+    }
+
+    /// Ends every process of every machine.
+    async fn switch_off(&self) -> Result<(), Failure> {
+        let machines = self.driver.shutdown().await.context("cannot look for the processes of the nodes");
+        for machine in machines.map_err(Failure::failed)? {
+            let off = machine.result.with_context(|| format!("cannot switch {} off", machine.node));
+            off.map_err(Failure::failed)?;
+        }
+        Ok(())
+    }
+
+    fn current_version(&self) -> String {
+        let fleets = self.app.view.fleets();
+        let current = fleets.get(&self.env).and_then(|fleet| fleet.current_version());
+        current.map_or_else(|| "none".to_owned(), |(version, _)| version.to_string())
+    }
+
+    /// Switches the machines off first, while the server still takes their last reports.
+    async fn stop(mut self) -> Result<(), Failure> {
+        self.machines.shutdown().await;
+        let off = self.switch_off().await;
+        self.app.liveness.switched_off(&self.env).await;
+        self.stop.cancel();
+        let served =
+            self.server.join_next().await.transpose().context("the server panicked").map_err(Failure::failed)?;
+        off?;
+        served.transpose().context("the server failed").map(drop).map_err(Failure::failed)
+    }
+}
+
+/// Shows the fleet until it is told to stop, or until there is nothing more to see.
+async fn show(
+    args: &Args,
+    fleet: &mut LocalFleet,
+    signals: &mut Signals,
+    terminal: &mut Terminal,
+    began: Timestamp,
+) -> Result<Exit, Failure> {
+    let clock = fleet.app.clock.clone();
+    let (mut steps, mut connections) = (fleet.app.view.subscribe(), fleet.app.hub.subscribe());
+    let nodes = fleet.rows().len();
+    let version = fleet.current_version();
+    terminal.out.line(format_args!("environment {}: {nodes} nodes, version {version}", fleet.env));
+    terminal.out.line(format_args!("API: {}", fleet.url));
+    for node in &fleet.registered.removed {
+        terminal.out.line(format_args!("{node} is no longer in the design, and was taken out"));
+    }
+    terminal.out.flush();
+
+    let mut live = terminal.notes.shows_progress().then(Live::new);
+    let mut transcript = Transcript::new(began);
+    let mut frames = interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let deadline = Duration::try_from(args.timeout).map_or_else(|_| Instant::now(), |timeout| Instant::now() + timeout);
+    let mut stuck_since: Option<Instant> = None;
+    let mut announced = false;
+    loop {
+        steps.mark_unchanged();
+        connections.mark_unchanged();
+        let rows = fleet.rows();
+        match &mut live {
+            Some(live) => live.show(&rows, clock.now()),
+            None => {
+                transcript.changes(&rows, clock.now()).into_iter().for_each(|line| terminal.out.line(line));
+                terminal.out.flush();
+            }
+        }
+        let verdict = fleet.judge(&rows, began);
+        if verdict != Verdict::Stuck {
+            stuck_since = None;
+        }
+        let decided = match verdict {
+            Verdict::Validated => true,
+            Verdict::Stuck => stuck_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED,
+            Verdict::Underway => args.once && Instant::now() >= deadline,
+        };
+        if decided && !announced {
+            announced = true;
+            if let Some(live) = live.take() {
+                live.end();
+            }
+            transcript.skip(&rows);
+            let exit = conclude(verdict, &rows, fleet, terminal, clock.now());
+            if args.once {
+                return Ok(exit);
+            }
+            terminal.out.line("Ctrl-C stops it and keeps the state.");
+            terminal.out.flush();
+        }
+        tokio::select! {
+            () = signals.recv() => return Ok(Exit::Yes),
+            _ = steps.changed() => {}
+            _ = connections.changed() => {}
+            // Ages on the screen, and the moment at which a fleet counts as stuck or late.
+            _ = frames.tick(), if live.is_some() || (!announced && (args.once || stuck_since.is_some())) => {}
+            ended = fleet.server.join_next() => {
+                let why = format!("{ended:?}");
+                return Err(Failure::failed(anyhow::anyhow!("the server ended: {why}")));
+            }
+        }
+    }
+}
+
+/// Prints how it ended: the table, and what is in the way.
+fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &mut Terminal, now: Timestamp) -> Exit {
+    terminal.out.gap();
+    terminal.out.table(&super::rows::table(rows, now));
+    terminal.out.gap();
+    let exit = match verdict {
+        Verdict::Validated => {
+            terminal.out.line(format_args!("all {} nodes validated at {}", rows.len(), fleet.current_version()));
+            Exit::Yes
+        }
+        Verdict::Stuck => {
+            terminal.out.line("the fleet cannot become validated by itself:");
+            Exit::No
+        }
+        Verdict::Underway => {
+            terminal.out.line("the fleet did not become validated in time:");
+            Exit::No
+        }
+    };
+    if exit == Exit::No {
+        for (row, why) in rows.iter().filter_map(|row| Some((row, row.why.as_ref()?))) {
+            terminal.out.line(format_args!("  {}: {why}", row.node));
+        }
+    }
+    terminal.out.line(format_args!("API: {}", fleet.url));
+    terminal.out.flush();
+    exit
+}

@@ -1,0 +1,43 @@
+//! The fleet where nobody looks: one line for each change, with the time since the start.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::names::NodeName;
+use muster_core::standing::Word;
+use muster_wire::operator::NodeRow;
+
+use super::line::line;
+
+#[derive(Debug)]
+pub(super) struct Transcript {
+    began: Timestamp,
+    said: BTreeMap<NodeName, String>,
+}
+
+impl Transcript {
+    pub(super) fn new(began: Timestamp) -> Self {
+        Self { began, said: BTreeMap::new() }
+    }
+
+    /// Notes how things stand without saying it.
+    pub(super) fn skip(&mut self, rows: &[NodeRow]) {
+        self.said = rows.iter().map(|row| (row.node.clone(), line(row))).collect();
+    }
+
+    /// The lines of what has changed.
+    pub(super) fn changes(&mut self, rows: &[NodeRow], now: Timestamp) -> Vec<String> {
+        let width = rows.iter().map(|row| row.node.as_str().len()).max().unwrap_or(0);
+        let seconds = now.duration_since(self.began).as_secs_f64();
+        let mut lines = Vec::new();
+        // That a node has not begun with what it should do lasts for milliseconds, and says nothing to a reader.
+        for row in rows.iter().filter(|row| row.standing != Word::Outdated) {
+            let text = line(row);
+            if self.said.get(&row.node) != Some(&text) {
+                lines.push(format!("{seconds:6.1}s  {:width$}  {text}", row.node));
+                self.said.insert(row.node.clone(), text);
+            }
+        }
+        lines
+    }
+}
