@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use muster_core::release_dir::hex;
 use sha2::{Digest, Sha256};
 
+/// How a file is named that is being written.
+const UNFINISHED: &str = "unfinished";
+
 #[derive(Debug)]
 pub struct Blobs {
     root: PathBuf,
@@ -17,9 +20,15 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Opens the directory, and makes it if it is not there.
+    /// Opens the directory, and makes it if it is not there. What a killed server has not finished writing goes.
     pub fn open(root: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
+        for entry in std::fs::read_dir(root)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+                std::fs::remove_file(path)?;
+            }
+        }
         Ok(Self { root: root.to_owned(), counter: AtomicU64::new(0) })
     }
 
@@ -34,7 +43,7 @@ impl Blobs {
             std::fs::create_dir_all(parent)?;
         }
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.root.join(format!("{}-{number}.tmp", std::process::id()));
+        let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
         let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // A full disk: nothing that could not be finished stays behind.
@@ -74,6 +83,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path()).unwrap();
         let digest = blobs.put(b"a log").unwrap();
+        std::fs::write(dir.path().join("1-1.unfinished"), b"ha").unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        assert!(!dir.path().join("1-1.unfinished").exists());
         assert_eq!(blobs.put(b"a log").unwrap(), digest);
         assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]));
         std::fs::write(blobs.path(&digest), b"another").unwrap();
