@@ -95,9 +95,9 @@ setup: ## install what is missing for all of the above
 fmt: ## format the code
 	cargo fmt --all
 
-.PHONY: openapi
-openapi: ## write docs/openapi.json anew from the server's routes
-	UPDATE_OPENAPI=1 cargo nextest run --locked -p muster-server -E 'test(openapi)'
+.PHONY: reference
+reference: ## write docs/openapi.json and docs/src/cli-reference.md anew from the code
+	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
 
 .PHONY: docs
 docs: ## build the book into target/book (needs mdbook)

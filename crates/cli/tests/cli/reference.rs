@@ -15,8 +15,7 @@ fn the_checked_in_reference_is_the_real_one() {
     let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         checked_in == real,
-        "docs/src/cli-reference.md is not what `muster --help` says: run `UPDATE_CLI_REFERENCE=1 cargo test -p muster-cli \
-         --test cli reference`, and read the difference"
+        "docs/src/cli-reference.md is not what `muster --help` says: run `make reference`, and read the difference"
     );
 }
 

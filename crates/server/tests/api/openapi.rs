@@ -12,6 +12,6 @@ fn the_checked_in_description_is_the_real_one() {
     let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         checked_in == real,
-        "docs/openapi.json is not what the server says: run `make openapi`, and read the difference"
+        "docs/openapi.json is not what the server says: run `make reference`, and read the difference"
     );
 }
