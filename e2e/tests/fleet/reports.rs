@@ -1,0 +1,125 @@
+//! Reports as they may come over the wire: twice, late, of an earlier life, of nobody.
+
+use serde_json::{Value, json};
+
+use muster_e2e::agent::Node;
+use muster_e2e::eventually::PATIENCE;
+use muster_e2e::project::{Project, Release};
+use muster_e2e::server::{Api, Server};
+use muster_e2e::stage::Stage;
+
+/// A report as an agent makes it.
+fn report(incarnation: u64, seq: u64, phase: &str, result: &str) -> Value {
+    json!({
+        "node": "web1", "incarnation": incarnation, "seq": seq, "run": format!("run-{incarnation}-{}", seq.div_ceil(2)),
+        "phase": phase, "result": result, "version": "v1", "digest": "d", "generation": {"epoch": 1, "number": 1},
+        "causes": [{"kind": "agent_started"}], "started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:00:01Z",
+        "facts": {"interfaces": {"eth0": "127.0.0.9"}},
+    })
+}
+
+fn taken(api: &Api, report: &Value) -> String {
+    let answer = api.report("web1", report);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["taken"].as_str().unwrap().to_owned()
+}
+
+/// Says hello as a new agent does; gives the incarnation. The stream ends, as if the agent had been killed.
+fn hello(api: &Api) -> u64 {
+    api.sync("web1", &json!({})).next("hello")["incarnation"].as_u64().unwrap()
+}
+
+/// All that can be seen of a node's status. Its connection is another matter.
+fn status(api: &Api) -> Value {
+    let mut node = api.node("web1");
+    for of_the_connection in ["link", "activity", "standing", "since", "why", "revision", "lookups"] {
+        node.as_object_mut().unwrap().remove(of_the_connection);
+    }
+    node
+}
+
+#[test]
+fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
+    let stage = Stage::new();
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let server = Server::start(&stage, &project);
+    let api = &server.api;
+
+    let first = hello(api);
+    assert_eq!(taken(api, &report(first, 1, "configured", "changed")), "applied");
+    assert_eq!(taken(api, &report(first, 2, "validated", "passed")), "applied");
+    let validated = status(api);
+    assert_eq!((&validated["running"], &validated["active"]), (&json!("v1"), &json!(true)));
+
+    // Twice: the answer was lost, say.
+    assert_eq!(taken(api, &report(first, 2, "validated", "passed")), "already_applied");
+    // Late, and saying the opposite.
+    assert_eq!(taken(api, &report(first, 1, "configured", "failed")), "outdated");
+    assert_eq!(status(api), validated);
+
+    // The agent has lost its memory: it gets a new incarnation, and what it said before does not count any more.
+    let second = hello(api);
+    assert!(second > first);
+    assert_eq!(taken(api, &report(first, 3, "validated", "failed")), "outdated");
+    assert_eq!(status(api)["running"], "v1");
+    // Numbers may be left out: a run that was cut off leaves one.
+    assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "applied");
+    let failed = status(api);
+    assert_eq!((&failed["running"], &failed["active"]), (&Value::Null, &json!(false)));
+    assert_eq!(taken(api, &report(second, 3, "validated", "passed")), "outdated");
+    assert_eq!(status(api), failed);
+
+    // All of it survives the server.
+    server.kill();
+    let server = Server::start(&stage, &project);
+    let api = &server.api;
+    assert_eq!(status(api), failed);
+    assert_eq!(taken(api, &report(second, 4, "validated", "failed")), "already_applied");
+    assert_eq!(taken(api, &report(first, 9, "validated", "passed")), "outdated");
+    assert_eq!(status(api), failed);
+    let runs: Vec<_> = api.runs("web1").iter().map(|run| run["run"].clone()).collect();
+    assert_eq!(runs, ["run-1-1", "run-2-2"]);
+}
+
+#[test]
+fn what_is_no_report_is_refused_with_a_problem_that_says_why() {
+    let stage = Stage::new();
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let server = Server::start(&stage, &project);
+    let api = &server.api;
+    let before = api.get("status")["revision"].clone();
+
+    let mut of_another = report(1, 1, "configured", "changed");
+    of_another["node"] = "web7".into();
+    for (node, report, status, code, says) in [
+        ("web7", &of_another, 404, "unknown_node", "web7 is not in the design of test"),
+        ("web1", &of_another, 400, "invalid_request", "web1 cannot report for web7"),
+        ("web1", &report(0, 1, "configured", "changed"), 400, "invalid_request", "count from 1"),
+        ("web1", &report(1, 1, "configured", "splendid"), 400, "invalid_request", "splendid"),
+        ("web1", &json!({"node": "web1"}), 400, "invalid_request", "missing field"),
+    ] {
+        let answer = api.report(node, report);
+        let problem = answer.json();
+        assert_eq!((answer.status, problem["code"].as_str()), (status, Some(code)), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
+    }
+    assert_eq!(api.get("status")["revision"], before, "nothing was written");
+}
+
+#[test]
+fn an_agent_of_a_node_that_nobody_knows_is_told_so_and_runs_nothing() {
+    let stage = Stage::new();
+    let ran = stage.path("ran");
+    let script = format!("touch {}", ran.display());
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
+    let server = Server::start(&stage, &project);
+
+    let stranger = Node::new(&stage, &project, "web7", 7).start();
+    let said = stranger.says("the server refuses this node", PATIENCE);
+    assert!(said.contains("web7 is not in the design of test"), "{said}");
+
+    let nodes = server.api.get("nodes");
+    assert_eq!(nodes["items"].as_array().unwrap().len(), 1, "{nodes}");
+    assert!(stranger.is_running(), "it goes on trying: the design may still come");
+    assert!(!ran.exists());
+}
