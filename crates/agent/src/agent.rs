@@ -22,7 +22,7 @@ use crate::report::Sender;
 use crate::servers::Servers;
 use crate::state_dir::{OpenStateError, StateDir};
 use crate::sync::Sync;
-use crate::{activity, run};
+use crate::{activity, run, sync};
 
 /// The queue is asked and written faster than a server speaks; a few messages are enough to smooth it. When the disk
 /// does not take them, the stream stands still, which is right.
@@ -77,7 +77,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         config.retry(),
         cancel.clone(),
     );
-    let sync = Sync {
+    let stream = Sync {
         node: Arc::clone(&node),
         servers: servers.clone(),
         opening: opening_now.clone(),
@@ -85,6 +85,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         queue: messages.clone(),
         tell_activity: Arc::clone(&tell_activity),
         reopen: Arc::clone(&reopen),
+        silence: sync::SILENCE,
         cancel: cancel.clone(),
     };
     let sender = Sender {
@@ -99,7 +100,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(keeper.run(inbox));
-    tasks.spawn(sync.run());
+    tasks.spawn(stream.run());
     tasks.spawn(sender.run());
     tasks.spawn(run::run(Arc::clone(&node), children.clone(), order_inbox, messages, cancel.clone()));
     tasks.spawn(activity::run(node, servers, doing_now, settled_now, tell_activity, cancel.clone()));

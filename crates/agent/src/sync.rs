@@ -22,7 +22,7 @@ use crate::servers::Servers;
 /// A server that was restarted is back in a second or two; one that is away for long is asked now and then.
 const RECONNECT: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 /// The server pings every 10 seconds. After two that did not come the connection is dead, whatever TCP believes.
-const SILENCE: Duration = Duration::from_secs(25);
+pub const SILENCE: Duration = Duration::from_secs(25);
 
 /// What the task works with.
 #[derive(Debug)]
@@ -36,6 +36,8 @@ pub struct Sync {
     pub tell_activity: Arc<Notify>,
     /// Asks for a new stream, because the server does not know this agent's incarnation.
     pub reopen: Arc<Notify>,
+    /// For how long a stream may say nothing at all.
+    pub silence: Duration,
     pub cancel: CancellationToken,
 }
 
@@ -93,7 +95,7 @@ impl Sync {
         let activity = self.activity.borrow().clone();
         let open = self.opening.borrow().clone().with(activity);
         let client = self.servers.current().clone();
-        let opened = timeout(SILENCE, client.sync(&self.node.env, &self.node.name, &open)).await;
+        let opened = timeout(self.silence, client.sync(&self.node.env, &self.node.name, &open)).await;
         let mut stream = match opened {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return failed(&error),
@@ -101,14 +103,14 @@ impl Sync {
         };
         loop {
             let event = tokio::select! {
-                event = timeout(SILENCE, stream.next()) => event,
+                event = timeout(self.silence, stream.next()) => event,
                 () = self.reopen.notified() => return StreamEnd::Lost("the server has forgotten this agent".into()),
             };
             let event = match event {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return StreamEnd::Lost("the server has ended the stream".into()),
                 Ok(Err(error)) => return failed(&error),
-                Err(_) => return StreamEnd::Lost(format!("nothing was heard for {} s", SILENCE.as_secs())),
+                Err(_) => return StreamEnd::Lost(format!("nothing was heard for {} s", self.silence.as_secs_f32())),
             };
             let message = match event {
                 SyncEvent::Hello { incarnation, role } => {
@@ -169,4 +171,58 @@ pub fn chain(error: &dyn Error) -> String {
         inner = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::JoinSet;
+
+    use crate::testing::node;
+
+    /// Takes the opening of a stream, greets, and says nothing more.
+    async fn greet(listener: &TcpListener) -> TcpStream {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = vec![0; 4096];
+        let length = stream.read(&mut asked).await.unwrap();
+        assert!(asked[..length].starts_with(b"POST /v1/envs/test/nodes/web1/sync "));
+        let hello = "event: hello\ndata: {\"incarnation\":1,\"role\":\"web\"}\n\n";
+        let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{hello}\r\n", hello.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_falls_silent_is_opened_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_directory, node) = node("web1");
+        let (queue, mut messages) = mpsc::channel(16);
+        let (_opening, opening) = watch::channel(Opening::default());
+        let (_activity, activity) = watch::channel(Activity::Idle);
+        let cancel = CancellationToken::new();
+        let sync = Sync {
+            node: Arc::new(node),
+            servers: Servers::new(&[format!("http://{}", listener.local_addr().unwrap())]).unwrap(),
+            opening,
+            activity,
+            queue,
+            tell_activity: Arc::default(),
+            reopen: Arc::default(),
+            silence: Duration::from_millis(50),
+            cancel: cancel.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sync.run());
+        // Held open: as far as TCP knows, all is well.
+        let _first = greet(&listener).await;
+        let _second = greet(&listener).await;
+        for _ in 0..2 {
+            assert!(matches!(messages.recv().await, Some(Message::Hello { incarnation: 1, .. })));
+        }
+        cancel.cancel();
+        while tasks.join_next().await.is_some() {}
+    }
 }

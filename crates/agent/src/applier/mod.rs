@@ -19,7 +19,7 @@ use muster_core::report::{Counts, ResourceError, RunResult};
 
 use crate::node::Node;
 use crate::process::children::Children;
-use crate::process::mark::Mark;
+use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Ended, Program, supervise};
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
@@ -105,5 +105,9 @@ fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
         output: job.directory.output(),
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
+        grace: mark::GRACE,
     }
 }
+
+#[cfg(test)]
+mod tests;

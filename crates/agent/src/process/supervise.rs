@@ -27,6 +27,8 @@ pub struct Program {
     /// What every process of it carries.
     pub mark: Mark,
     pub deadline: Duration,
+    /// How long its processes may take to end by themselves at the deadline.
+    pub grace: Duration,
 }
 
 /// How it ended.
@@ -71,7 +73,8 @@ pub async fn supervise(program: &Program, children: &Children, cancel: &Cancella
         () = cancel.cancelled() => Ended::Cancelled,
     };
     if !matches!(ended, Ended::Exited(_) | Ended::NotStarted(_)) {
-        let grace = if matches!(ended, Ended::Cancelled) { mark::SHORT_GRACE } else { mark::GRACE };
+        let grace =
+            if matches!(ended, Ended::Cancelled) { mark::SHORT_GRACE.min(program.grace) } else { program.grace };
         mark::end_all(&program.mark, grace).await;
         // It has the mark, so it has ended, and this is at once; unless it is stuck in the kernel.
         let _ = child.try_wait();

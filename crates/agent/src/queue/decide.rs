@@ -206,3 +206,6 @@ impl Queue {
 pub fn changed(seen: &Lookups, snapshot: &Snapshot) -> Vec<String> {
     seen.iter().filter(|(key, tag)| snapshot.tag(key) != **tag).map(|(key, _)| key.clone()).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,11 +23,32 @@ pub struct BoundedLog {
     tail: VecDeque<String>,
     tail_size: usize,
     left_out: usize,
+    /// The last line, and how often it came again since: Facter, for one, says the same thing eighteen times.
+    last: String,
+    again: usize,
 }
 
 impl BoundedLog {
     pub fn line(&mut self, line: &str) {
         let line = clip(line.trim_end(), LINE);
+        if line == self.last {
+            self.again += 1;
+            return;
+        }
+        self.tell_repetition();
+        self.last.clone_from(&line);
+        self.add(line);
+    }
+
+    fn tell_repetition(&mut self) {
+        match std::mem::take(&mut self.again) {
+            0 => {}
+            1 => self.add("  (once more)".to_owned()),
+            times => self.add(format!("  ({times} times more)")),
+        }
+    }
+
+    fn add(&mut self, line: String) {
         let size = line.len() + 1;
         if self.tail.is_empty() && self.head.len() + size <= HALF {
             self.head.push_str(&line);
@@ -43,7 +64,8 @@ impl BoundedLog {
         }
     }
 
-    pub fn finish(self) -> String {
+    pub fn finish(mut self) -> String {
+        self.tell_repetition();
         let mut text = self.head;
         if self.left_out > 0 {
             text.push_str(&format!("… {} lines left out …\n", self.left_out));
@@ -139,6 +161,15 @@ mod tests {
         log.line("a");
         log.line("b\n");
         assert_eq!(log.finish(), "a\nb\n");
+    }
+
+    #[test]
+    fn what_is_said_again_and_again_is_counted() {
+        let mut log = BoundedLog::default();
+        for line in ["a", "a", "a", "b", "c", "c"] {
+            log.line(line);
+        }
+        assert_eq!(log.finish(), "a\n  (2 times more)\nb\nc\n  (once more)\n");
     }
 
     #[test]

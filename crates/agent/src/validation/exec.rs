@@ -33,10 +33,11 @@ pub(super) async fn check(
         output: job.directory.check_output(number),
         mark: Mark::new(environment::CHECK_ID, id),
         deadline,
+        grace: mark::SHORT_GRACE,
     };
     let ended = supervise(&program, children, cancel).await;
     // A check looks and leaves nothing behind; what it does leave would only look on.
-    mark::end_all(&program.mark, mark::GRACE).await;
+    mark::end_all(&program.mark, program.grace).await;
     let said = log::last_lines(&program.output, LINES).join("\n");
     let with_output = |what: String| if said.is_empty() { what } else { format!("{what}: {said}") };
     match ended {

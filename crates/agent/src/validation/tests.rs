@@ -1,1 +1,189 @@
+//! Checks against real listeners, processes and programs.
 
+use std::fs;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use muster_core::names::{Role, RunId, Version};
+use muster_core::release::ReleaseSpec;
+
+use super::*;
+use crate::node::Node;
+use crate::release::Release;
+use crate::run::directory::RunDirectory;
+use crate::run::environment;
+use crate::testing::{node, write_release};
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    node: Node,
+    run: RunId,
+}
+
+impl Fixture {
+    fn new(run: &str) -> Self {
+        let (directory, node) = node("web1");
+        fs::create_dir_all(&node.root).unwrap();
+        let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
+        Self { directory, node, run }
+    }
+
+    /// Makes the checks of a release whose `validate` is this.
+    async fn validate(&self, checks: serde_json::Value, scripts: &[(&str, &str)]) -> Vec<CheckResult> {
+        let spec = serde_json::json!({"applier": "script", "manifest": "apply", "validate": checks});
+        let spec: ReleaseSpec = serde_json::from_value(spec).unwrap();
+        let release = Release { directory: self.directory.path().join("release"), spec };
+        write_release(&release.directory, &[&[("apply", "")], scripts].concat());
+        let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
+        let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
+        let job = Job {
+            node: &self.node,
+            role: &role,
+            version: &version,
+            run: &self.run,
+            directory: &directory,
+            release: &release,
+        };
+        validate(&job, &Children::default(), &CancellationToken::new()).await.unwrap()
+    }
+}
+
+fn said(results: &[CheckResult]) -> Vec<(&str, Verdict, &str)> {
+    results.iter().map(|result| (result.name.as_str(), result.verdict, result.message.as_str())).collect()
+}
+
+/// Answers every connection with this; a body in two pieces, as it may come.
+async fn answer(listener: TcpListener, status: &'static str, body: &'static str) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut asked = [0; 1024];
+        let _ = stream.read(&mut asked).await;
+        let (one, two) = body.split_at(body.len() / 2);
+        let chunks = format!("{:x}\r\n{one}\r\n{:x}\r\n{two}\r\n0\r\n\r\n", one.len(), two.len());
+        let answer = format!("HTTP/1.1 {status}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n{chunks}");
+        let _ = stream.write_all(answer.as_bytes()).await;
+    }
+}
+
+#[tokio::test]
+async fn only_the_checks_of_the_role_are_made_and_every_result_is_kept() {
+    let fixture = Fixture::new("roles");
+    let checks = serde_json::json!([
+        {"name": "mine", "exec": "yes", "roles": ["web"]},
+        {"name": "others", "exec": "no", "roles": ["db"]},
+        {"name": "all", "exec": "no"},
+        {"name": "too", "exec": "yes"},
+    ]);
+    let scripts = [("yes", "#!/bin/sh\necho well\n"), ("no", "#!/bin/sh\necho one\necho two >&2\nexit 3\n")];
+    let results = fixture.validate(checks, &scripts).await;
+    assert_eq!(
+        said(&results),
+        [
+            ("mine", Verdict::Passed, "well"),
+            ("all", Verdict::Failed, "no ended with exit code 3: one\ntwo"),
+            ("too", Verdict::Passed, "well"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn executables_get_the_variables_and_failures_to_start_are_told() {
+    let fixture = Fixture::new("variables");
+    let checks = serde_json::json!([
+        {"name": "variables", "exec": "check"}, {"name": "missing", "exec": "nothing"}, {"name": "killed", "exec": "dies"},
+    ]);
+    let scripts = [
+        ("check", "#!/bin/sh\necho $MUSTER_NODE $MUSTER_ROLE $MUSTER_VERSION $MUSTER_ADDRESS\n"),
+        ("dies", "#!/bin/sh\nkill -KILL $$\n"),
+    ];
+    let results = fixture.validate(checks, &scripts).await;
+    assert_eq!(results[0].message, "web1 web v1 127.0.0.1");
+    assert!(results[1].message.starts_with("nothing of the release cannot be started: "), "{}", results[1].message);
+    assert_eq!(results[2].message, "dies was ended from outside by signal 9");
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
+    let fixture = Fixture::new("hangs");
+    let checks = serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "200ms"}, {"name": "quick", "exec": "quick"}]);
+    let hangs = "#!/bin/sh\necho before\nsetsid sleep 1000 &\nsleep 1000\n";
+    let results = fixture.validate(checks, &[("hangs", hangs), ("quick", "#!/bin/sh\nsleep 1000 &\n")]).await;
+    assert_eq!(results[0].verdict, Verdict::Failed);
+    assert_eq!(results[0].message, "hangs was still running at its deadline of 0.2 s and was ended: before");
+    assert_eq!(results[1].verdict, Verdict::Passed);
+    assert!(muster_marked::find(environment::CHECK_RUN, fixture.run.as_str()).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn listeners_are_asked() {
+    let fixture = Fixture::new("listeners");
+    let mut servers = JoinSet::new();
+    let mut serve = async |status, body| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        servers.spawn(answer(listener, status, body));
+        port
+    };
+    let good = serve("200 OK", "hello world").await;
+    let bad = serve("503 Service Unavailable", "come later").await;
+    let closed = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let http =
+        |port: u16, expect: &str| serde_json::json!({"url": format!("http://{{eth0}}:{port}/"), "expect": expect});
+    let checks = serde_json::json!([
+        {"name": "open", "tcp": format!("{{eth0}}:{good}"), "deadline": "10s"},
+        {"name": "closed", "tcp": format!("{{eth0}}:{closed}"), "deadline": "100ms"},
+        {"name": "says", "http": http(good, "lo wor"), "deadline": "10s"},
+        {"name": "says else", "http": http(good, "nothing"), "deadline": "100ms"},
+        {"name": "unwell", "http": http(bad, "come"), "deadline": "100ms"},
+        {"name": "away", "http": http(closed, ""), "deadline": "100ms"},
+        {"name": "unknown", "tcp": "{eth7}:80"},
+    ]);
+    let results = fixture.validate(checks, &[]).await;
+    let verdicts: Vec<_> = results.iter().map(|result| result.verdict == Verdict::Passed).collect();
+    assert_eq!(verdicts, [true, false, true, false, false, false, false], "{results:#?}");
+    for (number, part) in [
+        (1, "Connection refused"),
+        (3, "answered without \"nothing\"; it said: hello world"),
+        (4, "answered 503 Service Unavailable: come later"),
+        (5, "Connection refused"),
+        (6, "{eth7} is not known here: use {eth0} or {root}"),
+    ] {
+        assert!(results[number].message.contains(part), "{part:?} is not in {:?}", results[number]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_there_yet_is_waited_for() {
+    let fixture = Fixture::new("later");
+    let pidfile = fixture.node.root.join("it.pid");
+    let checks = serde_json::json!([
+        {"name": "later", "process": {"pidfile": "{root}/it.pid"}, "deadline": "20s"},
+        {"name": "writes", "exec": "writes"},
+    ]);
+    // The pid file of the first check is written by the second, which is made at the same time.
+    let writes = format!("#!/bin/sh\necho $PPID > {}\n", pidfile.display());
+    let results = fixture.validate(checks, &[("writes", &writes)]).await;
+    assert_eq!(results[0].message, format!("process {} is alive", std::process::id()));
+}
+
+#[tokio::test]
+async fn a_process_that_is_gone_fails() {
+    let fixture = Fixture::new("gone");
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    child.wait().unwrap();
+    fs::write(fixture.node.root.join("gone.pid"), format!("{pid}\n")).unwrap();
+    fs::write(fixture.node.root.join("odd.pid"), "odd\n").unwrap();
+    let check = |file: &str| serde_json::json!({"name": file, "process": {"pidfile": format!("{{root}}/{file}")}, "deadline": "50ms"});
+    let results =
+        fixture.validate(serde_json::json!([check("gone.pid"), check("odd.pid"), check("none.pid")]), &[]).await;
+    for (result, part) in results.iter().zip(["is not there", "holds no process number: \"odd\"", "No such file"]) {
+        assert_eq!(result.verdict, Verdict::Failed);
+        assert!(result.message.contains(part), "{part:?} is not in {result:?}");
+    }
+}

@@ -111,9 +111,18 @@ impl FakeServer {
         *self.shared.refuse_streams.lock().unwrap() = code;
     }
 
-    /// Says something on the newest stream.
+    /// Says something on the newest stream, once there is one.
     pub(crate) async fn say(&self, event: SyncEvent) {
-        let stream = self.shared.stream.lock().unwrap().clone().expect("no stream is open");
+        let open = async {
+            loop {
+                let stream = self.shared.stream.lock().unwrap().clone();
+                match stream {
+                    Some(stream) => return stream,
+                    None => tokio::task::yield_now().await,
+                }
+            }
+        };
+        let stream = tokio::time::timeout(PATIENCE, open).await.expect("no stream is open");
         stream.send(event).await.unwrap();
     }
 

@@ -1,6 +1,10 @@
 //! The agent as a process, against a server that says what a test tells it to.
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod command_line;
+mod disk;
 mod fake_server;
 mod fixture;
+mod interruption;
 mod runs;
+mod server_faults;

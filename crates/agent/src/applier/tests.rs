@@ -1,0 +1,187 @@
+//! How the ends of real programs are judged.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use muster_core::names::{Role, RunId, Version};
+use muster_core::reason::{Need, Reason};
+use muster_core::report::RunResult;
+
+use super::*;
+use crate::release;
+use crate::testing::{node, write_release};
+
+/// Applies a script with this body; a name of its own makes its processes its own.
+struct Script {
+    _directory: tempfile::TempDir,
+    node: Node,
+    release: Release,
+    run: RunId,
+}
+
+impl Script {
+    fn new(run: &str, spec: &str, files: &[(&str, &str)]) -> Self {
+        let (directory, node) = node("web1");
+        let source = node.releases.join("v1");
+        write_release(&source, &[&[("release.yaml", spec)], files].concat());
+        fs::create_dir_all(&node.root).unwrap();
+        let digest = muster_core::release_dir::digest(&source).unwrap();
+        let version = Version::new("v1").unwrap();
+        let release = release::prepare(&node.layout.releases(), &node.releases, &version, &digest).unwrap();
+        let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
+        Self { _directory: directory, node, release, run }
+    }
+
+    fn shell(run: &str, body: &str) -> Self {
+        Self::new(run, "applier: script\nmanifest: apply\n", &[("apply", &format!("#!/bin/sh\n{body}\n"))])
+    }
+
+    async fn apply(&self, cancel: &CancellationToken) -> Option<Applied> {
+        let directory = RunDirectory::create(&self.node.layout.runs(), &self.run).unwrap();
+        let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
+        directory.write_snapshot(&self.node, &role, &version, &Default::default()).unwrap();
+        let job = Job {
+            node: &self.node,
+            role: &role,
+            version: &version,
+            run: &self.run,
+            directory: &directory,
+            release: &self.release,
+        };
+        apply(&job, &Children::default(), cancel).await
+    }
+
+    async fn judged(&self) -> (RunResult, Option<Reason>) {
+        let applied = self.apply(&CancellationToken::new()).await.unwrap();
+        (applied.result, applied.reason)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let found = muster_marked::find(environment::RUN_ID, self.run.as_str()).unwrap();
+        found.iter().map(muster_marked::Process::pid).collect()
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_of_scripts() {
+    let code = |code| Some(Reason::ExitCode { program: "apply".into(), code });
+    let other = |reason: &str| Some(Reason::Waiting { needs: vec![Need::Other { reason: reason.into() }] });
+    let need = r#"echo '{"kind":"other","reason":"a need"}' >> $MUSTER_PENDING_FILE"#;
+    let ignored = Some(Reason::PendingIgnored { needs: vec![Need::Other { reason: "a need".into() }] });
+    for (name, body, result, reason) in [
+        ("zero", "exit 0".to_owned(), RunResult::Unchanged, None),
+        ("two", "exit 2".into(), RunResult::Changed, None),
+        ("one", "exit 1".into(), RunResult::Failed, code(1)),
+        ("unknown", "exit 99".into(), RunResult::Failed, code(99)),
+        ("pending", "echo a; echo the last line; exit 75".into(), RunResult::Pending, other("the last line")),
+        ("silent", "exit 75".into(), RunResult::Pending, other("something that it does not name")),
+        ("file", format!("{need}; echo line; exit 75"), RunResult::Pending, other("a need")),
+        ("ignored", format!("{need}; exit 0"), RunResult::Failed, ignored.clone()),
+        ("ignored2", format!("{need}; exit 2"), RunResult::Failed, ignored),
+        (
+            "signal",
+            "kill -KILL $$".into(),
+            RunResult::Failed,
+            Some(Reason::Killed { program: "apply".into(), signal: 9 }),
+        ),
+    ] {
+        let script = Script::shell(name, &body);
+        assert_eq!(script.judged().await, (result, reason), "{name}: {body}");
+        assert_eq!(script.processes(), [0; 0], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_says_what_is_missing() {
+    let spec = "applier: script\nmanifest: apply\n";
+    let plain = Script::new("plain", spec, &[("apply", "no executable\n")]);
+    let (_, reason) = plain.judged().await;
+    assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: is it executable?");
+
+    let interpreter = Script::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
+    let (_, reason) = interpreter.judged().await;
+    assert_eq!(reason, Some(Reason::NotInstalled { program: "the interpreter of apply".into() }));
+
+    let mut puppet = Script::new("puppet", "applier: puppet\nmanifest: site.pp\n", &[("site.pp", "")]);
+    puppet.node.puppet = "/nonexistent/puppet".into();
+    let (_, reason) = puppet.judged().await;
+    assert_eq!(reason, Some(Reason::NotInstalled { program: "/nonexistent/puppet".into() }));
+}
+
+/// Stands for Puppet: it checks how it was called, and answers with a code and the files of a real one.
+fn false_puppet(run: &str, body: &str) -> Script {
+    let spec = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]\n";
+    let mut script = Script::new(run, spec, &[("site.pp", ""), ("modules/m/init.pp", "")]);
+    script.node.puppet = script.node.root.join("puppet");
+    let begin = "#!/bin/sh\nwhile [ $# -gt 1 ]; do case $1 in --logdest) LOG=$2;; --modulepath) MODULES=$2;; esac; shift; done\n\
+                 case $MODULES in */modules:*/modules) ;; *) exit 98;; esac\n";
+    write_release(Path::new(&script.node.root), &[("puppet", &format!("{begin}{body}\n"))]);
+    script
+}
+
+#[tokio::test]
+async fn exit_codes_of_puppet() {
+    let need = r#"echo '{"kind":"other","reason":"a need"}' >> $MUSTER_PENDING_FILE"#;
+    let report =
+        r#"echo '{"resource_statuses":{"Exec[a]":{"failed":true},"File[b]":{"changed":true}}}' > $MUSTER_REPORT_FILE"#;
+    let fine = r#"echo '{"resource_statuses":{}}' > $MUSTER_REPORT_FILE"#;
+    let needs = vec![Need::Other { reason: "a need".into() }];
+    let code = |code| Some(Reason::ExitCode { program: "puppet".into(), code });
+    for (name, body, result, reason) in [
+        ("p0", format!("{fine}; exit 0"), RunResult::Unchanged, None),
+        ("p2", format!("{fine}; exit 2"), RunResult::Changed, None),
+        ("p4", format!("{report}; exit 4"), RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
+        ("p6", format!("{report}; exit 6"), RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
+        ("p4bare", "exit 4".into(), RunResult::Failed, code(4)),
+        ("p1", "exit 1".into(), RunResult::Failed, Some(Reason::NotCompiled)),
+        ("p1report", format!("{fine}; exit 1"), RunResult::Failed, code(1)),
+        ("p1need", format!("{need}; exit 1"), RunResult::Pending, Some(Reason::Waiting { needs: needs.clone() })),
+        ("p0need", format!("{need}; {fine}; exit 0"), RunResult::Failed, Some(Reason::PendingIgnored { needs })),
+        ("p17", format!("{fine}; exit 17"), RunResult::Failed, code(17)),
+    ] {
+        let puppet = false_puppet(name, &body);
+        assert_eq!(puppet.judged().await, (result, reason), "{name}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_that_does_not_compile_is_told_with_its_place() {
+    let line = r#"{"level":"err","source":"Puppet","message":"Syntax error (file: '$MUSTER_RELEASE'/site.pp, line: 3)","file":"'$MUSTER_RELEASE'/site.pp","line":3}"#;
+    let puppet = false_puppet("syntax", &format!("echo '{line}' > $LOG; exit 1"));
+    let applied = puppet.apply(&CancellationToken::new()).await.unwrap();
+    assert_eq!(applied.errors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["Syntax error (site.pp:3)"]);
+}
+
+/// The grandchild leaves the session and the process group, and does not listen to SIGTERM.
+#[tokio::test]
+async fn at_the_deadline_every_process_of_the_run_is_ended() {
+    let body = "setsid sh -c 'trap \"\" TERM; echo deaf > $MUSTER_ROOT/deaf; while :; do sleep 1; done' & sleep 1000";
+    let spec = "applier: script\nmanifest: apply\ndeadline: 300ms\n";
+    let script = Script::new("hang", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
+    let (result, reason) = script.judged().await;
+    assert_eq!(result, RunResult::Failed);
+    assert_eq!(reason, Some(Reason::Deadline { program: "apply".into(), seconds: 0 }));
+    assert_eq!(script.processes(), [0; 0]);
+}
+
+#[tokio::test]
+async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
+    let body = "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/pid; exit 2";
+    let script = Script::shell("leaves", body);
+    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    let pid: u32 = fs::read_to_string(script.node.root.join("pid")).unwrap().trim().parse().unwrap();
+    assert_eq!(script.processes(), [pid]);
+    muster_marked::end_all(environment::RUN_ID, script.run.as_str(), Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_is_to_end_takes_the_run_with_it() {
+    let script = Script::shell("cancel", "sleep 1000");
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    assert_eq!(script.apply(&cancel).await, None);
+    assert_eq!(script.processes(), [0; 0]);
+}

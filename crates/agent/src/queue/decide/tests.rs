@@ -1,0 +1,319 @@
+//! One test per arrow: what is known, what happens, what is done about it.
+
+use super::*;
+
+use muster_core::generation::Generation;
+use muster_core::names::{NodeName, Version};
+use muster_core::reason::Need;
+use muster_core::report::Interfaces;
+
+const DEBOUNCE: Duration = Duration::from_millis(10);
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+
+/// A queue, what its agent has written down, and the time.
+struct Story {
+    queue: Queue,
+    greeted: bool,
+    role: Option<Role>,
+    desired: Option<DesiredState>,
+    snapshot: Option<Snapshot>,
+    last: Option<LastRun>,
+    now: Instant,
+}
+
+impl Story {
+    /// An agent that knows nothing.
+    fn new() -> Self {
+        Self {
+            queue: Queue::default(),
+            greeted: false,
+            role: None,
+            desired: None,
+            snapshot: None,
+            last: None,
+            now: Instant::now(),
+        }
+    }
+
+    /// An agent that has all it needs, and waits for nothing.
+    fn idle(last: Option<LastRun>) -> Self {
+        let role = Some(Role::new("web").unwrap());
+        Self { greeted: true, role, desired: Some(desired(1, "v1")), snapshot: Some(dbs(&[])), last, ..Self::new() }
+    }
+
+    fn known(&self) -> Known<'_> {
+        let failures = match (&self.last, &self.desired) {
+            (Some(last), Some(desired)) if last.generation == desired.generation => last.attempt,
+            (Some(_) | None, Some(_) | None) => 0,
+        };
+        Known {
+            greeted: self.greeted,
+            role: self.role.as_ref(),
+            desired: self.desired.as_ref(),
+            snapshot: self.snapshot.as_ref(),
+            last: self.last.as_ref(),
+            failures,
+        }
+    }
+
+    fn happens(&mut self, event: Event) -> Action {
+        let retry = Backoff { first: FIRST_RETRY, cap: Duration::from_secs(300) };
+        let pauses = Pauses { debounce: DEBOUNCE, retry, chance: 0.5 };
+        let (queue, action) = decide(self.queue.clone(), self.known(), event, self.now, pauses);
+        self.queue = queue;
+        if let Action::Adopt(desired) = &action {
+            self.desired = Some(desired.clone());
+        }
+        action
+    }
+
+    fn snapshot(&mut self, snapshot: Snapshot) -> Action {
+        self.snapshot = Some(snapshot);
+        self.happens(Event::SnapshotStored)
+    }
+
+    fn finishes(&mut self, last: LastRun) -> Action {
+        self.last = Some(last);
+        self.happens(Event::Finished)
+    }
+
+    /// Lets time pass.
+    fn after(&mut self, time: Duration) -> Action {
+        self.now += time;
+        self.happens(Event::Tick)
+    }
+
+    /// The causes of the run that starts once the debounce is over.
+    fn started(&mut self) -> Vec<Cause> {
+        match self.after(DEBOUNCE) {
+            Action::Start { causes, .. } => causes,
+            other @ (Action::Wait | Action::Adopt(_) | Action::RefuseOlder | Action::IgnoreKnown) => {
+                panic!("no run started but {other:?}: {:?}", self.queue)
+            }
+        }
+    }
+
+    fn sleeps(&self) -> bool {
+        self.queue.wake_at(self.known()).is_none()
+    }
+}
+
+fn desired(number: u64, version: &str) -> DesiredState {
+    let generation = Generation { epoch: 1, number };
+    let digest = "sha256:x".to_owned();
+    DesiredState { generation, version: Version::new(version).unwrap(), digest, serial: 1, allow_older: false }
+}
+
+/// A fleet in which these nodes of role `db` are active.
+fn dbs(nodes: &[&str]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let nodes = nodes.iter().map(|node| (NodeName::new(*node).unwrap(), Interfaces::default())).collect();
+    snapshot.active_roles.insert(Role::new("db").unwrap(), nodes);
+    snapshot
+}
+
+/// A run at generation 1 that looked up role `db` in this fleet.
+fn ended(end: RunEnd, seen: &Snapshot) -> LastRun {
+    let key = "active_roles::db".to_owned();
+    LastRun {
+        run: RunId::new("r1").unwrap(),
+        generation: Generation { epoch: 1, number: 1 },
+        end,
+        needs: Vec::new(),
+        lookups: Lookups::from([(key.clone(), seen.tag(&key))]),
+        attempt: u32::from(end == RunEnd::Failed),
+    }
+}
+
+fn waiting_for(want: u32, seen: &Snapshot) -> LastRun {
+    let need = Need::Role { role: Role::new("db").unwrap(), want, have: 0 };
+    LastRun { needs: vec![need], ..ended(RunEnd::Pending, seen) }
+}
+
+fn version(version: &str) -> Cause {
+    Cause::Version { version: Version::new(version).unwrap() }
+}
+
+fn looked_up() -> Cause {
+    Cause::LookedUp { keys: vec!["active_roles::db".into()] }
+}
+
+#[test]
+fn a_new_agent_runs_as_soon_as_it_has_all_it_needs_and_not_before() {
+    let mut story = Story::new();
+    story.happens(Event::Started { interrupted: None });
+    assert_eq!(story.after(START_PATIENCE), Action::Wait);
+    story.greeted = true;
+    story.role = Some(Role::new("web").unwrap());
+    story.happens(Event::Greeted);
+    assert_eq!(story.after(DEBOUNCE), Action::Wait);
+    assert_eq!(story.happens(Event::Desired(desired(1, "v1"))), Action::Adopt(desired(1, "v1")));
+    assert_eq!(story.after(DEBOUNCE), Action::Wait);
+    assert!(story.sleeps(), "without a snapshot there is nothing to wake up for");
+    story.snapshot(dbs(&[]));
+    assert_eq!(story.started(), [Cause::AgentStarted, version("v1")]);
+}
+
+#[test]
+fn an_agent_that_remembers_runs_without_the_server_after_a_moment() {
+    let mut story = Story::idle(None);
+    story.happens(Event::Started { interrupted: Some(RunId::new("r0").unwrap()) });
+    assert_eq!(story.after(START_PATIENCE / 2), Action::Wait);
+    let run = RunId::new("r0").unwrap();
+    let causes = vec![Cause::AgentStarted, Cause::Interrupted { run }];
+    assert_eq!(story.after(START_PATIENCE / 2), Action::Start { causes, failures: 0 });
+}
+
+#[test]
+fn and_with_the_server_at_once_with_what_it_says() {
+    let mut story = Story::idle(None);
+    story.happens(Event::Started { interrupted: None });
+    story.happens(Event::Greeted);
+    story.happens(Event::Desired(desired(2, "v2")));
+    assert_eq!(story.started(), [Cause::AgentStarted, version("v2")]);
+}
+
+#[test]
+fn only_a_newer_generation_is_adopted() {
+    let mut story = Story::idle(None);
+    story.desired = Some(desired(5, "v5"));
+    assert_eq!(story.happens(Event::Desired(desired(4, "v4"))), Action::RefuseOlder);
+    assert_eq!(story.happens(Event::Desired(desired(5, "v5"))), Action::IgnoreKnown);
+    assert!(story.sleeps());
+    let restored = DesiredState { generation: Generation { epoch: 2, number: 1 }, ..desired(1, "v1") };
+    assert_eq!(story.happens(Event::Desired(restored.clone())), Action::Adopt(restored));
+    assert_eq!(story.started(), [version("v1")]);
+}
+
+#[test]
+fn causes_that_come_together_make_one_run() {
+    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    story.happens(Event::Desired(desired(2, "v2")));
+    story.snapshot(dbs(&["db1"]));
+    story.happens(Event::RunAsked);
+    assert_eq!(story.after(DEBOUNCE / 2), Action::Wait);
+    assert_eq!(story.started(), [version("v2"), looked_up(), Cause::Operator]);
+    assert!(story.sleeps());
+}
+
+#[test]
+fn what_comes_during_a_run_makes_one_run_after_it() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.happens(Event::Desired(desired(2, "v2")));
+    story.happens(Event::Desired(desired(3, "v3")));
+    story.happens(Event::RunAsked);
+    assert_eq!(story.after(Duration::from_secs(60)), Action::Wait, "one run at a time");
+    assert!(story.sleeps());
+    story.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    let causes = vec![version("v3"), Cause::Operator];
+    assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 0 });
+}
+
+#[test]
+fn a_node_wakes_up_when_what_it_looked_up_is_different_and_only_then() {
+    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&["db1"]))));
+    story.snapshot(dbs(&["db1"]));
+    assert!(story.sleeps(), "the same again, after a reconnection for example");
+    let mut others = dbs(&["db1"]);
+    others.active_roles.insert(Role::new("web").unwrap(), Default::default());
+    story.snapshot(others);
+    assert!(story.sleeps(), "another role is nothing to it");
+    story.snapshot(dbs(&["db1", "db2"]));
+    assert_eq!(story.started(), [looked_up()]);
+}
+
+#[test]
+fn what_changed_under_a_run_is_seen_at_its_end() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.snapshot(dbs(&["db1"]));
+    story.finishes(ended(RunEnd::Validated, &dbs(&[])));
+    let causes = vec![looked_up()];
+    assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 0 });
+}
+
+#[test]
+fn a_pending_node_sleeps_until_all_it_needs_is_there() {
+    let mut story = Story::idle(Some(waiting_for(2, &dbs(&[]))));
+    story.snapshot(dbs(&["db1"]));
+    assert!(story.sleeps(), "one of two is not enough");
+    story.snapshot(dbs(&["db1", "db2"]));
+    assert_eq!(story.started(), [looked_up()]);
+}
+
+#[test]
+fn a_pending_run_is_not_retried_by_the_clock() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.finishes(waiting_for(1, &dbs(&[])));
+    assert!(story.sleeps());
+    story.happens(Event::Desired(desired(2, "v2")));
+    assert_eq!(story.started(), [version("v2")]);
+}
+
+#[test]
+fn what_a_pending_run_needs_may_come_while_it_runs() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.snapshot(dbs(&["db1"]));
+    story.finishes(waiting_for(1, &dbs(&[])));
+    assert_eq!(story.started(), [looked_up()]);
+}
+
+#[test]
+fn a_reason_of_the_contents_own_is_judged_by_the_content() {
+    let need = Need::Other { reason: "the schema".into() };
+    let mut story = Story::idle(Some(LastRun { needs: vec![need], ..ended(RunEnd::Pending, &dbs(&[])) }));
+    story.snapshot(dbs(&["db1"]));
+    assert_eq!(story.started(), [looked_up()]);
+}
+
+#[test]
+fn a_failed_run_is_made_again_after_growing_pauses() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    for (attempt, pause) in [(1, 5), (2, 10), (3, 20), (7, 300), (100, 300)] {
+        story.finishes(LastRun { attempt, ..ended(RunEnd::Failed, &dbs(&[])) });
+        let pause = Duration::from_secs(pause);
+        assert_eq!(story.queue.wake_at(story.known()), Some(story.now + pause));
+        assert_eq!(story.after(pause - Duration::from_millis(1)), Action::Wait);
+        let causes = vec![Cause::Retry { attempt }];
+        assert_eq!(story.after(Duration::from_millis(1)), Action::Start { causes, failures: attempt });
+    }
+}
+
+#[test]
+fn another_version_ends_the_waiting_for_a_retry_and_begins_to_count_anew() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.finishes(LastRun { attempt: 4, ..ended(RunEnd::Failed, &dbs(&[])) });
+    story.happens(Event::Desired(desired(2, "v2")));
+    assert_eq!(story.queue.retry, None);
+    assert_eq!(story.after(DEBOUNCE), Action::Start { causes: vec![version("v2")], failures: 0 });
+}
+
+#[test]
+fn something_else_may_come_before_the_retry_and_takes_its_place() {
+    let mut story = Story::idle(None);
+    story.happens(Event::RunAsked);
+    story.started();
+    story.finishes(ended(RunEnd::Failed, &dbs(&[])));
+    story.snapshot(dbs(&["db1"]));
+    assert_eq!(story.after(DEBOUNCE), Action::Start { causes: vec![looked_up()], failures: 1 });
+    assert_eq!(story.after(FIRST_RETRY), Action::Wait);
+}
+
+#[test]
+fn the_servers_absence_is_no_event_at_all() {
+    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    assert_eq!(story.after(Duration::from_secs(100_000)), Action::Wait);
+    story.happens(Event::Greeted);
+    assert!(story.sleeps(), "nor is its return");
+}

@@ -1,0 +1,141 @@
+//! Agents that are ended while a run goes on, and what the next one does about it.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use muster_core::names::RunId;
+use muster_core::reason::Reason;
+use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
+use muster_core::standing::Activity;
+
+use crate::fake_server::FakeServer;
+use crate::fixture::{Fixture, greeting, with_dbs};
+
+/// The first run hangs, with a grandchild that leaves its session and does not listen to SIGTERM; later ones end well.
+const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0\n\
+    setsid sh -c 'trap \"\" TERM; touch $MUSTER_ROOT/hung; while :; do sleep 1; done' &\n\
+    sleep 1000";
+
+fn processes_of(run: &RunId) -> Vec<u32> {
+    muster_marked::find("MUSTER_RUN_ID", run.as_str()).unwrap().iter().map(muster_marked::Process::pid).collect()
+}
+
+/// Waits until the agent applies, and until the run has got as far as `file`.
+async fn run_that_hangs(server: &mut FakeServer, fixture: &Fixture) -> RunId {
+    let Activity::Applying { run, .. } = server.activity(|now| matches!(now, Activity::Applying { .. })).await else {
+        unreachable!()
+    };
+    let hung = fixture.path().join("root/hung");
+    let there = async {
+        while !hung.exists() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), there).await.expect("the run does not begin");
+    run
+}
+
+async fn reported_as_interrupted(server: &mut FakeServer, run: &RunId) -> Report {
+    let interrupted = server.report().await;
+    assert_eq!(interrupted.outcome, Outcome::Configured(RunResult::Failed));
+    assert_eq!(interrupted.reason, Some(Reason::Interrupted { run: run.clone() }));
+    assert_eq!(interrupted.run, *run);
+    assert_eq!((interrupted.seq, interrupted.attempt), (2, 1));
+    assert_eq!(processes_of(run), [0; 0], "no process of an interrupted run is left when it is reported");
+    let again = server.report().await;
+    assert_eq!(again.outcome, Outcome::Configured(RunResult::Unchanged));
+    assert_eq!(again.causes, [Cause::AgentStarted, Cause::Interrupted { run: run.clone() }]);
+    assert_eq!(again.seq, 3);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+    interrupted
+}
+
+#[tokio::test]
+async fn a_killed_agent_reports_its_run_as_interrupted_and_makes_it_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", HANGS_ONCE, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    let run = run_that_hangs(&mut server, &fixture).await;
+    agent.killed().await;
+    assert!(processes_of(&run).len() >= 2, "the run outlives its agent");
+
+    let _agent = fixture.start();
+    reported_as_interrupted(&mut server, &run).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_is_asked_to_end_ends_its_run_first() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", HANGS_ONCE, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    let run = run_that_hangs(&mut server, &fixture).await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    assert_eq!(processes_of(&run), [0; 0]);
+
+    #[expect(clippy::disallowed_methods, reason = "the test compares with what the agent read from the same clock")]
+    let restarted = jiff::Timestamp::now();
+    let _agent = fixture.start();
+    let interrupted = reported_as_interrupted(&mut server, &run).await;
+    assert!(interrupted.ended < restarted, "it says when the run was ended, and not when that was found out");
+}
+
+#[tokio::test]
+async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_checks() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "test -e $MUSTER_ROOT/service && exit 0\n\
+                  setsid sleep 1000 > /dev/null 2>&1 & echo $! > $MUSTER_ROOT/service; exit 2";
+    fixture.release("v1", script, "validate: [{name: hangs, exec: check}]\n");
+    fixture.executable("v1", "check", "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROOT/hung; sleep 1000");
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let agent = fixture.start();
+    let Activity::Validating { run, .. } = server.activity(|now| matches!(now, Activity::Validating { .. })).await
+    else {
+        unreachable!()
+    };
+    agent.killed().await;
+
+    let _agent = fixture.start();
+    let mut report = server.report().await;
+    // Once or, if the agent was killed before it knew that the server has it, twice.
+    while report.seq == 1 {
+        assert_eq!(report.outcome, Outcome::Configured(RunResult::Changed));
+        report = server.report().await;
+    }
+    assert_eq!(report.reason, Some(Reason::Interrupted { run: run.clone() }));
+    let service: u32 = fs::read_to_string(fixture.path().join("root/service")).unwrap().trim().parse().unwrap();
+    assert_eq!(processes_of(&run), [service], "the service stays, the check goes");
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));
+    muster_marked::end_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn orphans_that_end_are_reaped() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "for n in 1 2 3; do setsid sh -c 'sleep 0.1' & done; echo $! > $MUSTER_ROOT/pid";
+    let desired = fixture.release("v1", script, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    server.report().await;
+    let parent = agent.child.id().unwrap();
+    let children = || {
+        let stats =
+            fs::read_dir("/proc").unwrap().flatten().filter_map(|p| fs::read_to_string(p.path().join("stat")).ok());
+        let ppid = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok();
+        stats.filter(|stat| ppid(stat) == Some(parent)).count()
+    };
+    let gone = async {
+        while children() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("ended orphans are still there");
+}

@@ -1,0 +1,207 @@
+//! A server that is away, comes back, says things twice, says old things, or does not know the node.
+
+use std::fs;
+
+use muster_core::generation::Generation;
+use muster_core::report::{Cause, Outcome, RunResult, Verdict};
+use muster_core::standing::Activity;
+use muster_wire::problem::Code;
+use muster_wire::sync::{DesiredState, SyncEvent};
+
+use crate::fake_server::{Answer, FakeServer, Heard};
+use crate::fixture::{Fixture, greeting, hello, news, with_dbs};
+
+const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
+
+/// A node that has been validated at v1.
+async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
+    let desired = fixture.release("v1", FINE, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    desired
+}
+
+async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
+    let (one, two) = (server.report().await, server.report().await);
+    assert_eq!(one.outcome.phase(), "configured");
+    assert_eq!(two.outcome, Outcome::Validated(Verdict::Passed));
+    [one.seq, two.seq]
+}
+
+#[tokio::test]
+async fn the_agent_comes_back_with_what_it_knows_and_a_return_is_no_cause_for_a_run() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = validated(&mut server, &fixture).await;
+    let _agent = fixture.start();
+    both_reports(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+
+    server.cut_stream();
+    let open = server.opened().await;
+    assert_eq!((open.incarnation, open.generation, open.has_snapshot), (Some(1), Some(desired.generation), true));
+    assert_eq!(open.lookups["active_roles::db"], with_dbs(1, &[]).tag("active_roles::db"));
+    assert_eq!(open.activity, Activity::Idle);
+
+    // Everything is said again, and something old besides. The next run is made for what is new, and is the second.
+    let old = DesiredState { generation: Generation { epoch: 0, number: 9 }, ..desired.clone() };
+    server.say(SyncEvent::Desired(old)).await;
+    server.say(SyncEvent::Desired(desired)).await;
+    server.say(news(with_dbs(1, &[]))).await;
+    server.say(news(with_dbs(2, &["db1"]))).await;
+    let second = server.report().await;
+    assert_eq!(second.causes, [Cause::LookedUp { keys: vec!["active_roles::db".into()] }]);
+    assert_eq!(second.seq, 3);
+}
+
+#[tokio::test]
+async fn a_person_asks_for_a_run_and_is_heard_once() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    let _agent = fixture.start();
+    both_reports(&mut server).await;
+    for id in ["a", "a"] {
+        server.say(SyncEvent::Run { id: id.into() }).await;
+    }
+    let asked = server.report().await;
+    assert_eq!(asked.causes, [Cause::Operator]);
+    server.report().await;
+    server.say(SyncEvent::Run { id: "b".into() }).await;
+    assert_eq!(server.report().await.seq, 5);
+}
+
+#[tokio::test]
+async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let wait = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
+    let desired = fixture.release("v1", wait, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    server.activity(|now| matches!(now, Activity::Applying { .. })).await;
+    let address = server.stop();
+    fs::create_dir_all(fixture.path().join("root")).unwrap();
+    fs::write(fixture.path().join("root/go"), "").unwrap();
+    let outbox = fixture.state().join("outbox");
+    let kept = async {
+        while fs::read_dir(&outbox)
+            .unwrap()
+            .flatten()
+            .filter(|f| f.path().extension().is_some_and(|e| e == "json"))
+            .count()
+            < 2
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), kept).await.expect("the reports are not kept");
+
+    let mut server = FakeServer::start_at(address).await;
+    assert_eq!(both_reports(&mut server).await, [1, 2]);
+    server.say(SyncEvent::Run { id: "a".into() }).await;
+    assert_eq!(both_reports(&mut server).await, [3, 4]);
+}
+
+#[tokio::test]
+async fn a_report_whose_answer_is_lost_is_sent_again_under_the_same_number() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    server.answer([Answer::TakeAndCut, Answer::Refuse(Code::StoreUnavailable), Answer::Refuse(Code::StoreFull)]);
+    let _agent = fixture.start();
+    let mut seqs = Vec::new();
+    while seqs.last() != Some(&2) {
+        seqs.push(server.report().await.seq);
+    }
+    assert_eq!(seqs, [1, 1, 1, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_report_that_is_no_report_to_the_server_does_not_hold_up_the_others() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    server.answer([Answer::Refuse(Code::InvalidRequest)]);
+    let _agent = fixture.start();
+    assert_eq!(both_reports(&mut server).await, [1, 2]);
+    assert!(fixture.state().join("outbox/refused/00000000000000000001.json").exists());
+}
+
+#[tokio::test]
+async fn an_unknown_node_keeps_its_reports_and_goes_on_when_it_is_known() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    server.refuse_streams(Some(Code::UnknownNode));
+    let _agent = fixture.start();
+    server.opened().await;
+    server.opened().await;
+    server.answer([Answer::Refuse(Code::UnknownNode)]);
+    server.refuse_streams(None);
+    let mut seqs = Vec::new();
+    while seqs.last() != Some(&2) {
+        seqs.push(server.report().await.seq);
+    }
+    assert_eq!(seqs, [1, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_a_newer_life_is_asked_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    server.answer([Answer::Outdated]);
+    let _agent = fixture.start();
+    server.opened().await;
+    server.report().await;
+    let mut greeting = vec![hello(7)];
+    greeting.push(SyncEvent::Run { id: "a".into() });
+    server.greet_with(greeting);
+    let open = server.opened().await;
+    assert_eq!(open.incarnation, Some(1));
+    loop {
+        if server.report().await.incarnation == 7 {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_is_told_after_its_report() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    let _agent = fixture.start();
+    let mut heard = Vec::new();
+    loop {
+        let word = match server.heard().await {
+            Heard::Report(report) => report.outcome.phase(),
+            Heard::Activity(Activity::Idle) => "idle",
+            Heard::Opened(_) | Heard::Activity(_) => continue,
+        };
+        heard.push(word);
+        if word == "idle" {
+            break;
+        }
+    }
+    assert_eq!(heard, ["configured", "validated", "idle"]);
+}
+
+#[tokio::test]
+async fn a_broken_ledger_is_put_aside_and_the_server_tells_the_rest() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    let agent = fixture.start();
+    both_reports(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    agent.killed().await;
+    fs::write(fixture.state().join("ledger.json"), "{\"half").unwrap();
+    fs::write(fixture.state().join("snapshot.json"), "").unwrap();
+
+    let _agent = fixture.start();
+    let open = server.opened().await;
+    assert_eq!((open.incarnation, open.generation, open.has_snapshot), (None, None, false));
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));
+    assert!(fixture.state().join("ledger.json.broken").exists());
+}
