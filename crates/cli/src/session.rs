@@ -4,7 +4,7 @@ use muster_core::names::EnvName;
 use muster_wire::client::{Client, ClientError};
 
 use crate::args::Globals;
-use crate::discovery::{self, Found, NotFound, Places, Sought};
+use crate::discovery::{self, Found, NotFound, Places};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -24,9 +24,11 @@ pub(crate) struct Session {
 
 impl Server {
     pub(crate) fn find(globals: &Globals) -> Result<Self, Failure> {
-        let places = Places::of_process().map_err(|source| Failure::cannot_tell(NotFound::Nowhereabouts(source)))?;
-        let sought = Sought { server: globals.server.clone(), state: globals.state.clone() };
-        let found = discovery::find(&sought, &places)?;
+        let found = match (&globals.server, &globals.state) {
+            (Some(url), _) => Found::Told { url: url.clone() },
+            (None, Some(state)) => discovery::find_by_state(state)?,
+            (None, None) => discovery::find(&Places::of_process().map_err(NotFound::Nowhereabouts)?)?,
+        };
         let client = Client::new(found.url()).map_err(Failure::from)?;
         Ok(Self { client, found })
     }

@@ -31,7 +31,7 @@ pub(super) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) ->
     let none = page.items.is_empty();
     terminal.out.answer(&page, |out| {
         if !none {
-            out.table(&rows::table(&page.items, now));
+            out.table(rows::table(&page.items, now));
         }
     });
     if none {

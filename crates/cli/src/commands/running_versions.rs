@@ -28,7 +28,7 @@ pub(super) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) ->
         let mut table = Table::new(["VERSION", "NODES"]);
         page.items.iter().for_each(|row| table.row([row.version.to_string(), row.nodes.to_string()]));
         if !page.items.is_empty() {
-            out.table(&table);
+            out.table(table);
         }
     });
     if page.items.is_empty() {

@@ -49,7 +49,7 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         out.line(format_args!("  state    {}", counts(status)));
         out.line(format_args!("  running  {}", running(status)));
         out.gap();
-        out.table(&rows::table(&status.blockers, now));
+        out.table(rows::table(&status.blockers, now));
         let hidden = status.blocked.saturating_sub(status.blockers.len());
         if hidden > 0 {
             out.line(format_args!("… and {}: muster node list", count(hidden, "more node")));

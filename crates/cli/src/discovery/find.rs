@@ -9,14 +9,7 @@ use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 
 use super::Announced;
-use super::places::{Places, SERVER_FILE, check_private_dir, is_own};
-
-/// What the user said about the server.
-#[derive(Clone, Debug, Default)]
-pub struct Sought {
-    pub server: Option<String>,
-    pub state: Option<PathBuf>,
-}
+use super::places::{Places, SERVER_FILE, STATE_DIR, check_private_dir, is_own};
 
 /// A server, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,12 +60,31 @@ pub enum NotFound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookedIn {
     pub path: PathBuf,
-    pub what: &'static str,
+    pub seen: Seen,
+}
+
+/// What was in a place that has no server to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Nothing,
+    NothingNorAbove,
+    /// A file of somebody else, who may want to send our commands elsewhere.
+    Foreign,
+    /// A directory in which somebody else could put a file.
+    NotPrivate,
+    NoneRuns,
 }
 
 impl fmt::Display for LookedIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.what)
+        let seen = match self.seen {
+            Seen::Nothing => "is not there",
+            Seen::NothingNorAbove => "is not there, nor in a directory above",
+            Seen::Foreign => "belongs to somebody else, and is not trusted",
+            Seen::NotPrivate => "is not a directory of yours alone, and is not trusted",
+            Seen::NoneRuns => "has no server that runs",
+        };
+        write!(f, "{}: {seen}", self.path.display())
     }
 }
 
@@ -84,47 +96,28 @@ fn several(servers: &[Announced]) -> String {
     servers.iter().map(|server| format!("\n  {} of {}", server.url, server.state.display())).collect()
 }
 
-/// Finds the server that is meant: the one that the user names, the one of the nearest state directory, or the only
-/// one that the user runs.
-pub fn find(sought: &Sought, places: &Places) -> Result<Found, NotFound> {
-    if let Some(url) = &sought.server {
-        return Ok(Found::Told { url: url.clone() });
-    }
-    if let Some(state) = &sought.state {
-        return find_by_state(state);
-    }
-    let mut looked = Vec::new();
-    let mut ended = None;
+/// Finds the server that is meant when nobody says which: the one of the nearest state directory, or the only one that
+/// the user runs.
+pub fn find(places: &Places) -> Result<Found, NotFound> {
+    let near = places.current_dir.join(STATE_DIR).join(SERVER_FILE);
+    let mut looked = vec![LookedIn { path: near, seen: Seen::NothingNorAbove }];
     for state in places.near() {
-        let path = state.join(SERVER_FILE);
-        match is_own(&path) {
+        match is_own(&state.join(SERVER_FILE)) {
+            // Whatever became of it, it is the one that is meant: no other is taken for it.
+            Ok(true) => return find_by_state(&state).map_err(|error| error.but_there_are(&places.user_dir)),
+            Ok(false) => looked.push(LookedIn { path: state.join(SERVER_FILE), seen: Seen::Foreign }),
             Err(_) => {}
-            Ok(false) => looked.push(LookedIn { path, what: "belongs to somebody else, and is not trusted" }),
-            Ok(true) => match load(&path)? {
-                Some(server) if is_alive(server.pid) => return Ok(Found::Announced { by: path, server }),
-                // It may have left this behind when it was killed, and run from elsewhere now.
-                Some(server) => ended = ended.or(Some(server)),
-                None => {}
-            },
         }
     }
-    let mut servers = of_user(&places.user_dir, &mut looked)?;
-    match (servers.len(), ended) {
-        // The nearest server is the one that is meant; another one of the user is not.
-        (_, Some(server)) => {
-            let others = servers.into_iter().map(|(_, other)| other).collect();
-            Err(NotFound::Ended { server: Box::new(server), others })
-        }
-        (1, None) => {
+    let (mut servers, seen) = of_user(&places.user_dir)?;
+    looked.push(LookedIn { path: places.user_dir.clone(), seen });
+    match servers.len() {
+        0 => Err(NotFound::Nowhere(looked)),
+        1 => {
             let (by, server) = servers.remove(0);
             Ok(Found::Announced { by, server })
         }
-        (0, None) => {
-            let near = places.current_dir.join(super::STATE_DIR).join(SERVER_FILE);
-            looked.insert(0, LookedIn { path: near, what: "is not there, nor in a directory above" });
-            Err(NotFound::Nowhere(looked))
-        }
-        (_, None) => Err(NotFound::Several(servers.into_iter().map(|(_, server)| server).collect())),
+        _ => Err(NotFound::Several(servers.into_iter().map(|(_, server)| server).collect())),
     }
 }
 
@@ -134,20 +127,26 @@ pub fn find_by_state(state: &Path) -> Result<Found, NotFound> {
     match load(&path)? {
         Some(server) if is_alive(server.pid) => Ok(Found::Announced { by: path, server }),
         Some(server) => Err(NotFound::Ended { server: Box::new(server), others: Vec::new() }),
-        None => Err(NotFound::Nowhere(vec![LookedIn { path, what: "is not there" }])),
+        None => Err(NotFound::Nowhere(vec![LookedIn { path, seen: Seen::Nothing }])),
+    }
+}
+
+impl NotFound {
+    /// Adds what may have been meant instead of a server that has ended.
+    fn but_there_are(mut self, user_dir: &Path) -> Self {
+        if let (NotFound::Ended { others, .. }, Ok((servers, _))) = (&mut self, of_user(user_dir)) {
+            others.extend(servers.into_iter().map(|(_, other)| other));
+        }
+        self
     }
 }
 
 /// The user's servers that run.
-fn of_user(dir: &Path, looked: &mut Vec<LookedIn>) -> Result<Vec<(PathBuf, Announced)>, NotFound> {
-    let what = match check_private_dir(dir) {
-        Ok(()) => "has no server that runs",
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "is not there",
-        Err(_) => "is not a directory of yours alone, and is not trusted",
-    };
-    looked.push(LookedIn { path: dir.to_owned(), what });
-    if what != "has no server that runs" {
-        return Ok(Vec::new());
+fn of_user(dir: &Path) -> Result<(Vec<(PathBuf, Announced)>, Seen), NotFound> {
+    match check_private_dir(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), Seen::Nothing)),
+        Err(_) => return Ok((Vec::new(), Seen::NotPrivate)),
     }
     let unreadable = |source| NotFound::Unreadable { path: dir.to_owned(), source };
     let mut servers = Vec::new();
@@ -161,7 +160,7 @@ fn of_user(dir: &Path, looked: &mut Vec<LookedIn>) -> Result<Vec<(PathBuf, Annou
         }
     }
     servers.sort_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(servers)
+    Ok((servers, Seen::NoneRuns))
 }
 
 fn load(path: &Path) -> Result<Option<Announced>, NotFound> {

@@ -20,7 +20,7 @@ use muster_core::names::EnvName;
 use serde::{Deserialize, Serialize};
 
 pub use announce::{AnnounceError, Announcement, announce};
-pub use find::{Found, LookedIn, NotFound, Sought, find, find_by_state};
+pub use find::{Found, LookedIn, NotFound, Seen, find, find_by_state};
 pub use places::{Places, SERVER_FILE, STATE_DIR};
 
 /// What a server says of itself.

@@ -73,7 +73,7 @@ impl Out {
         self.line("");
     }
 
-    pub fn table(&mut self, table: &Table) {
+    pub fn table(&mut self, table: Table) {
         table.lines(self.width).for_each(|line| self.line(line));
     }
 

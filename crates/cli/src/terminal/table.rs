@@ -39,8 +39,8 @@ impl Table {
     }
 
     /// The lines, for a terminal of some width, or for whoever takes them as they are.
-    pub fn lines(&self, width: Option<u16>) -> impl Iterator<Item = String> {
-        let mut table = self.table.clone();
+    pub fn lines(self, width: Option<u16>) -> impl Iterator<Item = String> {
+        let mut table = self.table;
         let widths = table.column_max_content_widths();
         let last = self.columns - 1;
         for column in table.column_iter_mut() {
@@ -99,14 +99,14 @@ mod tests {
         table
     }
 
-    fn text(table: &Table, width: Option<u16>) -> String {
+    fn text(table: Table, width: Option<u16>) -> String {
         let lines: Vec<String> = table.lines(width).collect();
         anstream::adapter::strip_str(&lines.join("\n")).to_string()
     }
 
     #[test]
     fn columns_are_aligned_and_end_without_spaces() {
-        insta::assert_snapshot!(text(&nodes(), None), @r"
+        insta::assert_snapshot!(text(nodes(), None), @r"
         NODE             STATE      WHY
         web1             pending    waiting for role db: 0 of 1 active
         k8s-node12_blue  validated
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_last_column_wraps_to_the_terminal() {
-        insta::assert_snapshot!(text(&nodes(), Some(50)), @r"
+        insta::assert_snapshot!(text(nodes(), Some(50)), @r"
         NODE             STATE      WHY
         web1             pending    waiting for role db: 0
                                     of 1 active

@@ -103,6 +103,19 @@ async fn a_server_that_was_killed_is_said_to_be_gone() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_killed_is_not_replaced_by_another() {
+    let fleet = Fleet::validated().await;
+    let near = fleet.machine.path("elsewhere/.muster");
+    write(&near.join("server.json"), &announcement("http://127.0.0.1:1", ended_pid(), &near));
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 2
+    --- stderr
+    error: the server of TMP/elsewhere/.muster is not running any more
+    hint: start it again with `muster up DIR --state TMP/elsewhere/.muster`; or use --server http://127.0.0.1:PORT for that of TMP/work/.muster
+    ");
+}
+
+#[tokio::test]
 async fn a_file_that_is_not_an_announcement_is_named() {
     let machine = Machine::new();
     write(&machine.path("work/.muster/server.json"), "{");

@@ -27,7 +27,7 @@ pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut
         for row in &page.items {
             table.row([row.env.to_string(), row.nodes.to_string(), rows::version(row.current_version.as_ref())]);
         }
-        out.table(&table);
+        out.table(table);
     });
     Ok(Exit::Yes)
 }

@@ -24,6 +24,6 @@ pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut
     let session = Session::open(globals).await?;
     let page = session.told(session.client().nodes(&session.env).await)?;
     let now = terminal.now;
-    terminal.out.answer(&page, |out| out.table(&rows::table(&page.items, now)));
+    terminal.out.answer(&page, |out| out.table(rows::table(&page.items, now)));
     Ok(Exit::Yes)
 }

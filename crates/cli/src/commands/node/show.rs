@@ -145,7 +145,7 @@ fn history(runs: &[PastRun], now: Timestamp, out: &mut Out) {
             format!("{causes}{reason}"),
         ]);
     }
-    out.table(&table);
+    out.table(table);
 }
 
 /// A run that changed things and whose validation has not been reported says so; a validated one has passed or not.
@@ -181,7 +181,7 @@ fn checks(run: Option<&RunDetail>, out: &mut Out) {
         let took = duration(jiff::SignedDuration::from_millis(i64::try_from(check.millis).unwrap_or(i64::MAX)));
         table.row([plain::one_line(&check.name), verdict.to_owned(), took, check.message.clone()]);
     }
-    out.table(&table);
+    out.table(table);
 }
 
 fn log(detail: &NodeDetail, out: &mut Out) {

@@ -285,7 +285,7 @@ async fn show(
 /// Prints how it ended: the table, and what is in the way.
 fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &mut Terminal, now: Timestamp) -> Exit {
     terminal.out.gap();
-    terminal.out.table(&super::rows::table(rows, now));
+    terminal.out.table(super::rows::table(rows, now));
     terminal.out.gap();
     let exit = match verdict {
         Verdict::Validated => {
