@@ -113,3 +113,75 @@ impl fmt::Debug for Out {
         f.debug_struct("Out").field("format", &self.format).field("state", &self.state).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// Keeps what is written, or refuses it.
+    struct Paper(Rc<RefCell<Vec<u8>>>, Option<io::ErrorKind>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match self.1 {
+                Some(kind) => Err(kind.into()),
+                None => self.0.borrow_mut().write(bytes),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(format: Format, write: impl FnOnce(&mut Out)) -> String {
+        let paper = Rc::new(RefCell::new(Vec::new()));
+        let mut out = Out::new(Box::new(Paper(paper.clone(), None)), format, None);
+        write(&mut out);
+        out.finish().unwrap();
+        drop(out);
+        String::from_utf8(paper.take()).unwrap()
+    }
+
+    #[test]
+    fn yaml_keeps_text_that_looks_like_something_else_text() {
+        let answer = serde_json::json!({
+            "version": "1.10", "octal": "0755", "truth": "yes", "nothing": "null", "empty": "", "time": "12:30",
+            "log": "two\nlines\n", "colon": "a: b", "dash": "- a", "quote": "it's \"so\"", "list": [], "none": null,
+        });
+        insta::assert_snapshot!(written(Format::Yaml, |out| out.answer(&answer, |_| {})), @r#"
+        colon: "a: b"
+        dash: "- a"
+        empty: ""
+        list: []
+        log: |
+          two
+          lines
+        none: null
+        nothing: "null"
+        octal: "0755"
+        quote: it's "so"
+        time: "12:30"
+        truth: "yes"
+        version: "1.10"
+        "#);
+    }
+
+    #[test]
+    fn a_closed_pipe_is_the_end_and_no_error() {
+        let mut out = Out::new(Box::new(Paper(Rc::default(), Some(io::ErrorKind::BrokenPipe))), Format::Table, None);
+        (0..100_000).for_each(|line| out.line(line));
+        assert!(out.finish().is_ok());
+    }
+
+    #[test]
+    fn any_other_error_is_one() {
+        let mut out = Out::new(Box::new(Paper(Rc::default(), Some(io::ErrorKind::StorageFull))), Format::Table, None);
+        out.line("lost");
+        let failure = out.finish().unwrap_err();
+        assert_eq!(failure.exit, crate::exit::Exit::CannotTell);
+    }
+}
