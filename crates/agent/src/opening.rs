@@ -26,8 +26,8 @@ impl Opening {
         }
     }
 
-    pub fn with(self, activity: Activity) -> SyncOpen {
+    pub fn with(self, activity: Activity, boot: Option<String>) -> SyncOpen {
         let Self { incarnation, generation, lookups, has_snapshot } = self;
-        SyncOpen { incarnation, generation, lookups, has_snapshot, activity }
+        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot }
     }
 }

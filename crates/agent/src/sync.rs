@@ -93,7 +93,7 @@ impl Sync {
     /// One stream, from its opening to its end.
     async fn stream(&mut self, greeted: &mut bool) -> StreamEnd {
         let activity = self.activity.borrow().clone();
-        let open = self.opening.borrow().clone().with(activity);
+        let open = self.opening.borrow().clone().with(activity, self.node.boot.clone());
         let client = self.servers.current().clone();
         let opened = timeout(self.silence, client.sync(&self.node.env, &self.node.name, &open)).await;
         let mut stream = match opened {

@@ -46,6 +46,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
         env: EnvName::new("test").unwrap(),
         name: NodeName::new(name).unwrap(),
         interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
+        boot: None,
         root: dir.path().join("root"),
         releases: dir.path().join("releases"),
         puppet: "puppet".into(),

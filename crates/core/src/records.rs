@@ -65,6 +65,12 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
+    /// Which start of the machine its agent last said hello from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
+    /// The machine was started again since its last validation passed: what ran on it then need not run now.
+    #[serde(default)]
+    pub rebooted: bool,
     /// Where `running_version/…/<node>` stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Version>,

@@ -181,6 +181,9 @@ pub struct CheckResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Facts {
     pub interfaces: Interfaces,
+    /// Which start of the machine this is from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
     #[serde(default)]
     pub agent: String,
 }

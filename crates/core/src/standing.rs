@@ -123,6 +123,8 @@ pub enum Why {
         problem: String,
     },
     NotValidated,
+    /// Its machine was started again, and it has not been validated since.
+    Restarted,
 }
 
 impl std::fmt::Display for Why {
@@ -144,6 +146,7 @@ impl std::fmt::Display for Why {
             },
             Why::Blocked { problem } => f.write_str(problem),
             Why::NotValidated => f.write_str("configured; its validation has not been reported"),
+            Why::Restarted => f.write_str("its machine was started again, and it has not been validated since"),
         }
     }
 }
@@ -187,6 +190,9 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
     };
     let since = Some(leaf.since);
     match state {
+        ServiceState::Validated { result: Validated::Success, .. } if rebooted(node) => {
+            standing(Word::Outdated, since, Why::Restarted)
+        }
         ServiceState::Validated { result: Validated::Success, .. } => {
             Standing { word: Word::Validated, since, why: None }
         }
@@ -228,6 +234,10 @@ fn failure(node: &Node, activity: &Activity) -> Why {
         attempt: last.map_or(0, |last| last.attempt),
         retry,
     }
+}
+
+fn rebooted(node: &Node) -> bool {
+    node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
 }
 
 fn last(node: &Node) -> Option<&crate::records::LastRun> {

@@ -12,8 +12,11 @@ use crate::reason::Reason;
 use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
 use crate::report::{Outcome, Report, RunResult, Verdict};
 use crate::service_state::{Configured, ServiceState, Validated};
-use crate::summary;
+use crate::summary::{self, clip};
 use crate::txn::{Guard, Op, Revision, Txn};
+
+/// The identity of a start is a UUID; whatever else somebody sends is cut to this.
+const LONGEST_BOOT: usize = 64;
 
 /// What a move is decided on.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +68,8 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         incarnation: report.incarnation,
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
+        boot: before.boot.clone(),
+        rebooted: next_rebooted(&before, report),
         running: next_running(before.running.as_ref(), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
@@ -83,19 +88,46 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
 }
 
-/// Gives out the next incarnation to an agent that has none, or one that is not the node's newest.
+/// What an agent that says hello gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Welcome {
+    pub incarnation: u64,
+    /// None if the agent is the one that is known, on a machine that was not started again: nothing is written.
+    pub txn: Option<Txn>,
+}
+
+/// Welcomes an agent: it keeps its incarnation if that is the newest, else it gets the next. If its machine was started
+/// again, others do not count on it until it has proved itself once more.
 pub fn greet(
     keys: &Keys,
     node: &NodeName,
     observed: Option<(&Observed, Revision)>,
-) -> Result<(u64, Txn), serde_json::Error> {
-    let mut after = observed.map(|(observed, _)| observed.clone()).unwrap_or_default();
-    after.incarnation += 1;
-    after.seq = 0;
-    let txn = Txn::new()
-        .guard(Guard::seen(keys.observed(node), observed.map(|(_, at)| at)))
-        .op(Op::put_json(keys.observed(node), &after)?);
-    Ok((after.incarnation, txn))
+    has: Option<u64>,
+    boot: Option<&str>,
+) -> Result<Welcome, serde_json::Error> {
+    let before = observed.map(|(observed, _)| observed.clone()).unwrap_or_default();
+    let known = has.filter(|has| *has > 0 && *has >= before.incarnation);
+    let rebooted = boot.is_some() && boot != before.boot.as_deref();
+    if let Some(incarnation) = known
+        && !rebooted
+    {
+        return Ok(Welcome { incarnation, txn: None });
+    }
+    let mut after = before.clone();
+    if known.is_none() {
+        after.incarnation += 1;
+        after.seq = 0;
+    }
+    let mut txn = Txn::new().guard(Guard::seen(keys.observed(node), observed.map(|(_, at)| at)));
+    if rebooted {
+        after.boot = boot.map(|boot| clip(boot, LONGEST_BOOT));
+        if let Some(passed) = &before.passed {
+            after.rebooted = true;
+            txn = txn.op(Op::delete(keys.active_role(passed, node)));
+        }
+    }
+    let incarnation = known.unwrap_or(after.incarnation);
+    Ok(Welcome { incarnation, txn: Some(txn.op(Op::put_json(keys.observed(node), &after)?)) })
 }
 
 fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
@@ -130,6 +162,16 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
         Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
         Outcome::Validated(Verdict::Failed) => None,
         Outcome::Configured(_) => before.cloned(),
+    }
+}
+
+/// A validation proves something of the machine as it runs now only if it was made since the machine's last start.
+fn next_rebooted(before: &Observed, report: &Report) -> bool {
+    let since_start = report.facts.boot.is_none() || report.facts.boot == before.boot;
+    match report.outcome {
+        Outcome::Validated(Verdict::Passed) => !since_start,
+        Outcome::Validated(Verdict::Failed) => false,
+        Outcome::Configured(_) => before.rebooted,
     }
 }
 
@@ -215,7 +257,7 @@ fn move_active(
     }
     if let Some(passed) = &after.passed {
         let key = known.keys.active_role(passed, known.node);
-        txn.ops.push(if known.in_service {
+        txn.ops.push(if known.in_service && !after.rebooted {
             let value = ActiveRole { role: known.role.clone(), interfaces: after.interfaces.clone() };
             // Written even if it was there: the node may have been withdrawn as lost since.
             Op::put_json(key, &value)?

@@ -42,6 +42,7 @@ enum Step {
     /// An agent without memory says hello.
     Hello {
         node: usize,
+        rebooted: bool,
     },
     /// The node is lost; or is back.
     Withdraw {
@@ -75,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
             |(node, version, outcome, applied_nothing, address)| Step::Report { node, version, outcome, applied_nothing, address }
         ),
         2 => (node.clone(), 0..5usize).prop_map(|(node, back)| Step::Repeat { node, back }),
-        1 => node.clone().prop_map(|node| Step::Hello { node }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, rebooted)| Step::Hello { node, rebooted }),
         1 => node.clone().prop_map(|node| Step::Withdraw { node }),
         1 => node.clone().prop_map(|node| Step::Restore { node }),
         1 => (node, any::<bool>()).prop_map(|(node, on)| Step::Service { node, on }),
@@ -103,6 +104,9 @@ struct Agent {
     passed: Option<Version>,
     /// Whether a run since then has applied another version.
     overwritten: bool,
+    boot: u32,
+    /// Whether that validation was made since the machine was last started.
+    proved: bool,
 }
 
 impl World {
@@ -225,6 +229,7 @@ impl World {
             assert!(node.active.len() <= 1, "{name} is active at {:?}", node.active.keys());
             if let Some(version) = node.active.keys().next() {
                 assert_eq!(Some(version), truth.passed.as_ref(), "{name} is active at a version that it did not pass");
+                assert!(truth.proved, "{name} is active, but has not proved itself since its machine was started");
             }
             // Bounds of what the store holds.
             if let Some((value, _)) = self.store.get(&self.keys.observed(&name)) {
@@ -300,6 +305,7 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
                 ("eth0".into(), format!("10.0.0.{address}")),
                 ("eth1.5".into(), "10.1.0.1".into()),
             ]),
+            boot: Some(agent.boot.to_string()),
             agent: String::new(),
         },
         lookups: BTreeMap::new(),
@@ -312,14 +318,19 @@ fn play(steps: &[Step]) {
     for step in steps {
         let before = world.store.clone();
         match step {
-            Step::Hello { node } => {
+            Step::Hello { node, rebooted } => {
+                if *rebooted {
+                    world.agents[*node].boot += 1;
+                    world.agents[*node].proved = false;
+                }
+                let boot = world.agents[*node].boot.to_string();
                 let observed = world.observed(*node);
                 let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
-                let (incarnation, txn) = status_move::greet(&world.keys, &World::name(*node), seen).unwrap();
-                world.commit(txn).unwrap();
+                let welcome = status_move::greet(&world.keys, &World::name(*node), seen, None, Some(&boot)).unwrap();
+                world.commit(welcome.txn.expect("an agent without memory is always news")).unwrap();
                 let agent = &mut world.agents[*node];
-                assert!(incarnation > agent.incarnation, "an incarnation was given out twice");
-                (agent.incarnation, agent.seq) = (incarnation, 0);
+                assert!(welcome.incarnation > agent.incarnation, "an incarnation was given out twice");
+                (agent.incarnation, agent.seq) = (welcome.incarnation, 0);
             }
             Step::Report { node, version, outcome, applied_nothing, address } => {
                 if world.agents[*node].incarnation == 0 {
@@ -337,7 +348,7 @@ fn play(steps: &[Step]) {
                 let agent = &mut world.agents[*node];
                 match report.outcome {
                     Outcome::Validated(Verdict::Passed) => {
-                        (agent.passed, agent.overwritten) = (Some(version.clone()), false)
+                        (agent.passed, agent.overwritten, agent.proved) = (Some(version.clone()), false, true)
                     }
                     Outcome::Validated(Verdict::Failed) => (agent.passed, agent.overwritten) = (None, false),
                     Outcome::Configured(RunResult::Pending) => {}
@@ -389,6 +400,9 @@ fn play(steps: &[Step]) {
             }
             Step::Restore { node } => {
                 let Some((observed, at)) = world.observed(*node) else { continue };
+                if observed.rebooted {
+                    continue;
+                }
                 let Some(passed) = observed.passed else { continue };
                 let name = World::name(*node);
                 let guard = Guard::seen(world.keys.observed(&name), Some(at));
@@ -428,8 +442,8 @@ fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
             node.active.keys().map(Version::as_str).collect::<Vec<_>>()
         )
     };
-    let (_, txn) = status_move::greet(&world.keys, &name, None).unwrap();
-    world.commit(txn).unwrap();
+    let welcome = status_move::greet(&world.keys, &name, None, None, Some("0")).unwrap();
+    world.commit(welcome.txn.unwrap()).unwrap();
     world.agents[node].incarnation = 1;
     let mut story = Vec::new();
     for (version, outcome) in [

@@ -24,14 +24,16 @@ pub(crate) enum GreetError {
     Contended { node: NodeName },
 }
 
-/// The incarnation for an agent that says hello: the one that it has, if that is the newest; else the next.
+/// Welcomes an agent that says hello, and gives the incarnation that it is to use.
 ///
-/// An agent that has kept its memory keeps its incarnation, so a fleet that reconnects writes nothing.
+/// An agent that has kept its memory, on a machine that was not started again, keeps its incarnation: a fleet that
+/// reconnects writes nothing.
 pub(crate) async fn greet(
     store: &dyn Store,
     env: &EnvName,
     node: &NodeName,
     has: Option<u64>,
+    boot: Option<&str>,
 ) -> Result<u64, GreetError> {
     let keys = Keys::of(env);
     for _ in 0..TRIES {
@@ -41,14 +43,11 @@ pub(crate) async fn greet(
             .map(|kv| serde_json::from_slice(&kv.value).map(|observed| (observed, kv.revision)))
             .transpose()
             .map_err(unreadable)?;
-        let newest = observed.as_ref().map_or(0, |(observed, _)| observed.incarnation);
-        if let Some(has) = has.filter(|has| *has >= newest && *has > 0) {
-            return Ok(has);
-        }
         let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
-        let (next, txn) = status_move::greet(&keys, node, seen).map_err(unreadable)?;
+        let welcome = status_move::greet(&keys, node, seen, has, boot).map_err(unreadable)?;
+        let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
         match store.commit(txn).await {
-            Ok(Outcome::Committed { .. }) => return Ok(next),
+            Ok(Outcome::Committed { .. }) => return Ok(welcome.incarnation),
             // After an unknown outcome a further number is given out: gaps do no harm.
             Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. }) => {}
             Err(error) => return Err(GreetError::Store(error)),

@@ -27,6 +27,9 @@ pub struct SyncOpen {
     pub has_snapshot: bool,
     #[serde(default)]
     pub activity: Activity,
+    /// Which start of the machine the agent runs in.
+    #[serde(default)]
+    pub boot: Option<String>,
 }
 
 /// What the server tells an agent. On the stream, the name of an event is its `event:` and the rest its `data:`.

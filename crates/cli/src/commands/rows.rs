@@ -60,6 +60,7 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
         | Why::Behind { .. }
         | Why::Waiting { .. }
         | Why::Blocked { .. }
-        | Why::NotValidated => why.to_string(),
+        | Why::NotValidated
+        | Why::Restarted => why.to_string(),
     }
 }

@@ -267,7 +267,11 @@ impl Fleet {
             counts: Counts::default(),
             errors: Vec::new(),
             checks: if outcome == PASSED { vec![check("port")] } else { Vec::new() },
-            facts: Facts { interfaces: Interfaces::from([("eth0".into(), "127.77.0.1".into())]), agent: "test".into() },
+            facts: Facts {
+                interfaces: Interfaces::from([("eth0".into(), "127.77.0.1".into())]),
+                boot: None,
+                agent: "test".into(),
+            },
             lookups: BTreeMap::new(),
             log: format!("Notice: Applied catalog on {name}\n"),
         }

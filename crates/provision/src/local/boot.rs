@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 use super::deploy;
-use super::program::{Program, end_agents};
+use super::program::{Program, end_agents, new_boot};
 use super::supervisor::{Handle, Status, supervise};
 use super::{DeployError, LocalDriver, StartError, locked, may_pass, step_error};
 use crate::driver::{MachineSpec, StepError};
@@ -18,6 +18,8 @@ pub enum BootError {
     Deploy(#[from] DeployError),
     #[error("cannot end the agent that an earlier start has left behind")]
     LeftOver(#[source] io::Error),
+    #[error("cannot give this start of the machine an identity")]
+    Identity(#[source] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),
 }
@@ -54,7 +56,8 @@ fn is_supervised(handle: &Handle) -> bool {
 }
 
 fn start(driver: &LocalDriver, spec: &MachineSpec) -> Result<Handle, BootError> {
-    let program = Program { agent: driver.agent.clone(), dir: driver.dir(&spec.node) };
+    let boot = new_boot().map_err(BootError::Identity)?;
+    let program = Program { agent: driver.agent.clone(), dir: driver.dir(&spec.node), boot };
     let started = program.start()?;
     let changes = driver.changes.clone();
     let tell = move || changes.send_modify(|count| *count = count.wrapping_add(1));
@@ -73,6 +76,7 @@ impl From<BootError> for StepError {
     fn from(error: BootError) -> Self {
         let passes = match &error {
             BootError::ShuttingDown | BootError::LeftOver(_) => true,
+            BootError::Identity(source) => may_pass(source),
             BootError::Deploy(error) => error.may_pass(),
             BootError::Start(StartError::Log { source, .. } | StartError::Spawn { source, .. }) => may_pass(source),
         };

@@ -19,6 +19,9 @@ use super::machine_dir::MachineDir;
 /// The mark of all processes of a machine. Its value is the machine's directory.
 pub const MACHINE_MARK: &str = "MUSTER_MACHINE";
 
+/// The agent reads from this which start of the machine it runs in.
+const BOOT: &str = "MUSTER_BOOT";
+
 /// How long an agent may take to end: it has to end its run's processes first, which have five seconds.
 pub(super) const AGENT_GRACE: Duration = Duration::from_secs(10);
 
@@ -31,6 +34,13 @@ const KEPT: [&str; 4] = ["PATH", "HOME", "LANG", "RUST_LOG"];
 pub(super) struct Program {
     pub agent: PathBuf,
     pub dir: MachineDir,
+    /// Tells this start of the machine from every other: an agent that is started again within it is no new start.
+    pub boot: String,
+}
+
+/// The identity of a new start of a machine, made by the kernel.
+pub(super) fn new_boot() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/uuid")?.trim().to_owned())
 }
 
 #[derive(Debug, Error)]
@@ -68,6 +78,7 @@ impl Program {
             .env_clear()
             .envs(KEPT.iter().filter_map(|name| Some((name, env::var_os(name)?))))
             .env(MACHINE_MARK, self.dir.path())
+            .env(BOOT, &self.boot)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)

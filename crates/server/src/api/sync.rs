@@ -26,7 +26,7 @@ pub(crate) async fn open(
     let node = path.designed(&app, &scope)?;
     let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| Refusal::unknown_node(&scope.env, &node))?;
-    let incarnation = greet(app.store.as_ref(), &scope.env, &node, open.incarnation).await?;
+    let incarnation = greet(app.store.as_ref(), &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     let connected = app.hub.join(&scope.env, &node, open.lookups, open.activity);
     let greeting = Greeting { incarnation, role, generation: open.generation, has_snapshot: open.has_snapshot };
     let body = Body::from_stream(events(app.view.clone(), connected, greeting));

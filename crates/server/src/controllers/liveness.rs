@@ -108,7 +108,7 @@ impl Liveness {
                 node: name,
                 failure_domain: &record.failure_domain,
                 link,
-                fit: passed(node).is_some() && !is_running(&activity),
+                fit: is_fit(node) && !is_running(&activity),
                 active: node.active().is_some(),
             }
         });
@@ -124,8 +124,9 @@ fn is_running(activity: &Activity) -> bool {
     }
 }
 
-fn passed(node: &Node) -> Option<&muster_core::names::Version> {
-    node.observed.as_ref().and_then(|(observed, _)| observed.passed.as_ref())
+/// Its last validation passed, and its machine has not been started again since.
+fn is_fit(node: &Node) -> bool {
+    node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
 }
 
 /// The transactions of a decision, each fenced by the node's last report.

@@ -109,6 +109,7 @@ impl Fixture {
             checks: Vec::new(),
             facts: Facts {
                 interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
+                boot: None,
                 agent: "test".into(),
             },
             lookups: Lookups::new(),

@@ -1,9 +1,10 @@
 //! A node whose agent goes away is taken out of its role, and put back when it returns.
 
 use muster_core::names::Role;
+use muster_core::standing::Why;
 use muster_wire::sync::SyncOpen;
 
-use crate::fixture::{Fixture, next};
+use crate::fixture::{Fixture, PASSED, next, node};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_leaves_its_role_and_comes_back() {
@@ -27,5 +28,41 @@ async fn a_lost_node_leaves_its_role_and_comes_back() {
     let mut stream = fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
     next(&mut stream).await;
     fixture.wait_for("db1 is back", |fleet| fleet.active_count(&db) == 1).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_was_started_again_proves_itself_again() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    let db = Role::new("db").unwrap();
+    let hello = |boot: &str| SyncOpen { incarnation: Some(1), boot: Some(boot.into()), ..SyncOpen::default() };
+    let proof = |seq, boot: &str| {
+        let mut report = fixture.report("db1", 1, seq, PASSED);
+        report.facts.boot = Some(boot.into());
+        report
+    };
+    let mut first = fixture.open("db1", &hello("monday")).await;
+    next(&mut first).await;
+    fixture.send(&proof(1, "monday")).await;
+    fixture.wait_for("db1 is active", |fleet| fleet.active_count(&db) == 1).await;
+
+    // The agent alone was started again: others go on counting on the node.
+    let mut again = fixture.open("db1", &hello("monday")).await;
+    next(&mut again).await;
+    let fleet = fixture.app.view.fleets()[&fixture.env].clone();
+    assert_eq!(fleet.active_count(&db), 1);
+
+    // The machine was: they do not, not even when a report from before the start arrives late.
+    let mut tuesday = fixture.open("db1", &hello("tuesday")).await;
+    next(&mut tuesday).await;
+    fixture.wait_for("db1 is not active", |fleet| fleet.active_count(&db) == 0).await;
+    let late = fixture.send(&proof(2, "monday")).await;
+    fixture.app.view.reach(late.revision).await.unwrap();
+    assert_eq!(fixture.app.view.fleets()[&fixture.env].active_count(&db), 0);
+    let shown = fixture.client.node(&fixture.env, &node("db1")).await.unwrap();
+    assert_eq!(shown.row.why, Some(Why::Restarted));
+
+    fixture.send(&proof(3, "tuesday")).await;
+    fixture.wait_for("db1 is active again", |fleet| fleet.active_count(&db) == 1).await;
     fixture.stop().await;
 }

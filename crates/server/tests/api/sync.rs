@@ -17,7 +17,7 @@ fn caught_up(fixture: &Fixture, keys: &[&str]) -> SyncOpen {
     let fleet = &fleets[&fixture.env];
     let lookups: Lookups = keys.iter().map(|key| ((*key).to_owned(), fleet.tag(key))).collect();
     let generation = fleet.desired().map(|desired| desired.generation);
-    SyncOpen { incarnation: Some(1), generation, lookups, has_snapshot: true, activity: Activity::Idle }
+    SyncOpen { incarnation: Some(1), generation, lookups, has_snapshot: true, ..SyncOpen::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,10 +30,25 @@ impl Transcript {
         let width = rows.iter().map(|row| row.node.as_str().len()).max().unwrap_or(0);
         let seconds = now.duration_since(self.began).as_secs_f64();
         let mut lines = Vec::new();
-        // That a node has not begun with what it should do lasts for milliseconds, and says nothing to a reader.
-        for row in rows.iter().filter(|row| row.standing != Word::Outdated) {
+        for row in rows {
             let text = line(row);
-            if self.said.get(&row.node) != Some(&text) {
+            let news = match row.standing {
+                // That a node has not begun with what it should do lasts for milliseconds, and says nothing.
+                Word::Outdated => false,
+                // So does that it is not there yet.
+                Word::Silent => self.said.contains_key(&row.node),
+                Word::Provisioning
+                | Word::Unprovisioned
+                | Word::Applying
+                | Word::Validating
+                | Word::Pending
+                | Word::Failed
+                | Word::Invalid
+                | Word::Blocked
+                | Word::Configured
+                | Word::Validated => true,
+            };
+            if news && self.said.get(&row.node) != Some(&text) {
                 lines.push(format!("{seconds:6.1}s  {:width$}  {text}", row.node));
                 self.said.insert(row.node.clone(), text);
             }
