@@ -22,7 +22,7 @@ const NAMES: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 A node that has proved to run nothing (it is new, it failed, or it is on its way) runs no other version, so it does \
-not make the answer \"no\"; a note names it. To demand every node, ask `muster verify-hosts VERSION --all`.
+not make the answer \"no\"; a note names it. To demand every node, ask `muster verify-hosts VERSION`.
 
 Exit codes:
   0   some node has proved to run the version, and none another

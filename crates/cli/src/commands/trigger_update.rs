@@ -21,7 +21,7 @@ Exit codes:
 
 Examples:
   muster trigger-update v2
-  muster trigger-update v2 && muster verify-hosts v2 --all --wait")]
+  muster trigger-update v2 && muster verify-hosts v2 --wait")]
 pub struct Args {
     /// The version, such as v2; its release must be there
     version: Version,
@@ -37,9 +37,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         (None, true) => out.line(format_args!("{env} goes to {}", done.to)),
     });
     if done.changed {
-        terminal
-            .notes
-            .note(format_args!("muster verify-hosts {} --all --wait waits until every node is there", done.to));
+        terminal.notes.note(format_args!("muster verify-hosts {} --wait waits until every node is there", done.to));
     }
     Ok(Exit::Yes)
 }

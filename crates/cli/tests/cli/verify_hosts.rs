@@ -99,13 +99,18 @@ async fn hosts_come_from_standard_input_too() {
 }
 
 #[tokio::test]
-async fn no_host_is_a_mistake_and_never_a_yes() {
+async fn without_hosts_every_node_is_asked_about_and_an_empty_list_is_a_mistake() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster_with(&["verify-hosts", "v1"], " \n").await, @"
+    exit 0
+    --- stdout
+    all 4 hosts run v1
+    ");
+    snapshot!(fleet.muster_with(&["verify-hosts", "v1", "-"], " \n").await, @"
     exit 64
     --- stderr
     error: standard input holds no host
-    hint: name the hosts, or ask for every node of the design with --all
+    hint: leave out the `-` to ask for every node of the design
     ");
     snapshot!(fleet.muster(&["verify-hosts", "v1", "--all", "db1"]).await, @"
     exit 64

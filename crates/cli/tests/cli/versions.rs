@@ -33,7 +33,7 @@ async fn an_update_is_triggered_once() {
     --- stdout
     quickstart goes from v1 to v2
     --- stderr
-    note: muster verify-hosts v2 --all --wait waits until every node is there
+    note: muster verify-hosts v2 --wait waits until every node is there
     ");
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 0

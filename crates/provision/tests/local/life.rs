@@ -62,7 +62,7 @@ async fn the_agent_gets_its_configuration_and_a_clean_environment() {
     }
     // The shell adds PWD; the rest is there only if whoever runs the test has it.
     names.retain(|name| !matches!(name.as_str(), "PWD" | "OLDPWD" | "SHLVL" | "_" | "HOME" | "LANG" | "RUST_LOG"));
-    assert_eq!(names, ["MUSTER_MACHINE", "PATH"]);
+    assert_eq!(names, ["MUSTER_BOOT", "MUSTER_MACHINE", "PATH"]);
 
     let text = fs::read_to_string(config).unwrap();
     for line in [

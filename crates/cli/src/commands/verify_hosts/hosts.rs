@@ -9,8 +9,8 @@ use crate::session::Session;
 /// Stands for standard input.
 const STDIN: &str = "-";
 
-/// The hosts that were given, on the command line or on standard input.
-pub(super) fn given(args: &[String]) -> Result<Vec<String>, Failure> {
+/// The hosts that were given, on the command line or on standard input; none if nobody gave any.
+pub(super) fn given(args: &[String]) -> Result<Option<Vec<String>>, Failure> {
     let from_stdin = args.iter().any(|arg| arg == STDIN) || (args.is_empty() && !io::stdin().is_terminal());
     let mut text = String::new();
     if from_stdin {
@@ -19,12 +19,12 @@ pub(super) fn given(args: &[String]) -> Result<Vec<String>, Failure> {
         })?;
     }
     let hosts = listed(args.iter().filter(|arg| *arg != STDIN).map(String::as_str).chain(text.split_whitespace()));
-    if !hosts.is_empty() {
-        return Ok(hosts);
+    if hosts.is_empty() && !args.is_empty() {
+        // Somebody meant a list, and it is empty: "all of none" would be a yes that nobody meant.
+        let failure = Failure::usage("standard input holds no host");
+        return Err(failure.hint("leave out the `-` to ask for every node of the design"));
     }
-    // An empty list is a mistake of whoever made it: "all of none" would be a yes that nobody meant.
-    let message = if from_stdin { "standard input holds no host" } else { "no host was given" };
-    Err(Failure::usage(message).hint("name the hosts, or ask for every node of the design with --all"))
+    Ok(Some(hosts).filter(|hosts| !hosts.is_empty()))
 }
 
 /// Every node of the design.

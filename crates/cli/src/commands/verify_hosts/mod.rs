@@ -28,20 +28,20 @@ Exit codes:
   0   all of them have
   1   not all have, or not all had in time; each that has not is named
   2   cannot tell: no server, no such environment, or an answer that may be old
-  64  no host was given
+  64  `-` was given, and standard input holds no host
 
 Examples:
   muster verify-hosts v2 db1 web1 web2 lb1
-  muster verify-hosts v2 --all --wait
+  muster verify-hosts v2 --wait
   muster verify-hosts v2 --wait --timeout 5m < hosts
   muster hosts-at-version v1 | muster verify-hosts v2")]
 pub struct Args {
     /// The version, such as v2
     version: Version,
-    /// The hosts; `-`, or none: those on standard input, separated by white space
+    /// The hosts; `-` reads them from standard input [default: those on standard input, if any, else every node]
     #[arg(value_name = "HOST", conflicts_with = "all")]
     hosts: Vec<String>,
-    /// Every node of the design
+    /// Every node of the design, whatever is on standard input
     #[arg(long)]
     all: bool,
     /// Wait until all of them have
@@ -58,9 +58,13 @@ fn patience(text: &str) -> Result<SignedDuration, String> {
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let given = if args.all { Vec::new() } else { hosts::given(&args.hosts)? };
+    let given = if args.all { None } else { hosts::given(&args.hosts)? };
     let mut session = Session::open(globals).await?;
-    let hosts = if args.all { hosts::all(&session).await? } else { given };
+    let hosts = match given {
+        Some(hosts) => hosts,
+        // The strictest question: whoever named nobody gets no yes that leaves somebody out.
+        None => hosts::all(&session).await?,
+    };
     let question = VerifyHosts { version: args.version.clone(), hosts, wait_seconds: 0 };
     let verified = if args.wait {
         wait::until_verified(&mut session, question, args.timeout.unsigned_abs(), &mut terminal.notes).await?
