@@ -34,8 +34,13 @@ impl WriteError {
 
 /// Replaces a file. When this returns, the new content survives a power cut; when it fails, the old one is still there.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let failed = |source| WriteError::Io { path: path.to_owned(), source };
-    let directory = path.parent().unwrap_or(Path::new("."));
+    replace(path, bytes)?;
+    sync_directory(directory_of(path)).map_err(|source| WriteError::Io { path: path.to_owned(), source })
+}
+
+/// Replaces a file. After a power cut there is the old content or the new one, whole; the new one for certain only after
+/// the next [`write`] in the same directory.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
@@ -43,19 +48,29 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        sync_directory(directory)
+        fs::rename(&temporary, path)
     })();
     if written.is_err() {
         // On a full disk the half of a file would hold the space that others need.
         let _ = fs::remove_file(&temporary);
     }
-    written.map_err(failed)
+    written.map_err(|source| WriteError::Io { path: path.to_owned(), source })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
 }
 
 pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), WriteError> {
-    let bytes = serde_json::to_vec(value).map_err(|source| WriteError::Json { path: path.to_owned(), source })?;
-    write(path, &bytes)
+    write(path, &json(path, value)?)
+}
+
+pub fn replace_json(path: &Path, value: &impl serde::Serialize) -> Result<(), WriteError> {
+    replace(path, &json(path, value)?)
+}
+
+fn json(path: &Path, value: &impl serde::Serialize) -> Result<Vec<u8>, WriteError> {
+    serde_json::to_vec(value).map_err(|source| WriteError::Json { path: path.to_owned(), source })
 }
 
 /// Makes names that were created, renamed or removed in a directory survive a power cut.
@@ -69,7 +84,7 @@ pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     aside.push(".broken");
     let aside = PathBuf::from(aside);
     fs::rename(path, &aside)?;
-    sync_directory(path.parent().unwrap_or(Path::new(".")))?;
+    sync_directory(directory_of(path))?;
     Ok(aside)
 }
 

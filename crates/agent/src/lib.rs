@@ -27,6 +27,7 @@ pub mod activity;
 pub mod agent;
 pub mod applier;
 pub mod backoff;
+mod bounded;
 mod clock;
 pub mod config;
 pub mod durable;

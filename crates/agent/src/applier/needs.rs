@@ -1,18 +1,20 @@
 //! The file in which content says what it waits for: one JSON object a line.
 
-use std::fs;
 use std::path::Path;
 
 use muster_core::reason::Need;
 use muster_core::summary::clip;
 
+use crate::bounded;
+
 /// More needs than a person reads are a mistake of the content.
 const LIMIT: usize = 50;
 const LINE: usize = 300;
+const FILE: u64 = 1024 * 1024;
 
 /// The needs in a file, each once. A line that is not understood is still a need: whoever wrote it waits for something.
 pub(super) fn read(path: &Path) -> Vec<Need> {
-    let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let text = bounded::text(path, FILE);
     let mut needs = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let need = serde_json::from_str(line).unwrap_or_else(|_| Need::Other { reason: clip(line.trim(), LINE) });
@@ -33,7 +35,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = "{\"kind\":\"role\",\"role\":\"db\",\"want\":1,\"have\":0}\n\n\
                     {\"kind\":\"other\",\"reason\":\"r\"}\n{\"kind\":\"other\",\"reason\":\"r\"}\nthe disk\n";
-        fs::write(file.path(), text).unwrap();
+        std::fs::write(file.path(), text).unwrap();
         let expected = [
             Need::Role { role: Role::new("db").unwrap(), want: 1, have: 0 },
             Need::Other { reason: "r".into() },

@@ -1,13 +1,13 @@
 //! Puppet's log, one JSON object a line.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde::Deserialize;
 
 use muster_core::report::ResourceError;
 use muster_core::summary::clip;
+
+use crate::bounded::for_each_line;
 
 const ERRORS: usize = 50;
 const MESSAGE: usize = 2000;
@@ -28,20 +28,18 @@ impl Line {
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         serde_json::from_slice(text).ok()
     }
+
+    /// Facter complains, as an error, of everything that it may not read: that fails no run.
+    fn is_an_error_of_the_content(&self) -> bool {
+        matches!(self.level.as_str(), "err" | "alert" | "emerg" | "crit") && self.source.as_deref() != Some("Facter")
+    }
 }
 
 /// What the log says went wrong, for a run without a report. Lines that name a file come first: they say where to look.
 pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
-    let Ok(file) = File::open(path) else { return Vec::new() };
     let mut errors: Vec<ResourceError> = Vec::new();
-    for text in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-        let Some(line) = Line::parse(&text) else { continue };
-        // Facter complains, as an error, of everything that it may not read: that fails no run.
-        let ours = matches!(line.level.as_str(), "err" | "alert" | "emerg" | "crit")
-            && line.source.as_deref() != Some("Facter");
-        if !ours {
-            continue;
-        }
+    for_each_line(path, |text| {
+        let Some(line) = Line::parse(text).filter(Line::is_an_error_of_the_content) else { return };
         let error = ResourceError {
             resource: line.source.filter(|source| source != "Puppet"),
             message: clean(&line.message, release),
@@ -51,7 +49,7 @@ pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
         if !errors.contains(&error) && errors.len() < ERRORS {
             errors.push(error);
         }
-    }
+    });
     errors.sort_by_key(|error| error.file.is_none());
     errors
 }

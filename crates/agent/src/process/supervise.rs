@@ -46,6 +46,9 @@ pub enum Ended {
 
 /// Runs a program. Except after an orderly end nothing of it is left when this returns.
 pub async fn supervise(program: &Program, children: &Children, cancel: &CancellationToken) -> Ended {
+    if cancel.is_cancelled() {
+        return Ended::Cancelled;
+    }
     let output = File::create(&program.output).and_then(|file| Ok((file.try_clone()?, file)));
     let (out, err) = match output {
         Ok(files) => files,

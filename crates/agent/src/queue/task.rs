@@ -116,20 +116,23 @@ impl Keeper {
 
     async fn work(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ending> {
         let interrupted = self.recover().await?;
-        self.happened(Event::Started { interrupted }).await?;
+        self.happened(Event::Started { interrupted }, Instant::now()).await?;
         loop {
             self.publish();
             let wake = self.queue.wake_at(self.known());
-            let event = tokio::select! {
+            let message = tokio::select! {
                 () = self.cancel.cancelled() => return Ok(()),
-                message = messages.recv() => match message {
-                    Some(message) => self.take(message).await?,
-                    None => return Ok(()),
-                },
-                () = sleep_until(wake) => Some(Event::Tick),
+                message = messages.recv() => message,
+                () = sleep_until(wake) => {
+                    self.happened(Event::Tick, Instant::now()).await?;
+                    continue;
+                }
             };
-            if let Some(event) = event {
-                self.happened(event).await?;
+            let Some(message) = message else { return Ok(()) };
+            // The debounce begins when something is heard: the time that it takes to write it down is part of it.
+            let heard = Instant::now();
+            if let Some(event) = self.take(message).await? {
+                self.happened(event, heard).await?;
             }
         }
     }
@@ -152,7 +155,8 @@ impl Keeper {
             Message::Desired(desired) => Some(Event::Desired(desired)),
             Message::Snapshot(snapshot) => {
                 let path = self.node.layout.snapshot();
-                self.until_written(|_| durable::write_json(&path, &snapshot)).await?;
+                // A run that reads it starts with a write of the ledger, in the same directory: that makes it last.
+                self.until_written(|_| durable::replace_json(&path, &snapshot)).await?;
                 self.snapshot = Some(Arc::new(*snapshot));
                 Some(Event::SnapshotStored)
             }
@@ -185,19 +189,16 @@ impl Keeper {
                 }
                 self.save().await
             }
-            // The run is being ended; it is reported as interrupted after the next start.
-            Message::Configured { .. }
-            | Message::Hello { .. }
-            | Message::Desired(_)
-            | Message::Snapshot(_)
-            | Message::RunAsked { .. } => Ok(()),
+            // Nobody is told that it is written, so the run goes no further; but what the applier has started may stay.
+            Message::Configured { report, .. } => self.configured(&report).await,
+            Message::Hello { .. } | Message::Desired(_) | Message::Snapshot(_) | Message::RunAsked { .. } => Ok(()),
         }
     }
 
     /// Decides, and carries out what was decided.
-    async fn happened(&mut self, event: Event) -> Result<(), Ending> {
+    async fn happened(&mut self, event: Event, now: Instant) -> Result<(), Ending> {
         let pauses = Pauses { debounce: self.debounce, retry: self.retry, chance: backoff::chance() };
-        let (queue, action) = decide(self.queue.clone(), self.known(), event, Instant::now(), pauses);
+        let (queue, action) = decide(self.queue.clone(), self.known(), event, now, pauses);
         self.queue = queue;
         match action {
             Action::Wait => Ok(()),

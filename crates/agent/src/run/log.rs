@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use muster_core::summary::clip;
 
 use crate::applier::{Line, in_release};
+use crate::bounded::for_each_line;
 use crate::run::directory::RunDirectory;
 
 /// A report with its log must stay easy to send and to keep.
@@ -105,15 +106,6 @@ fn readable(line: &Line, release: &Path) -> String {
         }
     }
     text
-}
-
-fn for_each_line(path: &Path, mut take: impl FnMut(&[u8])) {
-    let Ok(file) = File::open(path) else { return };
-    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-        if !line.is_empty() {
-            take(&line);
-        }
-    }
 }
 
 /// The last line of a file that holds anything.

@@ -1,20 +1,22 @@
 //! What a run has looked up, with what it saw there.
 
-use std::fs;
 use std::path::Path;
 
 use muster_core::lookups::Lookups;
 use muster_core::reason::{Need, Reason};
 use muster_core::snapshot::Snapshot;
 
+use crate::bounded;
+
 /// A run that looks up more keys than this, or longer ones, writes something else into the file.
 const KEYS: usize = 10_000;
 const KEY: usize = 256;
+const FILE: u64 = (KEYS * KEY) as u64;
 
 /// Reads the keys, found or not. A role that the run waits for counts as looked up, whether or not the content said so:
 /// else nobody would wake the node when it is there.
 pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&Reason>) -> Lookups {
-    let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    let text = bounded::text(path, FILE);
     let needs = match reason {
         Some(Reason::Waiting { needs } | Reason::PendingIgnored { needs }) => needs.as_slice(),
         _ => &[],
@@ -40,7 +42,7 @@ mod tests {
     #[test]
     fn keys_are_read_once_each_and_a_role_that_is_waited_for_is_among_them() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), "active_roles::web::eth0\nactive_roles::web::eth0\n\nleader::db\n").unwrap();
+        std::fs::write(file.path(), "active_roles::web::eth0\nactive_roles::web::eth0\n\nleader::db\n").unwrap();
         let needs = vec![Need::Role { role: Role::new("db").unwrap(), want: 1, have: 0 }];
         let snapshot = Snapshot::default();
         let lookups = read(file.path(), &snapshot, Some(&Reason::Waiting { needs }));
