@@ -56,6 +56,10 @@ impl Liveness {
 
     /// Takes all nodes of an environment out of their roles: somebody has switched their machines off.
     pub async fn switched_off(&self, env: &EnvName) {
+        // Their last reports may have been committed a moment ago.
+        if let Ok(newest) = self.store.revision().await {
+            let _ = self.view.reach(newest).await;
+        }
         let changes = {
             let fleets = self.view.fleets();
             let Some(fleet) = fleets.get(env) else { return };
