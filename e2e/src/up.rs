@@ -19,7 +19,10 @@ impl Up {
         let state = stage.path("state");
         let (project, state, listen, network) =
             (project.to_str().unwrap(), state.to_str().unwrap(), stage.listen(), stage.network());
-        let args = ["up", project, "--state", state, "--listen", &listen, "--network", &network];
+        let mut args = vec!["up", project, "--state", state, "--network", &network];
+        if !more.contains(&"--listen") {
+            args.extend(["--listen", &listen]);
+        }
         let mut command = stage.muster(&[&args, more].concat());
         // As a shell does with what is typed: so Ctrl-C can be sent to all that belong to it.
         command.process_group(0);
