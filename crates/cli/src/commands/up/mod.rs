@@ -82,14 +82,15 @@ pub struct Args {
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let began = terminal.now;
+    let epoch = u64::try_from(began.as_second()).unwrap_or(0);
+    let first = args.first_version.as_ref();
+    // Before anything is made: a project with mistakes leaves nothing behind.
+    let loaded = project::load(&args.dir, globals.env.as_ref(), first, epoch, &mut terminal.notes)?;
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let log = state.join("server.log");
     let logged = logging::to_file(&log).with_context(|| format!("cannot log to {}", log.display()));
     logged.map_err(Failure::failed)?;
-    let began = terminal.now;
-    let epoch = u64::try_from(began.as_second()).unwrap_or(0);
-    let first = args.first_version.as_ref();
-    let loaded = project::load(&args.dir, globals.env.as_ref(), first, epoch, &mut terminal.notes)?;
     // Taken before anything is started, so that Ctrl-C at any moment ends everything that was.
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
 
