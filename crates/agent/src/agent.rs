@@ -1,11 +1,13 @@
 //! Puts the tasks together, and takes them apart.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::standing::Activity;
@@ -29,6 +31,10 @@ use crate::{activity, run, sync};
 const MESSAGES: usize = 16;
 /// How long the tasks may take to end. Ending the processes of a run takes most of it.
 const END: Duration = Duration::from_secs(9);
+/// How long a state directory may be in use before another agent is taken to live there. From fork to exec is a matter
+/// of microseconds, and on a busy machine of some milliseconds.
+const TAKE_OVER: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Error)]
 pub enum AgentError {
@@ -46,10 +52,22 @@ pub enum AgentError {
     TaskEnded(#[source] Option<tokio::task::JoinError>),
 }
 
+/// Takes the state directory. A killed agent may have left a child that was about to become an applier: until it has, it
+/// holds the lock too, and cannot be told by its mark. So the lock is waited for, and who has it finds all of them.
+async fn take_over(path: &Path) -> Result<StateDir, OpenStateError> {
+    let until = Instant::now() + TAKE_OVER;
+    loop {
+        match StateDir::open(path) {
+            Err(OpenStateError::InUse { .. }) if Instant::now() < until => tokio::time::sleep(LOOK_AGAIN).await,
+            opened => return opened,
+        }
+    }
+}
+
 /// Runs an agent until it is told to end.
 pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), AgentError> {
     let servers = Servers::new(config.server.urls()).map_err(AgentError::Server)?;
-    let state = StateDir::open(&config.state_dir)?;
+    let state = take_over(&config.state_dir).await?;
     let layout = state.layout();
     let mut ledger = Ledger::load(&layout, &config.env, &config.node)?;
     let snapshot = ledger::load_snapshot(&layout)?;
