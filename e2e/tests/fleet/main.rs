@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod agent_killed;
+mod anything_dies;
 mod applier_faults;
 mod environment_file;
 mod finding_the_server;
@@ -16,3 +17,4 @@ mod server_killed;
 mod server_start;
 mod store_full;
 mod up;
+mod waking_up;

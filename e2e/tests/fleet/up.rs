@@ -129,6 +129,38 @@ fn a_killed_up_is_taken_over_by_the_next_one() {
 }
 
 #[test]
+fn an_impatient_operator_and_a_closed_terminal_end_it_as_well() {
+    let stage = Stage::new();
+    let project = project(&stage);
+    // Before anything is up, and twice.
+    let up = Up::start(&stage, &project.dir, &[]);
+    up.process.says("API: ", PATIENCE);
+    up.process.interrupt_group();
+    up.process.signal(Signal::INT);
+    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    stage.is_empty();
+
+    let up = Up::start(&stage, &project.dir, &[]);
+    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.signal(Signal::HUP);
+    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    stage.is_empty();
+}
+
+#[test]
+fn a_fleet_whose_port_is_taken_starts_nothing() {
+    let stage = Stage::new();
+    let project = project(&stage);
+    let _taken = std::net::TcpListener::bind(stage.listen()).unwrap();
+    let refused = Up::start(&stage, &project.dir, &[]).process.ended(PATIENCE);
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    let says = format!("{} is taken by another process", stage.listen());
+    assert!(refused.stderr.contains(&says), "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+    stage.is_empty();
+}
+
+#[test]
 fn an_agent_that_dies_is_started_again() {
     let stage = Stage::new();
     let project = project(&stage);
