@@ -12,14 +12,16 @@ pub(super) fn line(row: &NodeRow) -> String {
             format!("{}{version}", row.standing.as_str())
         }
         (Word::Provisioning, _) => "starting".to_owned(),
-        (Word::Pending, Some(Why::Waiting { needs })) if needs.iter().all(is_met) => "pending, about to run".to_owned(),
+        (Word::Pending, _) if is_about_to_run(row) => "pending, about to run".to_owned(),
         (word, Some(why)) => format!("{}{version}: {why}{}", word.as_str(), retry(why)),
         (word, None) => word.as_str().to_owned(),
     }
 }
 
-fn is_met(need: &Need) -> bool {
-    matches!(need, Need::Role { want, have, .. } if have >= want)
+/// Whether everything that a pending node waits for is there by now.
+pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
+    let is_met = |need: &Need| matches!(need, Need::Role { want, have, .. } if have >= want);
+    matches!(&row.why, Some(Why::Waiting { needs }) if needs.iter().all(is_met))
 }
 
 fn retry(why: &Why) -> String {

@@ -7,7 +7,7 @@ use muster_core::names::NodeName;
 use muster_core::standing::Word;
 use muster_wire::operator::NodeRow;
 
-use super::line::line;
+use super::line::{is_about_to_run, line};
 
 #[derive(Debug)]
 pub(super) struct Transcript {
@@ -35,13 +35,13 @@ impl Transcript {
             let news = match row.standing {
                 // That a node has not begun with what it should do lasts for milliseconds, and says nothing.
                 Word::Outdated => false,
-                // So does that it is not there yet.
+                // So does that it is not there yet, and that what it waits for has come.
                 Word::Silent => self.said.contains_key(&row.node),
+                Word::Pending => !is_about_to_run(row),
                 Word::Provisioning
                 | Word::Unprovisioned
                 | Word::Applying
                 | Word::Validating
-                | Word::Pending
                 | Word::Failed
                 | Word::Invalid
                 | Word::Blocked

@@ -1,9 +1,10 @@
 //! Whether a fleet that was just brought up is where it should be, is on its way, or will not get there by itself.
 
-use muster_core::reason::Need;
 use muster_core::records::MachinePhase;
 use muster_core::standing::{Why, Word};
 use muster_wire::operator::NodeRow;
+
+use super::line::is_about_to_run;
 
 /// So many runs in a row must fail before a node counts as unable: the first failures are often others that are late.
 pub(super) const ATTEMPTS: u32 = 3;
@@ -41,13 +42,7 @@ fn moves(node: &Standing) -> bool {
         }
         Word::Validated => !node.ran,
         Word::Blocked => false,
-        Word::Pending => match &node.row.why {
-            // What it waits for is there: it is about to run.
-            Some(Why::Waiting { needs }) => {
-                needs.iter().all(|need| matches!(need, Need::Role { want, have, .. } if have >= want))
-            }
-            _ => false,
-        },
+        Word::Pending => is_about_to_run(&node.row),
         Word::Failed | Word::Invalid => match &node.row.why {
             Some(Why::Failed { attempt, .. }) => *attempt < ATTEMPTS,
             _ => false,
@@ -64,6 +59,7 @@ mod tests {
     use jiff::Timestamp;
     use muster_core::liveness::Link;
     use muster_core::names::{NodeName, Role};
+    use muster_core::reason::Need;
     use muster_core::records::MachineStage;
 
     use super::*;
