@@ -133,7 +133,12 @@ impl Fleet {
             let after = self.nodes.get(&node).and_then(Node::active).cloned();
             self.move_active(&node, before, after, &mut effects);
         }
-        self.nodes.retain(|name, node| *node != Node::default() || !effects.nodes.contains(name));
+        // Only what changed can have become empty: going through all nodes would make building a fleet quadratic.
+        for name in &effects.nodes {
+            if self.nodes.get(name).is_some_and(|node| *node == Node::default()) {
+                self.nodes.remove(name);
+            }
+        }
         self.revision = self.revision.max(revision);
         effects
     }
