@@ -12,7 +12,7 @@ use crate::reason::Reason;
 use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
 use crate::report::{Outcome, Report, RunResult, Verdict};
 use crate::service_state::{Configured, ServiceState, Validated};
-use crate::summary::{self, clip};
+use crate::summary::{self, Recorded, clip};
 use crate::txn::{Guard, Op, Revision, Txn};
 
 /// The identity of a start is a UUID; whatever else somebody sends is cut to this.
@@ -76,7 +76,7 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         last: Some(summary::last_run(report, known.log)),
         state: Some(state.clone()),
     };
-    let (history, dropped) = summary::record(known.history, report, known.log);
+    let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
 
     let mut txn = Txn::new().guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)));
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
@@ -84,7 +84,7 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;
     txn = txn
         .op(Op::put_json(known.keys.observed(known.node), &after)?)
-        .op(Op::put_json(known.keys.history(known.node), &history)?);
+        .op(Op::put(known.keys.history(known.node), text));
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
 }
 

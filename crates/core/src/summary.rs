@@ -54,8 +54,18 @@ pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
     }
 }
 
-/// Adds a report to the history; both reports of a run make one entry. Returns the blobs that fell out.
-pub(crate) fn record(history: &History, report: &Report, log: Option<&str>) -> (History, Vec<String>) {
+/// A history with one more report.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) history: History,
+    /// As it is stored. It had to be made to know how large it is, and is not made twice.
+    pub(crate) text: Vec<u8>,
+    /// The blobs that fell out.
+    pub(crate) dropped: Vec<String>,
+}
+
+/// Adds a report to the history; both reports of a run make one entry.
+pub(crate) fn record(history: &History, report: &Report, log: Option<&str>) -> Result<Recorded, serde_json::Error> {
     let mut runs = history.0.clone();
     let known = runs.iter().position(|past| past.run == report.run).map(|at| runs.remove(at));
     let logs = known.map(|past| past.logs).unwrap_or_default();
@@ -74,14 +84,16 @@ pub(crate) fn record(history: &History, report: &Report, log: Option<&str>) -> (
     );
     let mut history = History(runs);
     let mut dropped = Vec::new();
-    while history.0.len() > HISTORY_LENGTH || (history.0.len() > 1 && size(&history) > HISTORY_LIMIT) {
+    while history.0.len() > HISTORY_LENGTH {
         dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
     }
-    (history, dropped)
-}
-
-fn size(history: &History) -> usize {
-    serde_json::to_vec(history).map_or(0, |bytes| bytes.len())
+    loop {
+        let text = serde_json::to_vec(&history)?;
+        if text.len() <= HISTORY_LIMIT || history.0.len() <= 1 {
+            return Ok(Recorded { history, text, dropped });
+        }
+        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+    }
 }
 
 fn causes(all: &[Cause]) -> Vec<Cause> {

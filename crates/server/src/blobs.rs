@@ -36,15 +36,9 @@ impl Blobs {
     pub fn put(&self, bytes: &[u8]) -> io::Result<String> {
         let digest = hex(&Sha256::digest(bytes));
         let path = self.path(&digest);
-        if path.exists() {
-            return Ok(digest);
-        }
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
-        let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, &path));
+        let written = std::fs::write(&temporary, bytes).and_then(|()| into_place(&temporary, &path));
         if written.is_err() {
             // A full disk: nothing that could not be finished stays behind.
             let _ = std::fs::remove_file(&temporary);
@@ -71,6 +65,17 @@ impl Blobs {
     fn path(&self, digest: &str) -> PathBuf {
         let (head, tail) = digest.split_at(digest.len().min(2));
         self.root.join(head).join(tail)
+    }
+}
+
+/// Makes the directory only when it is missing, which is 256 times in the life of a store: a report costs one rename.
+fn into_place(temporary: &Path, path: &Path) -> io::Result<()> {
+    match (std::fs::rename(temporary, path), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            std::fs::rename(temporary, path)
+        }
+        (renamed, _) => renamed,
     }
 }
 

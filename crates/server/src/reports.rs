@@ -216,9 +216,10 @@ impl Intake {
         status_move::decide(known, &job.report)
     }
 
-    async fn commit_group(&self, group: Vec<Planned>) -> Vec<((EnvName, NodeName), Status)> {
+    async fn commit_group(&self, mut group: Vec<Planned>) -> Vec<((EnvName, NodeName), Status)> {
         let mut txn = Txn::new();
-        group.iter().for_each(|plan| txn.merge(plan.applied.txn.clone()));
+        // Whoever has to go on alone decides anew, and makes a transaction of its own.
+        group.iter_mut().for_each(|plan| txn.merge(std::mem::take(&mut plan.applied.txn)));
         match self.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
                 group.into_iter().map(|plan| self.committed(plan, revision)).collect()
