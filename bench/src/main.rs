@@ -1,1 +1,85 @@
-fn main() {}
+//! `muster-bench`: speed and memory of Muster, measured on the real programs, printed as one table.
+//!
+//! ```text
+//!  measures/*  one file for each benchmark: starts what it needs, measures, gives rows
+//!     │ uses
+//!     ▼
+//!  parts/*     a server, agents, a project of any size, a counting proxy, a raw HTTP client, what /proc says
+//! ```
+//!
+//! The programs are `muster` and `muster-agent` as they were built beside this one; they run on loopback, in a
+//! directory that is removed. Every process is started with a mark in its environment: however a benchmark ends
+//! (Ctrl-C and panics too), whoever still carries the mark is ended.
+//!
+//! It is no test: a number that misses its target is shown as such, and the exit code is 0. It is 1 if a benchmark
+//! could not be carried out.
+
+mod args;
+mod bench;
+mod measures;
+mod parts;
+mod report;
+mod row;
+mod sample;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::args::Args;
+use crate::bench::Bench;
+use crate::report::Report;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(args) {
+        Ok(code) => code,
+        Err(error) => {
+            report::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    let bench = Bench::new(&args)?;
+    let report = runtime.block_on(async {
+        let measured = until_signalled(&args, &bench).await;
+        bench.end_processes().await;
+        measured
+    })?;
+    // What still runs in the background is of no interest any more; the files go with `bench`.
+    runtime.shutdown_background();
+    report.print(args.output);
+    Ok(if report.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the benchmarks that were chosen. A signal ends them, and is an error.
+async fn until_signalled(args: &Args, bench: &Bench) -> anyhow::Result<Report> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut report = Report::new(bench, args.quick)?;
+    for name in args.chosen() {
+        report::progress(format_args!("{}: {}", name.word(), name.what()));
+        // A task of its own: a panic in it is an error here, and what it started is cleaned up.
+        let mut task = JoinSet::new();
+        let bench = bench.clone();
+        task.spawn(async move { measures::measure(name, &bench).await });
+        let ended = tokio::select! {
+            ended = task.join_next() => ended,
+            _ = interrupt.recv() => anyhow::bail!("interrupted"),
+            _ = terminate.recv() => anyhow::bail!("terminated"),
+        };
+        match ended {
+            Some(Ok(Ok(rows))) => report.add(name, rows),
+            Some(Ok(Err(error))) => report.fail(name, &error),
+            Some(Err(panic)) => report.fail(name, &anyhow::Error::new(panic)),
+            None => {}
+        }
+    }
+    Ok(report)
+}

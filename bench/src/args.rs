@@ -1,0 +1,97 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// Measure the speed and the memory of Muster on the real programs
+///
+/// A number that misses its target is shown as such; that is no error.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "muster-bench",
+    after_help = "\
+Exit codes:
+  0   all was measured, whatever the numbers are
+  1   something could not be measured
+
+Examples:
+  muster-bench
+  muster-bench verify-hosts reports
+  muster-bench --quick -o json"
+)]
+pub(crate) struct Args {
+    /// What to measure [default: everything]
+    #[arg(value_name = "NAME")]
+    names: Vec<Name>,
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+    /// Shorter and with fewer repetitions: shows that it works; the numbers are worth less
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where to work: on a disk whose speed counts [default: the directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Where `muster` and `muster-agent` are [default: beside this program]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) programs: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Table,
+    Json,
+}
+
+/// The benchmarks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// Memory of an idle agent
+    AgentMemory,
+    /// What an idle fleet does
+    IdleFleet,
+    /// From one node's validation to the next node's run
+    WakeUp,
+    /// Asking about 5,000 hosts
+    VerifyHosts,
+    /// One screen of 5,000 nodes
+    Status,
+    /// Reports per second, and fsyncs per report
+    Reports,
+    /// Memory of the server, and its time to start
+    Server,
+}
+
+impl Name {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Name::AgentMemory => "agent-memory",
+            Name::IdleFleet => "idle-fleet",
+            Name::WakeUp => "wake-up",
+            Name::VerifyHosts => "verify-hosts",
+            Name::Status => "status",
+            Name::Reports => "reports",
+            Name::Server => "server",
+        }
+    }
+
+    pub(crate) fn what(self) -> &'static str {
+        match self {
+            Name::AgentMemory => "memory of an idle agent",
+            Name::IdleFleet => "what an idle fleet does",
+            Name::WakeUp => "from one node's validation to the next node's run",
+            Name::VerifyHosts => "asking about 5,000 hosts",
+            Name::Status => "one screen of 5,000 nodes",
+            Name::Reports => "reports per second, and fsyncs per report",
+            Name::Server => "memory of the server, and its time to start",
+        }
+    }
+}
+
+impl Args {
+    /// The benchmarks that are meant, in the order of their list.
+    pub(crate) fn chosen(&self) -> Vec<Name> {
+        let all = Name::value_variants().iter().copied();
+        all.filter(|name| self.names.is_empty() || self.names.contains(name)).collect()
+    }
+}

@@ -1,0 +1,93 @@
+//! Memory of an idle agent.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use muster_core::report::{Outcome, Verdict};
+use muster_core::standing::Word;
+
+use super::populated::Populated;
+use crate::bench::Bench;
+use crate::parts::agent::Agent;
+use crate::parts::fleet::Fleet;
+use crate::parts::memory::{self, Memory};
+use crate::parts::project;
+use crate::row::{Row, Unit};
+
+pub(crate) const HOW: &str = "a real agent that has made its runs with the script applier, was validated, is connected \
+    and does nothing; RSS and PSS from /proc/PID/smaps_rollup. RSS counts pages that it shares with others too. In the \
+    large fleet, it was sent the addresses of all nodes. \
+    `puppet agent` takes 69 MiB (stated, not measured here).";
+
+const LIMIT: f64 = 12.0 * 1024.0 * 1024.0;
+/// How many runs an agent has made when it is looked at again.
+const RUNS: usize = 10;
+/// How long an agent may take to be validated; it needs less than a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What a run leaves behind in the agent (timers, a thread that waits for work) is gone by then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let fleet = Fleet::start(bench, &[("db", 1)], None).await?;
+    fleet.until_validated("v1").await?;
+    let agent = fleet.agent("db1")?;
+    tokio::time::sleep(SETTLE).await;
+    let once = memory::of(agent.pid())?;
+    for run in 1..RUNS {
+        let version = if run % 2 == 1 { "v2" } else { "v1" };
+        fleet.client.trigger_update(&project::env()?, project::version(version)?).await?;
+        fleet.until_validated(version).await?;
+    }
+    let runs = agent.starts()?.len();
+    anyhow::ensure!(runs == RUNS, "{runs} runs were made instead of {RUNS}");
+    tokio::time::sleep(SETTLE).await;
+    let later = memory::of(agent.pid())?;
+    fleet.stop().await?;
+    let nodes = bench.size(5_000, 500);
+    let among = among_many(bench, nodes).await?;
+    Ok(vec![
+        row("after its first run", once),
+        row(&format!("after {RUNS} runs"), later),
+        row(&format!("in a fleet of {nodes} nodes"), among),
+    ])
+}
+
+/// An agent that was sent the addresses of thousands of other nodes.
+async fn among_many(bench: &Bench, nodes: u32) -> anyhow::Result<Memory> {
+    let fleet = Populated::start(bench, nodes).await?;
+    let (client, env) = (fleet.server.client()?, project::env()?);
+    let name = fleet.project.nodes.first().context("there are no nodes")?;
+    let before = client.node(&env, name).await?.incarnation;
+    let agent = Agent::start(bench, fleet.dir.path(), &fleet.project, name, 0, &fleet.server.url, false)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = client.node(&env, name).await?;
+        let validated = now.last.is_some_and(|last| last.outcome == Outcome::Validated(Verdict::Passed));
+        if now.incarnation > before && validated && now.row.standing == Word::Validated {
+            break;
+        }
+        anyhow::ensure!(Instant::now() < deadline, "{name} is not validated:\n{}", agent.last_words());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    anyhow::ensure!(!agent.starts()?.is_empty(), "{name} has not run");
+    tokio::time::sleep(SETTLE).await;
+    let memory = memory::of(agent.pid())?;
+    agent.stop().await?;
+    fleet.server.stop().await?;
+    Ok(memory)
+}
+
+fn row(when: &str, memory: Memory) -> Row {
+    let show = |bytes: u64| Unit::Bytes.show(f64_of(bytes));
+    Row::new(format!("idle agent {when}: resident"), Unit::Bytes, f64_of(memory.rss)).under(LIMIT).detail(format!(
+        "PSS {}, of its own {}",
+        show(memory.pss),
+        show(memory.anonymous)
+    ))
+}
+
+fn f64_of(bytes: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
+    let bytes = bytes as f64;
+    bytes
+}

@@ -1,0 +1,86 @@
+//! What a fleet does that has nothing to do.
+
+use std::time::Duration;
+
+use crate::bench::Bench;
+use crate::parts::fleet::Fleet;
+use crate::parts::memory;
+use crate::parts::project;
+use crate::row::{Row, Unit};
+
+pub(crate) const HOW: &str = "four real agents (db1, web1, web2, lb1) with the script applier, all validated; each web \
+    waited for the db, and lb1 for both webs. Applier starts: the script notes each. Sync payload: a proxy between the \
+    agents and the server takes the event streams apart and counts the events by name; hello, desired, snapshot and run \
+    are payload. Store revisions: the API's `revision` before and after. Processor time: that of the four agents and \
+    the server together.";
+
+/// What the last run set off has died away by then.
+const SETTLE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let time = bench.size(Duration::from_secs(60), Duration::from_secs(12));
+    let fleet = Fleet::start(bench, &[("db", 1), ("web", 2), ("lb", 1)], None).await?;
+    fleet.until_validated("v1").await?;
+    tokio::time::sleep(SETTLE).await;
+
+    let before = look(&fleet).await?;
+    tokio::time::sleep(time).await;
+    let after = look(&fleet).await?;
+    let still = fleet.client.status(&project::env()?).await?;
+    anyhow::ensure!(still.blocked == 0, "the fleet did not stay validated");
+    fleet.stop().await?;
+
+    let seconds = time.as_secs();
+    let name = |what: &str| format!("{seconds} s of an idle fleet: {what}");
+    let less = |after: u64, before: u64| f64::from(u32::try_from(after.saturating_sub(before)).unwrap_or(u32::MAX));
+    let (up, down) = (less(after.up, before.up), less(after.down, before.down));
+    Ok(vec![
+        Row::new(name("applier starts"), Unit::Count, less(after.starts, before.starts))
+            .zero()
+            .detail(format!("{} before that", before.starts)),
+        Row::new(name("sync payload events"), Unit::Count, less(after.payload, before.payload)).zero().detail(format!(
+            "{} pings; {} down, {} up in all",
+            less(after.pings, before.pings),
+            Unit::Bytes.show(down),
+            Unit::Bytes.show(up)
+        )),
+        Row::new(name("requests of agents"), Unit::Count, less(after.requests, before.requests)).zero(),
+        Row::new(name("new store revisions"), Unit::Count, less(after.revision, before.revision))
+            .zero()
+            .detail(format!("at {}", after.revision)),
+        Row::new(name("processor time"), Unit::Seconds, (after.cpu.saturating_sub(before.cpu)).as_secs_f64()),
+    ])
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Looked {
+    starts: u64,
+    payload: u64,
+    pings: u64,
+    requests: u64,
+    up: u64,
+    down: u64,
+    revision: u64,
+    cpu: Duration,
+}
+
+async fn look(fleet: &Fleet) -> anyhow::Result<Looked> {
+    let mut starts = 0;
+    let mut cpu = memory::cpu(fleet.server.pid())?;
+    for agent in &fleet.agents {
+        starts += agent.starts()?.len() as u64;
+        cpu += memory::cpu(agent.pid())?;
+    }
+    let notes = fleet.proxy.notes();
+    let revision = fleet.client.status(&project::env()?).await?.revision.0;
+    Ok(Looked {
+        starts,
+        payload: notes.payload_events(),
+        pings: notes.pings(),
+        requests: notes.requests,
+        up: notes.up,
+        down: notes.down,
+        revision,
+        cpu,
+    })
+}

@@ -1,0 +1,41 @@
+//! The benchmarks, one file each.
+
+mod agent_memory;
+mod idle_fleet;
+mod populated;
+mod raw_store;
+mod reports;
+mod server;
+mod status;
+mod verify_hosts;
+mod wake_up;
+
+use crate::args::Name;
+use crate::bench::Bench;
+use crate::row::Row;
+
+/// Carries a benchmark out.
+pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    match name {
+        Name::AgentMemory => agent_memory::measure(bench).await,
+        Name::IdleFleet => idle_fleet::measure(bench).await,
+        Name::WakeUp => wake_up::measure(bench).await,
+        Name::VerifyHosts => verify_hosts::measure(bench).await,
+        Name::Status => status::measure(bench).await,
+        Name::Reports => reports::measure(bench).await,
+        Name::Server => server::measure(bench).await,
+    }
+}
+
+/// How a benchmark measures, for whoever doubts its numbers.
+pub(crate) fn how(name: Name) -> &'static str {
+    match name {
+        Name::AgentMemory => agent_memory::HOW,
+        Name::IdleFleet => idle_fleet::HOW,
+        Name::WakeUp => wake_up::HOW,
+        Name::VerifyHosts => verify_hosts::HOW,
+        Name::Status => status::HOW,
+        Name::Reports => reports::HOW,
+        Name::Server => server::HOW,
+    }
+}

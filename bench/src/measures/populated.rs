@@ -1,0 +1,71 @@
+//! A real server with thousands of nodes, each of which has been configured and validated; and commands that ask it.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::bench::Bench;
+use crate::parts::agent::SCRIPT;
+use crate::parts::process::command;
+use crate::parts::project::{self, Project};
+use crate::parts::sender::{Senders, Sent, Until};
+use crate::parts::server::Server;
+
+/// How many send while the store is filled.
+const SENDERS: usize = 64;
+/// A run makes two reports.
+const RUN: u64 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Populated {
+    pub(crate) server: Server,
+    pub(crate) project: Project,
+    /// How it was filled.
+    pub(crate) sent: Sent,
+    pub(crate) dir: TempDir,
+}
+
+impl Populated {
+    /// A server with so many nodes, each with one whole run.
+    pub(crate) async fn start(bench: &Bench, nodes: u32) -> anyhow::Result<Self> {
+        let dir = bench.dir()?;
+        // A role has at most four digits to number its nodes with.
+        let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
+        let project = Project::write(dir.path(), &roles, &["v1"], SCRIPT)?;
+        let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
+        let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, SENDERS);
+        let sent = senders.send(Until::Each(RUN)).await.context("the store cannot be filled")?;
+        let status = server.client()?.status(&project::env()?).await?;
+        let running: usize = status.running.values().sum();
+        anyhow::ensure!(running == project.nodes.len(), "only {running} of {nodes} nodes are validated");
+        Ok(Self { server, project, sent, dir })
+    }
+
+    /// A file with the names of all nodes.
+    pub(crate) fn hosts(&self) -> anyhow::Result<PathBuf> {
+        let path = self.dir.path().join("hosts");
+        let text: String = self.project.nodes.iter().map(|node| format!("{node}\n")).collect();
+        std::fs::write(&path, text).context("cannot write the list of hosts")?;
+        Ok(path)
+    }
+
+    /// How long a whole command takes, from before its process is made until it has ended; it must answer "yes".
+    pub(crate) async fn time(&self, bench: &Bench, args: &[&str], input: Option<&PathBuf>) -> anyhow::Result<Duration> {
+        let mut muster = command(bench, bench.muster()?, self.dir.path());
+        muster.args(args).arg("--state").arg(&self.server.state).stdout(Stdio::null()).stderr(Stdio::piped());
+        muster.stdin(match input {
+            Some(path) => File::open(path)?.into(),
+            None => Stdio::null(),
+        });
+        let begin = Instant::now();
+        let output = muster.output().await.context("cannot start muster")?;
+        let took = begin.elapsed();
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "muster {} ended with {}: {said}", args.join(" "), output.status);
+        Ok(took)
+    }
+}

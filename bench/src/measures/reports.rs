@@ -1,0 +1,90 @@
+//! Full reports per second through the HTTP API on the embedded store.
+
+use std::time::Duration;
+
+use super::raw_store;
+use crate::bench::Bench;
+use crate::parts::inside::Inside;
+use crate::parts::memory;
+use crate::parts::project;
+use crate::parts::sender::{Senders, Sent, Until};
+use crate::row::{Row, Unit};
+use muster_store::{Stats, Store};
+
+pub(crate) const HOW: &str = "the server's own code on the embedded store, listening on loopback; in this process, so \
+    that the store's counters of transactions and of real fsyncs can be read. 1,024 nodes with full histories (20 \
+    runs). Each sender has one connection and waits for each answer before it sends the next report: about 3 KiB with \
+    log, by turns configured and validated, so that each moves the node's status and is durable when it is answered. \
+    Senders and server share the machine. The raw store is asked for the same transactions, one report each, by as many \
+    writers, in the same run. Processor time is the number to compare on a machine that is busy with other things.";
+
+const NODES: u32 = 1_024;
+/// Fills the histories: 20 runs of two reports.
+const HISTORY: u64 = 40;
+
+/// One stretch of sending.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    senders: usize,
+    sent: Sent,
+    before: Stats,
+    after: Stats,
+    /// Processor time of this process: of the senders and of the server.
+    cpu: Duration,
+}
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let time = bench.size(Duration::from_secs(10), Duration::from_secs(1));
+    let dir = bench.dir()?;
+    let project = project::Project::write(dir.path(), &[("web", NODES)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let inside = Inside::start(dir.path(), &project).await?;
+    let store = &inside.store;
+    let mut senders = Senders::new(&inside.address, &project.nodes, &project::version("v1")?, 64);
+    senders.send(Until::Each(bench.size(HISTORY, 4))).await?;
+
+    let mut stretches = Vec::new();
+    for count in [64, 256] {
+        senders = senders.with(count);
+        let (before, cpu) = (store.stats(), memory::cpu(std::process::id())?);
+        let sent = senders.send(Until::Elapsed(time)).await?;
+        let cpu = memory::cpu(std::process::id())?.saturating_sub(cpu);
+        stretches.push(Stretch { senders: count, sent, before, after: store.stats(), cpu });
+    }
+    let raw = raw_store::measure(&dir.path().join("raw"), 64, bench.size(time / 2, time)).await?;
+
+    let mut rows: Vec<Row> = stretches.iter().flat_map(Stretch::rows).collect();
+    rows.push(
+        Row::new("the store alone, 64 writers", Unit::PerSecond, raw.transactions_per_second)
+            .detail(format!("transactions; {:.3} fsyncs each", raw.fsyncs_each)),
+    );
+    if let Some(first) = stretches.first() {
+        let ratio = first.sent.per_second() / raw.transactions_per_second;
+        rows.push(Row::new("reports to transactions of the store alone", Unit::Ratio, ratio));
+    }
+    Ok(rows)
+}
+
+impl Stretch {
+    fn rows(&self) -> [Row; 3] {
+        let Self { senders, sent, before, after, cpu } = self;
+        #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
+        let per = |after: u64, before: u64, of: f64| (after - before) as f64 / of;
+        #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
+        let reports = sent.reports as f64;
+        let transactions = per(after.transactions, before.transactions, sent.took.as_secs_f64());
+        let fsyncs = per(after.fsyncs, before.fsyncs, reports);
+        let bytes = Unit::Bytes.show(per(sent.bytes, 0, reports));
+        let name = |what: &str| format!("{what}, {senders} senders");
+        [
+            Row::new(name("full reports"), Unit::PerSecond, sent.per_second())
+                .detail(format!("{bytes} each; {} of the store", Unit::PerSecond.show(transactions) + " transactions")),
+            Row::new(name("fsyncs per report"), Unit::Ratio, fsyncs).detail(format!(
+                "{} fsyncs in {}",
+                after.fsyncs - before.fsyncs,
+                Unit::Seconds.show(sent.took.as_secs_f64())
+            )),
+            Row::new(name("processor time per report"), Unit::Seconds, cpu.as_secs_f64() / reports)
+                .detail("senders and server together"),
+        ]
+    }
+}

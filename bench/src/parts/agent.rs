@@ -1,0 +1,117 @@
+//! The real `muster-agent`, with the script applier.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use muster_core::names::NodeName;
+
+use super::process::{Running, command};
+use super::project::{ENV, Project};
+use crate::bench::Bench;
+
+/// What every node runs. It writes down when it was started; what a role needs is looked up and waited for.
+///
+/// `$EPOCHREALTIME` is bash's own: reading it starts no further process.
+pub(crate) const SCRIPT: &str = r#"#!/bin/bash
+echo "$EPOCHREALTIME" >> "$MUSTER_ROOT/starts"
+
+# need ROLE NODE...: goes on only if all these nodes of the role are active.
+need() {
+  local role=$1 have=0 node; shift
+  echo "active_roles::$role" >> "$MUSTER_LOOKUPS_FILE"
+  for node in "$@"; do
+    tr -d ' \n' < "$MUSTER_SNAPSHOT" | grep -q "\"$node\":{\"eth0\"" && have=$((have + 1))
+  done
+  [ "$have" -ge $# ] && return
+  echo "{\"kind\":\"role\",\"role\":\"$role\",\"want\":$#,\"have\":$have}" >> "$MUSTER_PENDING_FILE"
+  exit 75
+}
+
+case $MUSTER_ROLE in
+  db)
+    # Held back, if there is something to hold it back, until it is let go; or until the directory is taken away.
+    while [ -e "$MUSTER_ROOT/hold" ]; do sleep 0.005; done ;;
+  web) need db db1 ;;
+  lb) need web web1 web2 ;;
+esac
+exit 2
+"#;
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    running: Running,
+    pub(crate) node: NodeName,
+    root: PathBuf,
+}
+
+impl Agent {
+    /// Makes a node's directories. With `hold`, its first run does not end before [`let_go`] is called.
+    pub(crate) fn start(
+        bench: &Bench,
+        dir: &Path,
+        project: &Project,
+        node: &NodeName,
+        number: usize,
+        server: &str,
+        hold: bool,
+    ) -> anyhow::Result<Self> {
+        let dir = dir.join("nodes").join(node.as_str());
+        let root = dir.join("root");
+        fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
+        if hold {
+            fs::write(root.join("hold"), "")?;
+        }
+        let config = dir.join("agent.toml");
+        let text = format!(
+            "env = {ENV:?}\nnode = {:?}\nserver = {server:?}\nstate_dir = {:?}\nroot = {root:?}\nreleases_dir = {:?}\n\
+             interfaces = {{ eth0 = \"127.77.{}.{}\" }}\n",
+            node.as_str(),
+            dir.join("state"),
+            project.releases(),
+            number / 250,
+            number % 250 + 1,
+        );
+        fs::write(&config, text)?;
+        let mut run = command(bench, bench.agent()?, &dir);
+        run.arg("run").arg("--config").arg(&config);
+        let running = Running::start(run, &dir, "agent")?;
+        Ok(Self { running, node: node.clone(), root })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Lets the run go on that was held back.
+    pub(crate) fn let_go(&self) -> anyhow::Result<()> {
+        fs::remove_file(self.root.join("hold")).context("the node is not held back")
+    }
+
+    /// When its applier was started, each time: the time since the epoch.
+    pub(crate) fn starts(&self) -> anyhow::Result<Vec<Duration>> {
+        let text = match fs::read_to_string(self.root.join("starts")) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text?,
+        };
+        // The last line may be half written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(time).collect()
+    }
+
+    pub(crate) fn last_words(&self) -> String {
+        self.running.last_words()
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let node = self.node;
+        self.running.stop().await.with_context(|| format!("the agent of {node}"))
+    }
+}
+
+/// `1763180000.123456`; some locales write a comma.
+fn time(text: &str) -> anyhow::Result<Duration> {
+    let seconds: f64 = text.replace(',', ".").parse().with_context(|| format!("{text:?} is no time"))?;
+    Ok(Duration::try_from_secs_f64(seconds)?)
+}

@@ -1,0 +1,83 @@
+//! The server's code in this process, for counters that no API tells.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use muster_core::liveness::Patience;
+use muster_core::names::Role;
+use muster_core::records::NodeRecord;
+use muster_server::{Clock, Config, Registration, Server, register};
+use muster_store::Embedded;
+use muster_store::embedded::Options;
+use tokio::runtime::Runtime;
+
+use tokio_util::sync::CancellationToken;
+
+use super::project::{self, Project};
+
+/// A server on a runtime of its own, like that of `muster serve`. Ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    pub(crate) store: Arc<Embedded>,
+    /// `host:port`
+    pub(crate) address: String,
+    _runtime: Background,
+}
+
+/// A runtime that is not waited for: it is dropped where nothing may block.
+#[derive(Debug)]
+struct Background(Option<Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Inside {
+    /// Starts a server in `dir` with the nodes of a project.
+    pub(crate) async fn start(dir: &Path, project: &Project) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+        let handle = runtime.handle().clone();
+        let background = Background(Some(runtime));
+        let (store_path, blobs) = (dir.join("store"), dir.join("blobs"));
+        let registration = registration(project)?;
+        let started = handle.spawn(async move {
+            let store = Arc::new(Embedded::open(store_path, Options::default()).await?);
+            let listen = "127.0.0.1:0".parse()?;
+            let config = Config { listen, blobs, patience: Patience::default(), clock: Clock::system() };
+            let server = Server::start(config, store.clone(), CancellationToken::new()).await?;
+            register(server.app(), &registration).await?;
+            anyhow::Ok((store, server))
+        });
+        let (store, server) = started.await??;
+        let address = server.address().to_string();
+        handle.spawn(server.run());
+        Ok(Self { store, address, _runtime: background })
+    }
+}
+
+fn registration(project: &Project) -> anyhow::Result<Registration> {
+    let version = project::version("v1")?;
+    let mut nodes = std::collections::BTreeMap::new();
+    for (position, node) in (0..).zip(&project.nodes) {
+        let record = NodeRecord {
+            role: Role::new(node.natural().0)?,
+            profile: None,
+            labels: Default::default(),
+            failure_domain: "default".to_owned(),
+            position,
+        };
+        nodes.insert(node.clone(), record);
+    }
+    Ok(Registration {
+        env: project::env()?,
+        nodes,
+        releases: [(version.clone(), "sha256:0".to_owned())].into(),
+        first_version: version,
+        epoch: 1,
+    })
+}

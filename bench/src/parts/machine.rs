@@ -1,0 +1,79 @@
+//! The machine in words: numbers without it say nothing. It has no name here.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::row::Unit;
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Machine {
+    processors: usize,
+    model: String,
+    memory_bytes: u64,
+    kernel: String,
+    /// Of the directory in which the benchmarks work.
+    file_system: String,
+}
+
+impl Machine {
+    /// Looks at the machine, and at the file system of a directory.
+    pub(crate) fn look(dir: &Path) -> anyhow::Result<Self> {
+        let cpus = fs::read_to_string("/proc/cpuinfo").context("cannot read /proc/cpuinfo")?;
+        let memory = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
+        let mounts = fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
+        let value = |text: &str, name: &str| {
+            text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start_matches([' ', '\t', ':']).to_owned()))
+        };
+        let kib = value(&memory, "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Ok(Self {
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            model: value(&cpus, "model name").unwrap_or_else(|| "unknown model".to_owned()),
+            memory_bytes: kib.unwrap_or(0) * 1024,
+            // The numbers say enough; what follows them is often the name of whoever built it.
+            kernel: kernel.trim().split('-').next().unwrap_or_default().to_owned(),
+            file_system: file_system(&mounts, dir),
+        })
+    }
+}
+
+/// The type of the file system that a path is on: that of the longest mount point that it begins with.
+fn file_system(mounts: &str, dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let fields = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        Some((fields.nth(1)?, fields.next()?))
+    });
+    let over = fields.filter(|(at, _)| dir.starts_with(at));
+    // Of two at the same place the later one hides the earlier.
+    over.max_by_key(|(at, _)| at.len()).map_or_else(|| "unknown".to_owned(), |(_, kind)| kind.to_owned())
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { processors, model, memory_bytes, kernel, file_system } = self;
+        #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
+        let memory = Unit::Bytes.show(*memory_bytes as f64);
+        write!(f, "{processors} processors ({model}), {memory} of memory, Linux {kernel}, files on {file_system}")?;
+        if file_system == "tmpfs" {
+            f.write_str(", where an fsync costs nothing: use --dir for a disk")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_mount_point_counts() {
+        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tm xfs rw 0 0\n";
+        assert_eq!(file_system(mounts, Path::new("/tmp/muster-bench-that-is-not-there")), "tmpfs");
+        assert_eq!(file_system(mounts, Path::new("/var-that-is-not-there")), "ext4");
+    }
+}

@@ -1,0 +1,16 @@
+//! What the benchmarks are made of.
+
+pub(crate) mod agent;
+pub(crate) mod clock;
+pub(crate) mod fleet;
+pub(crate) mod http;
+pub(crate) mod inside;
+pub(crate) mod machine;
+pub(crate) mod memory;
+mod message;
+pub(crate) mod process;
+pub(crate) mod project;
+pub(crate) mod proxy;
+pub(crate) mod reports;
+pub(crate) mod sender;
+pub(crate) mod server;

@@ -1,0 +1,75 @@
+//! A program that is started for a benchmark, and that ends with it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::bench::{Bench, MARK};
+
+/// How long a program may take to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Killed when it is dropped; asked to end with [`Running::stop`].
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    pid: u32,
+    log: PathBuf,
+}
+
+/// A command as every program of a benchmark is started: marked, and with nothing of the user's own settings.
+pub(crate) fn command(bench: &Bench, program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env(MARK, bench.mark()).env("XDG_RUNTIME_DIR", dir).current_dir(dir).kill_on_drop(true);
+    for variable in ["MUSTER_SERVER", "MUSTER_ENV", "MUSTER_STATE", "RUST_LOG", "TMPDIR"] {
+        command.env_remove(variable);
+    }
+    // Ctrl-C is for this program, which ends the others itself.
+    command.process_group(0);
+    command
+}
+
+impl Running {
+    /// Starts a program whose standard error goes to `<name>.log` in `dir`.
+    pub(crate) fn start(mut command: Command, dir: &Path, name: &str) -> anyhow::Result<Self> {
+        let log = dir.join(format!("{name}.log"));
+        let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn();
+        let child = child.with_context(|| format!("cannot start {name}"))?;
+        let pid = child.id().context("it has ended at once")?;
+        Ok(Self { child, pid, log })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// The end of what it has logged, for an error message.
+    pub(crate) fn last_words(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(10)..].join("\n")
+    }
+
+    /// Asks the program to end, and waits until it has.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw).context("no such pid")?;
+        // It is a child that has not been waited for: the number is still its own.
+        if self.child.try_wait()?.is_none() {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        }
+        let ended = timeout(GRACE, self.child.wait()).await;
+        let status = ended.with_context(|| format!("it did not end within {GRACE:?}:\n{}", self.last_words()))??;
+        anyhow::ensure!(status.success(), "it ended with {status}:\n{}", self.last_words());
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! A project as an operator would write it, with the script applier.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use muster_core::names::{EnvName, NodeName, Role, Version};
+
+/// The environment of every benchmark.
+pub(crate) const ENV: &str = "bench";
+
+/// A role and how many nodes it has.
+pub(crate) type Roles<'a> = &'a [(&'a str, u32)];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Project {
+    pub(crate) dir: PathBuf,
+    pub(crate) nodes: Vec<NodeName>,
+}
+
+impl Project {
+    /// Writes a project whose releases all have the same script.
+    pub(crate) fn write(dir: &Path, roles: Roles<'_>, versions: &[&str], script: &str) -> anyhow::Result<Self> {
+        let dir = dir.join("project");
+        let environments = dir.join("environments");
+        fs::create_dir_all(&environments).with_context(|| format!("cannot make {}", environments.display()))?;
+        let roles_text: String =
+            roles.iter().map(|(role, nodes)| format!("  {role}: {{cardinality: {nodes}, flavor: local}}\n")).collect();
+        fs::write(environments.join(format!("{ENV}.yaml")), format!("version: 1\nroles:\n{roles_text}"))?;
+        for version in versions {
+            let release = dir.join("releases").join(version);
+            fs::create_dir_all(&release)?;
+            fs::write(release.join("release.yaml"), RELEASE)?;
+            for (name, text) in [("apply", script), ("check", "#!/bin/sh\nexit 0\n")] {
+                let path = release.join(name);
+                fs::write(&path, text)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            }
+        }
+        let mut nodes = Vec::new();
+        for (role, count) in roles {
+            let role = Role::new(*role)?;
+            for number in 1..=*count {
+                nodes.push(NodeName::build(&role, number, None)?);
+            }
+        }
+        Ok(Self { dir, nodes })
+    }
+
+    pub(crate) fn releases(&self) -> PathBuf {
+        self.dir.join("releases")
+    }
+}
+
+const RELEASE: &str = "\
+applier: script
+manifest: apply
+deadline: 2m
+validate:
+  - {name: works, exec: check, deadline: 10s}
+";
+
+pub(crate) fn env() -> anyhow::Result<EnvName> {
+    Ok(EnvName::new(ENV)?)
+}
+
+pub(crate) fn version(text: &str) -> anyhow::Result<Version> {
+    Ok(Version::new(text)?)
+}

@@ -1,0 +1,215 @@
+//! A TCP proxy between agents and the server that passes everything on at once, and takes notes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use muster_core::report::Report;
+use muster_wire::sse::Decoder;
+use muster_wire::sync::SyncEvent;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::clock;
+use super::message::{Messages, Piece};
+
+/// Ends, with all its connections, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) url: String,
+    notes: Arc<Mutex<Notes>>,
+    _tasks: JoinSet<()>,
+}
+
+/// What has passed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) connections: u64,
+    /// Bytes of the agents, and of the server.
+    pub(crate) up: u64,
+    pub(crate) down: u64,
+    pub(crate) requests: u64,
+    /// The events of the sync streams, by name.
+    pub(crate) events: BTreeMap<&'static str, u64>,
+    pub(crate) reports: Vec<Seen>,
+}
+
+/// A report that has passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) report: Report,
+    /// When its last byte came from the agent, before the server got it.
+    pub(crate) sent: Duration,
+    /// When the server's answer to it came.
+    pub(crate) answered: Option<Duration>,
+}
+
+impl Notes {
+    /// How many events there were that say something; a ping does not.
+    pub(crate) fn payload_events(&self) -> u64 {
+        self.events.iter().filter(|(name, _)| **name != PING).map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn pings(&self) -> u64 {
+        self.events.get(PING).copied().unwrap_or(0)
+    }
+}
+
+const PING: &str = "ping";
+
+impl Proxy {
+    /// Listens, and passes on to the server at `host:port`.
+    pub(crate) async fn start(server: &str) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("the proxy cannot listen")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let notes = Arc::new(Mutex::new(Notes::default()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, server.to_owned(), notes.clone()));
+        Ok(Self { url, notes, _tasks: tasks })
+    }
+
+    pub(crate) fn notes(&self) -> Notes {
+        lock(&self.notes).clone()
+    }
+}
+
+fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+    notes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, server: String, notes: Arc<Mutex<Notes>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((agent, _)) = listener.accept().await {
+        lock(&notes).connections += 1;
+        let (server, notes) = (server.clone(), notes.clone());
+        connections.spawn(async move {
+            let Ok(server) = TcpStream::connect(server).await else { return };
+            // Nothing may wait in the proxy.
+            if agent.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
+                return;
+            }
+            let (from_agent, to_agent) = agent.into_split();
+            let (from_server, to_server) = server.into_split();
+            let asked = Arc::new(Mutex::new(VecDeque::new()));
+            let up = Up { notes: notes.clone(), asked: asked.clone(), messages: Messages::default(), request: None };
+            let down = Down { notes, asked, messages: Messages::default(), stream: None };
+            // When one side ends the connection, the other half is dropped with it.
+            tokio::select! {
+                () = pass(from_agent, to_server, up) => {}
+                () = pass(from_server, to_agent, down) => {}
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+trait Watch {
+    fn saw(&mut self, bytes: &[u8]);
+}
+
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut watch: impl Watch) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        watch.saw(&buffer[..read]);
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The requests of a connection that wait for their answers: the place of the report among the notes, if it is one.
+type Asked = Arc<Mutex<VecDeque<Option<usize>>>>;
+
+/// From the agent to the server.
+struct Up {
+    notes: Arc<Mutex<Notes>>,
+    asked: Asked,
+    messages: Messages,
+    /// The request that is passing: whether it is a report, and its body.
+    request: Option<(bool, Vec<u8>)>,
+}
+
+impl Watch for Up {
+    fn saw(&mut self, bytes: &[u8]) {
+        let now = clock::now();
+        lock(&self.notes).up += bytes.len() as u64;
+        for piece in self.messages.feed(bytes) {
+            match piece {
+                Piece::Head(head) => {
+                    let mut line = head.lines().next().unwrap_or_default().split(' ');
+                    let is_report =
+                        line.next() == Some("POST") && line.next().is_some_and(|path| path.ends_with("/reports"));
+                    self.request = Some((is_report, Vec::new()));
+                }
+                Piece::Body(part) => {
+                    if let Some((true, body)) = &mut self.request {
+                        body.extend(part);
+                    }
+                }
+                Piece::End => {
+                    let Some((is_report, body)) = self.request.take() else { continue };
+                    let mut notes = lock(&self.notes);
+                    notes.requests += 1;
+                    let report = is_report.then(|| serde_json::from_slice(&body).ok()).flatten();
+                    let place = report.map(|report| {
+                        notes.reports.push(Seen { report, sent: now, answered: None });
+                        notes.reports.len() - 1
+                    });
+                    self.asked.lock().unwrap_or_else(PoisonError::into_inner).push_back(place);
+                }
+            }
+        }
+    }
+}
+
+/// From the server to the agent.
+struct Down {
+    notes: Arc<Mutex<Notes>>,
+    asked: Asked,
+    messages: Messages,
+    /// Reads the events, if this is a sync stream.
+    stream: Option<Decoder>,
+}
+
+impl Watch for Down {
+    fn saw(&mut self, bytes: &[u8]) {
+        let now = clock::now();
+        let mut notes = lock(&self.notes);
+        notes.down += bytes.len() as u64;
+        for piece in self.messages.feed(bytes) {
+            match piece {
+                Piece::Head(head) => {
+                    let of = self.asked.lock().unwrap_or_else(PoisonError::into_inner).pop_front().flatten();
+                    if let Some(seen) = of.and_then(|place| notes.reports.get_mut(place)) {
+                        seen.answered = Some(now);
+                    }
+                    self.stream = head.contains("text/event-stream").then(Decoder::default);
+                }
+                Piece::Body(part) => {
+                    let events = self.stream.as_mut().map(|stream| stream.feed(&part));
+                    match events {
+                        None => {}
+                        Some(Ok(events)) => {
+                            events.iter().for_each(|event| *notes.events.entry(name(event)).or_default() += 1);
+                        }
+                        Some(Err(_)) => *notes.events.entry("not understood").or_default() += 1,
+                    }
+                }
+                Piece::End => self.stream = None,
+            }
+        }
+    }
+}
+
+fn name(event: &SyncEvent) -> &'static str {
+    match event {
+        SyncEvent::Hello { .. } => "hello",
+        SyncEvent::Desired(_) => "desired",
+        SyncEvent::Snapshot { .. } => "snapshot",
+        SyncEvent::Run { .. } => "run",
+        SyncEvent::Ping => PING,
+    }
+}

@@ -1,0 +1,65 @@
+//! The real `muster serve`.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use muster_wire::client::Client;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+
+use super::http::Connection;
+use super::process::{Running, command};
+use crate::bench::Bench;
+
+/// How long a server may take to be ready; it needs a fraction of a second.
+const READY: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    running: Running,
+    pub(crate) url: String,
+    /// `host:port`
+    pub(crate) address: String,
+    pub(crate) state: PathBuf,
+    /// From the start of the process until it said where it listens; its view is complete then.
+    pub(crate) ready_after: Duration,
+}
+
+impl Server {
+    /// Starts a server on the state in `dir`, and waits until it answers.
+    pub(crate) async fn start(bench: &Bench, dir: &Path, project: Option<&Path>) -> anyhow::Result<Self> {
+        let state = dir.join("state");
+        let mut serve = command(bench, bench.muster()?, dir);
+        serve.arg("serve").arg("--store").arg(format!("embedded:{}", dir.join("store").display()));
+        serve.arg("--state").arg(&state).args(["--listen", "127.0.0.1:0"]);
+        if let Some(project) = project {
+            serve.arg("--project").arg(project);
+        }
+        let begin = Instant::now();
+        let mut running = Running::start(serve, dir, "server")?;
+        let stdout = running.child().stdout.take().context("its output is not there")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let line = timeout(READY, lines.next_line()).await;
+        let line = line.with_context(|| format!("it is not ready after {READY:?}"))??;
+        let ready_after = begin.elapsed();
+        let url = line.as_deref().and_then(|line| line.strip_prefix("API: ")).map(str::to_owned);
+        let url = url.with_context(|| format!("muster serve did not start:\n{}", running.last_words()))?;
+        let address = url.trim_start_matches("http://").to_owned();
+        let (status, _) = Connection::open(&address).await?.get("/readyz").await?;
+        anyhow::ensure!(status == 204, "the server says that it is ready, but /readyz answers {status}");
+        Ok(Self { running, url, address, state, ready_after })
+    }
+
+    pub(crate) fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::new(&self.url)?)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        self.running.stop().await.context("muster serve")
+    }
+}

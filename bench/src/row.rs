@@ -1,0 +1,167 @@
+//! One line of the table: what was measured, against which target.
+
+use serde::Serialize;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Unit {
+    Bytes,
+    Seconds,
+    PerSecond,
+    Count,
+    /// A number to compare with 1.
+    Ratio,
+}
+
+/// What a number should be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    Under(f64),
+    /// Nothing at all.
+    Zero,
+    /// It is shown, and nothing is asked of it.
+    Shown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// There is no target.
+    Shown,
+}
+
+/// A number that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) measure: String,
+    pub(crate) target: Target,
+    pub(crate) unit: Unit,
+    pub(crate) value: f64,
+    /// What else is to be said of the number: spread, number of repetitions.
+    pub(crate) detail: String,
+    pub(crate) verdict: Verdict,
+}
+
+impl Row {
+    pub(crate) fn new(measure: impl Into<String>, unit: Unit, value: f64) -> Self {
+        let (target, verdict) = (Target::Shown, Verdict::Shown);
+        Self { measure: measure.into(), target, unit, value, detail: String::new(), verdict }
+    }
+
+    pub(crate) fn under(mut self, limit: f64) -> Self {
+        self.target = Target::Under(limit);
+        self.verdict = if self.value < limit { Verdict::Met } else { Verdict::Missed };
+        self
+    }
+
+    pub(crate) fn zero(mut self) -> Self {
+        self.target = Target::Zero;
+        self.verdict = if self.value == 0.0 { Verdict::Met } else { Verdict::Missed };
+        self
+    }
+
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    pub(crate) fn target_text(&self) -> String {
+        match self.target {
+            Target::Under(limit) => format!("under {}", self.unit.show(limit)),
+            Target::Zero => "none".to_owned(),
+            Target::Shown => String::new(),
+        }
+    }
+
+    pub(crate) fn value_text(&self) -> String {
+        let value = match (self.target, self.value) {
+            (Target::Zero, 0.0) => "none".to_owned(),
+            (Target::Zero | Target::Under(_) | Target::Shown, value) => self.unit.show(value),
+        };
+        if self.detail.is_empty() { value } else { format!("{value} ({})", self.detail) }
+    }
+
+    pub(crate) fn verdict_text(&self) -> &'static str {
+        match self.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed => "MISSED",
+            Verdict::Shown => "",
+        }
+    }
+}
+
+const KIB: f64 = 1024.0;
+
+impl Unit {
+    /// A number with its unit, in three significant digits or so.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Unit::Bytes if value >= KIB * KIB => format!("{} MiB", digits(value / KIB / KIB)),
+            Unit::Bytes if value >= KIB => format!("{} KiB", digits(value / KIB)),
+            Unit::Bytes => format!("{value:.0} B"),
+            Unit::Seconds if value >= 1.0 => format!("{} s", digits(value)),
+            Unit::Seconds if value >= 0.001 => format!("{} ms", digits(value * 1e3)),
+            Unit::Seconds => format!("{} µs", digits(value * 1e6)),
+            Unit::PerSecond => format!("{}/s", digits(value)),
+            Unit::Count => digits(value),
+            Unit::Ratio => format!("{value:.3}"),
+        }
+    }
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        value if value.fract() == 0.0 || value >= 100.0 => grouped(value.round()),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// `12345` as `12,345`.
+fn grouped(value: f64) -> String {
+    let text = format!("{value:.0}");
+    let mut out = String::with_capacity(text.len() + 3);
+    for (at, digit) in text.chars().enumerate() {
+        if at > 0 && (text.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        let shown = [
+            (Unit::Bytes, 12.0 * KIB * KIB, "12 MiB"),
+            (Unit::Bytes, 6.123 * KIB * KIB, "6.12 MiB"),
+            (Unit::Bytes, 2560.0, "2.50 KiB"),
+            (Unit::Bytes, 17.0, "17 B"),
+            (Unit::Seconds, 1.5, "1.50 s"),
+            (Unit::Seconds, 0.0123, "12.3 ms"),
+            (Unit::Seconds, 0.000_42, "420 µs"),
+            (Unit::PerSecond, 12345.6, "12,346/s"),
+            (Unit::Count, 7.0, "7"),
+            (Unit::Ratio, 0.0271, "0.027"),
+        ];
+        for (unit, value, text) in shown {
+            assert_eq!(unit.show(value), text);
+        }
+    }
+
+    #[test]
+    fn a_target_is_met_or_missed() {
+        let row = |value| Row::new("m", Unit::Seconds, value).under(0.1);
+        assert_eq!((row(0.09).verdict, row(0.1).verdict), (Verdict::Met, Verdict::Missed));
+        assert_eq!(Row::new("m", Unit::Count, 0.0).zero().verdict, Verdict::Met);
+        assert_eq!(Row::new("m", Unit::Count, 1.0).zero().verdict_text(), "MISSED");
+    }
+}
