@@ -34,6 +34,10 @@ pub(crate) async fn change(
     scope: Scope,
     JsonBody(TriggerUpdate { version: to }): JsonBody<TriggerUpdate>,
 ) -> Result<Json<UpdateTriggered>, Refusal> {
+    // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
+    // change for the current one, and answer that there is nothing to do.
+    let newest = app.store.revision().await?;
+    app.view.reach(newest).await?;
     let (current, release, releases) = scope.ask(&app, |fleet| {
         let current = fleet.current_version().map(|(version, at)| (version.clone(), at));
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
@@ -52,6 +56,8 @@ pub(crate) async fn change(
     match app.store.commit(txn).await? {
         Outcome::Committed { revision } => {
             tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
+            // Whoever asks this server next sees it.
+            app.view.reach(revision).await?;
             Ok(Json(UpdateTriggered { from, to, changed: true, revision }))
         }
         Outcome::Refused { .. } => {

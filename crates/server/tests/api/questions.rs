@@ -83,3 +83,18 @@ async fn a_status_counts_and_names_who_blocks() {
     assert_eq!(status.blockers.iter().map(|row| row.node.as_str()).collect::<Vec<_>>(), ["web1"]);
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_the_version_in_quick_succession_all_count() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let mut from = version("v1");
+    for round in 0..50 {
+        let to = version(if round % 2 == 0 { "v2" } else { "v1" });
+        let done = fixture.client.trigger_update(&fixture.env, to.clone()).await.unwrap();
+        assert_eq!((done.from, done.changed), (Some(from), true));
+        let shown = fixture.client.current_version(&fixture.env).await.unwrap();
+        assert_eq!(shown.version.as_ref(), Some(&to), "whoever asks next sees it");
+        from = to;
+    }
+    fixture.stop().await;
+}
