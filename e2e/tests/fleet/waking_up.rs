@@ -98,7 +98,7 @@ fn many_causes_at_once_make_one_further_run() {
         project = project.release(version, &Release::script(&script));
     }
     let server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, &project, "web1", 1).start();
+    let agent = Node::new(&stage, &project, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
     eventually("the first run has begun", PATIENCE, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
 
@@ -106,6 +106,7 @@ fn many_causes_at_once_make_one_further_run() {
     for version in &versions[1..] {
         assert_eq!(server.api.trigger_update(version).status, 200);
     }
+    agent.says("the node should run version=v9", PATIENCE);
     gate.let_pass(2);
     stage.wait_for("v9", &["web1"]);
     assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");
