@@ -11,6 +11,7 @@ use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::report::{Counts, Facts, Interfaces, Outcome, Report, RunResult};
 
 use crate::node::Node;
+use crate::process::stat::Stat;
 use crate::state_dir::StateDir;
 
 /// A report with this number.
@@ -64,4 +65,9 @@ pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
         let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
     }
+}
+
+/// Those of these processes that have not ended.
+pub(crate) fn living(pids: &[i32]) -> Vec<i32> {
+    pids.iter().copied().filter(|pid| Stat::read(*pid).is_some_and(|stat| !stat.has_ended())).collect()
 }

@@ -20,7 +20,7 @@ use muster_core::report::{Counts, ResourceError, RunResult};
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
-use crate::process::supervise::{Ended, Program, supervise};
+use crate::process::supervise::{Ended, Leftovers, Program, supervise};
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
@@ -106,6 +106,7 @@ fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
         grace: mark::GRACE,
+        leftovers: Leftovers::Stay,
     }
 }
 

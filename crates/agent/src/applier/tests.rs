@@ -12,7 +12,7 @@ use muster_core::report::RunResult;
 
 use super::*;
 use crate::release;
-use crate::testing::{node, write_release};
+use crate::testing::{living, node, write_release};
 
 /// Applies a script with this body; a name of its own makes its processes its own.
 struct Script {
@@ -57,6 +57,12 @@ impl Script {
     async fn judged(&self) -> (RunResult, Option<Reason>) {
         let applied = self.apply(&CancellationToken::new()).await.unwrap();
         (applied.result, applied.reason)
+    }
+
+    /// The numbers of processes that the script has noted as its own.
+    fn noted(&self) -> Vec<i32> {
+        let noted = fs::read_to_string(self.node.root.join("noted")).unwrap_or_default();
+        noted.lines().map(|pid| pid.parse().unwrap()).collect()
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -165,6 +171,42 @@ async fn at_the_deadline_every_process_of_the_run_is_ended() {
     assert_eq!(result, RunResult::Failed);
     assert_eq!(reason, Some(Reason::Deadline { program: "apply".into(), seconds: 0 }));
     assert_eq!(script.processes(), [0; 0]);
+}
+
+/// With `env -i` the mark is gone, from the applier's own process and from a child of it.
+#[tokio::test]
+async fn who_clears_the_environment_does_not_outlive_the_deadline() {
+    let body = "env -i sleep 1000 & printf '%s\\n' $! $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000";
+    let spec = "applier: script\nmanifest: apply\ndeadline: 2s\n";
+    let script = Script::new("cleared", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
+    let (result, reason) = script.judged().await;
+    assert_eq!((result, reason), (RunResult::Failed, Some(Reason::Deadline { program: "apply".into(), seconds: 2 })));
+    assert_eq!(script.noted().len(), 2);
+    assert_eq!(living(&script.noted()), [0; 0]);
+}
+
+#[tokio::test]
+async fn nor_an_applier_that_is_killed_from_outside() {
+    let script = Script::shell("killed", "env -i sleep 1000 & echo $! > $MUSTER_ROOT/noted; kill -KILL $$");
+    assert_eq!(script.judged().await.1, Some(Reason::Killed { program: "apply".into(), signal: 9 }));
+    assert_eq!(script.noted().len(), 1);
+    assert_eq!(living(&script.noted()), [0; 0]);
+}
+
+#[tokio::test]
+async fn nor_the_agent() {
+    let script = Script::shell("cleared-cancel", "printf '%s\\n' $$ > $MUSTER_ROOT/noted; exec env -i sleep 1000");
+    let cancel = CancellationToken::new();
+    let begun = async {
+        while script.noted().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+    };
+    let both = futures::future::join(script.apply(&cancel), begun);
+    let (applied, ()) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("the run does not begin");
+    assert_eq!(applied, None);
+    assert_eq!(living(&script.noted()), [0; 0]);
 }
 
 #[tokio::test]

@@ -5,12 +5,13 @@
 //! steal its exit code. So the agent keeps a list of them, and reaps every other child that has ended.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, WaitOptions, set_child_subreaper, waitpid};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::process::stat::{Stat, pids};
 
 /// The children that the agent has started and not yet waited for.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +37,7 @@ impl Children {
     /// Reaps every child that has ended and that nobody else waits for.
     pub fn reap_orphans(&self) {
         let parent = std::process::id().cast_signed();
-        let names = fs::read_dir("/proc").into_iter().flatten().flatten();
-        for pid in names.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+        for pid in pids() {
             if is_ended_child(pid, parent) && !self.with(|own| own.contains(&pid)) {
                 // An ended child keeps its number until it is reaped, so this is still the one that was looked at.
                 let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
@@ -74,10 +74,6 @@ pub async fn run(children: Children, cancel: CancellationToken) -> std::io::Resu
     }
 }
 
-/// Reads `pid (name) state ppid …`; the name may hold anything, so the fields are counted from its last parenthesis.
 fn is_ended_child(pid: i32, parent: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
-    let mut fields = fields.split_whitespace();
-    fields.next() == Some("Z") && fields.next().and_then(|ppid| ppid.parse().ok()) == Some(parent)
+    Stat::read(pid).is_some_and(|stat| stat.has_ended() && stat.parent == parent)
 }

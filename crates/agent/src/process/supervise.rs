@@ -2,16 +2,21 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::Command;
+use muster_marked::Process;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::children::Children;
+use crate::process::group;
 use crate::process::mark::{self, Mark};
+
+/// A killed process is gone in a moment, or hangs in the kernel.
+const REAPED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A program to run.
 #[derive(Clone, Debug)]
@@ -29,6 +34,15 @@ pub struct Program {
     pub deadline: Duration,
     /// How long its processes may take to end by themselves at the deadline.
     pub grace: Duration,
+    pub leftovers: Leftovers,
+}
+
+/// What becomes of the processes that a program leaves behind when it ends in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leftovers {
+    /// They are services, and meant to stay.
+    Stay,
+    End,
 }
 
 /// How it ended.
@@ -44,7 +58,7 @@ pub enum Ended {
     NotStarted(io::Error),
 }
 
-/// Runs a program. Except after an orderly end nothing of it is left when this returns.
+/// Runs a program. Except for what it may leave after an orderly end, nothing of it is left when this returns.
 pub async fn supervise(program: &Program, children: &Children, cancel: &CancellationToken) -> Ended {
     if cancel.is_cancelled() {
         return Ended::Cancelled;
@@ -70,24 +84,56 @@ pub async fn supervise(program: &Program, children: &Children, cancel: &Cancella
         Err(error) => return Ended::NotStarted(error),
     };
     let _own = child.id().map(|pid| children.own(pid));
+    let (pid, process) = match hold(&child) {
+        Ok(held) => held,
+        Err(error) => {
+            reap(&mut child).await;
+            return Ended::NotStarted(error);
+        }
+    };
+    // Its end is looked at and not taken: as long as nobody has waited for it, its group's number is nobody else's.
     let ended = tokio::select! {
-        status = child.wait() => status.map_or_else(Ended::NotStarted, of_status),
+        ended = process.ended() => ended.and_then(|()| how_it_ended(pid)).unwrap_or_else(Ended::NotStarted),
         () = tokio::time::sleep(program.deadline) => Ended::Deadline,
         () = cancel.cancelled() => Ended::Cancelled,
     };
-    if !matches!(ended, Ended::Exited(_) | Ended::NotStarted(_)) {
-        let grace =
-            if matches!(ended, Ended::Cancelled) { mark::SHORT_GRACE.min(program.grace) } else { program.grace };
+    let grace = match &ended {
+        Ended::Exited(_) if program.leftovers == Leftovers::Stay => None,
+        Ended::Cancelled => Some(mark::SHORT_GRACE.min(program.grace)),
+        Ended::Exited(_) | Ended::Killed(_) | Ended::Deadline | Ended::NotStarted(_) => Some(program.grace),
+    };
+    if let Some(grace) = grace {
         mark::end_all(&program.mark, grace).await;
-        // It has the mark, so it has ended, and this is at once; unless it is stuck in the kernel.
-        let _ = child.try_wait();
+        // What has cleared its environment is still in the group. Who has left both did so to get away.
+        group::end(pid, grace).await;
     }
+    reap(&mut child).await;
     ended
 }
 
-fn of_status(status: ExitStatus) -> Ended {
-    match (status.code(), status.signal()) {
+/// Takes hold of a child that was just started.
+fn hold(child: &Child) -> io::Result<(Pid, Process)> {
+    let number = child.id().ok_or_else(|| io::Error::other("its process number is not known"))?;
+    let pid = Pid::from_raw(number.cast_signed()).ok_or_else(|| io::Error::other("its process number is 0"))?;
+    let process = Process::open(number)?.ok_or_else(|| io::Error::other("it was gone at once"))?;
+    Ok((pid, process))
+}
+
+/// How a child ended that nobody has waited for yet; it can be waited for afterwards.
+fn how_it_ended(pid: Pid) -> io::Result<Ended> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let status = waitid(WaitId::Pid(pid), options)?.ok_or_else(|| io::Error::other("its end cannot be seen"))?;
+    Ok(match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Ended::Exited(code),
         (None, signal) => Ended::Killed(signal.unwrap_or_default()),
+    })
+}
+
+/// Waits for a child that has ended. One that has not, against everything that was done, is killed once more, and left
+/// to the runtime to wait for: it hangs in the kernel, and the agent must not.
+async fn reap(child: &mut Child) {
+    let _ = child.start_kill();
+    if tokio::time::timeout(REAPED_WITHIN, child.wait()).await.is_err() {
+        tracing::error!(pid = child.id(), "this process does not end, not even when killed");
     }
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::applier::Job;
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
-use crate::process::supervise::{Ended, Program, supervise};
+use crate::process::supervise::{Ended, Leftovers, Program, supervise};
 use crate::run::{environment, log};
 
 /// What an executable says last is what it means.
@@ -34,10 +34,10 @@ pub(super) async fn check(
         mark: Mark::new(environment::CHECK_ID, id),
         deadline,
         grace: mark::SHORT_GRACE,
+        // A check looks and leaves nothing behind; what it does leave would only look on.
+        leftovers: Leftovers::End,
     };
     let ended = supervise(&program, children, cancel).await;
-    // A check looks and leaves nothing behind; what it does leave would only look on.
-    mark::end_all(&program.mark, program.grace).await;
     let said = log::last_lines(&program.output, LINES).join("\n");
     let with_output = |what: String| if said.is_empty() { what } else { format!("{what}: {said}") };
     match ended {

@@ -14,7 +14,7 @@ use crate::node::Node;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
-use crate::testing::{node, write_release};
+use crate::testing::{living, node, write_release};
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -114,6 +114,19 @@ async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
     assert_eq!(results[0].message, "hangs was still running at its deadline of 0.2 s and was ended: before");
     assert_eq!(results[1].verdict, Verdict::Passed);
     assert!(muster_marked::find(environment::CHECK_RUN, fixture.run.as_str()).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn nor_does_a_check_that_clears_the_environment() {
+    let fixture = Fixture::new("cleared");
+    let checks =
+        serde_json::json!([{"name": "hangs", "exec": "hangs", "deadline": "2s"}, {"name": "quick", "exec": "quick"}]);
+    let hangs = "#!/bin/sh\necho $$ > $MUSTER_ROOT/hangs\nexec env -i sleep 1000\n";
+    let quick = "#!/bin/sh\nenv -i sleep 1000 &\necho $! > $MUSTER_ROOT/quick\n";
+    let results = fixture.validate(checks, &[("hangs", hangs), ("quick", quick)]).await;
+    assert_eq!((results[0].verdict, results[1].verdict), (Verdict::Failed, Verdict::Passed));
+    let noted = |name| fs::read_to_string(fixture.node.root.join(name)).unwrap().trim().parse().unwrap();
+    assert_eq!(living(&[noted("hangs"), noted("quick")]), [0; 0]);
 }
 
 #[tokio::test]
