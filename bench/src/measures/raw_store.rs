@@ -80,6 +80,7 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
             keys: &keys,
             node,
             role: &role,
+            designed_at: Revision(1),
             in_service: true,
             observed: observed.as_ref().map(|observed| (observed, Revision(1))),
             history,

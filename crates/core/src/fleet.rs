@@ -38,6 +38,8 @@ pub struct Fleet {
 pub struct Node {
     /// None for a node that left keys behind but is not in the design.
     pub record: Option<NodeRecord>,
+    /// When the design last said it: fences what is done in its name.
+    pub record_at: Option<Revision>,
     pub machine: Option<(MachineRecord, Revision)>,
     pub provisioned: Option<bool>,
     pub observed: Option<(Observed, Revision)>,
@@ -77,6 +79,8 @@ pub struct KeyChange<'a> {
 pub struct Effects {
     /// Keys that content can look up and whose value is another one now.
     pub lookups: BTreeSet<String>,
+    /// Roles that have appeared or gone: everything that can be looked up of them is different now.
+    pub roles: BTreeSet<Role>,
     /// Nodes of which anything changed.
     pub nodes: BTreeSet<NodeName>,
     /// What nodes should run may be another version now.
@@ -219,7 +223,9 @@ impl Fleet {
                 if let Some(new) = &record {
                     self.count_member(&new.role, true, effects);
                 }
-                self.node(&name, effects).record = record;
+                let node = self.node(&name, effects);
+                node.record_at = record.is_some().then_some(change.revision);
+                node.record = record;
             }
             Key::Machine { node } => {
                 self.node(&node, effects).machine = read(change)?.map(|machine| (machine, change.revision));
@@ -248,7 +254,7 @@ impl Fleet {
             self.roles.remove(role);
         }
         if exists != existed {
-            effects.lookups.insert(format!("active_roles::{role}"));
+            effects.roles.insert(role.clone());
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A node whose agent keeps no connection is silent; silent for long enough, it is lost, and others stop counting on
 //! it. Two cases are not the node's fault, and nobody is declared lost in them: shortly after the server started, when
-//! agents have not had time to come back; and when more than half of a failure domain goes silent together.
+//! agents have not had time to come back; and when more than half of what lives in a failure domain goes silent together.
 
 use std::collections::BTreeMap;
 
@@ -88,9 +88,13 @@ pub fn decide<'a>(
     let seen: Vec<Seen<'_>> = seen.into_iter().collect();
     let mut domains: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for node in &seen {
-        let (silent, all) = domains.entry(node.failure_domain).or_default();
-        *silent += usize::from(matches!(node.link, Link::Silent { .. }));
-        *all += 1;
+        let silent = matches!(node.link, Link::Silent { .. });
+        // A node that was never made, or was lost long ago, says nothing about what happens now.
+        if !silent || node.active {
+            let (silent_here, alive) = domains.entry(node.failure_domain).or_default();
+            *silent_here += usize::from(silent);
+            *alive += 1;
+        }
     }
     // One node alone cannot be told from its domain; two or more that fall silent together can.
     let held = |domain: &str| domains.get(domain).is_some_and(|(silent, all)| *silent >= 2 && silent * 2 > *all);
@@ -104,9 +108,14 @@ pub fn decide<'a>(
                     decision.restore.push(node.node.clone());
                 }
             }
-            Link::Silent { since } if node.active && !held(node.failure_domain) => {
+            Link::Silent { since } if node.active => {
                 let lost_at = since.saturating_add(patience.lost_after).unwrap_or(Timestamp::MAX).max(graceful_until);
-                if lost_at <= now {
+                if held(node.failure_domain) {
+                    // Shown from the end of the grace on: somebody has to look at that moment.
+                    if now < graceful_until {
+                        decision.recheck = Some(decision.recheck.map_or(graceful_until, |at| at.min(graceful_until)));
+                    }
+                } else if lost_at <= now {
                     decision.withdraw.push(node.node.clone());
                 } else {
                     decision.recheck = Some(decision.recheck.map_or(lost_at, |at| at.min(lost_at)));
@@ -184,6 +193,22 @@ mod tests {
         let decision = judge(&nodes, 1000);
         assert_eq!(decision.withdraw, []);
         assert_eq!(decision.held, [HeldDomain { failure_domain: "rack1".into(), silent: 2, nodes: 3 }]);
+    }
+
+    #[test]
+    fn what_is_held_at_the_start_is_looked_at_again_when_the_grace_ends() {
+        let nodes = [("a1", Some(0), true), ("b1", Some(0), true), ("c1", None, true)];
+        let early = judge(&nodes, 10);
+        assert_eq!((early.held, early.recheck), (vec![], Some(at(60))));
+    }
+
+    #[test]
+    fn nodes_that_do_not_live_prove_nothing_about_those_that_do() {
+        let never_made = [("n1", Some(0), false), ("n2", Some(0), false), ("n3", Some(0), false)];
+        let living = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
+        let nodes: Vec<_> = never_made.into_iter().chain(living).collect();
+        let decision = judge(&nodes, 1000);
+        assert_eq!((names(&decision.withdraw), decision.held), (vec!["a1"], vec![]));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Known<'a> {
     pub node: &'a NodeName,
     /// From the design: a node cannot claim a role.
     pub role: &'a Role,
+    /// When the design said it: a node that has left it meanwhile is not brought back by a report.
+    pub designed_at: Revision,
     /// Whether the node may serve others, by its operator's word.
     pub in_service: bool,
     pub observed: Option<(&'a Observed, Revision)>,
@@ -78,7 +80,9 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     };
     let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
 
-    let mut txn = Txn::new().guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)));
+    let mut txn = Txn::new()
+        .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
+        .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at });
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
     move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
     move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;

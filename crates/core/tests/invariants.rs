@@ -197,6 +197,7 @@ impl World {
             keys: &self.keys,
             node: &name,
             role: &Role::new(NODES[node].1).unwrap(),
+            designed_at: self.fleet.get(&name).and_then(|node| node.record_at).unwrap(),
             in_service: self.in_service[node],
             observed: observed.as_ref().map(|(observed, at)| (observed, *at)),
             history: &history,

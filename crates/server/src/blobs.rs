@@ -5,9 +5,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use muster_core::release_dir::hex;
+use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 
 /// How a file is named that is being written.
@@ -53,6 +56,38 @@ impl Blobs {
         (hex(&Sha256::digest(&bytes)) == digest).then_some(bytes)
     }
 
+    /// The reports of some digests, those that are there.
+    pub async fn reports(self: &Arc<Self>, digests: Vec<String>) -> Vec<Report> {
+        let blobs = Arc::clone(self);
+        let read = move || -> Vec<Report> {
+            let texts = digests.iter().filter_map(|digest| blobs.get(digest));
+            texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// Removes what is older than a moment and that nobody needs: reports that were not applied, and those of nodes that
+    /// have left. A blob that is put again is a new file, so what a report of now needs is never old.
+    pub fn sweep(&self, before: SystemTime, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
+        let mut removed = 0;
+        for head in std::fs::read_dir(&self.root)? {
+            let head = head?;
+            if !head.file_type()?.is_dir() {
+                continue;
+            }
+            for tail in std::fs::read_dir(head.path())? {
+                let tail = tail?;
+                let digest = format!("{}{}", head.file_name().display(), tail.file_name().display());
+                let old = tail.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
+                if old && !needed(&digest) {
+                    self.remove(&digest);
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
     /// Forgets a blob that nothing refers to any more. One that is gone already is no error.
     pub fn remove(&self, digest: &str) {
         if let Err(error) = std::fs::remove_file(self.path(digest))
@@ -82,6 +117,19 @@ fn into_place(temporary: &Path, path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sweep_takes_what_is_old_and_not_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path()).unwrap();
+        let (needed, orphan) = (blobs.put(b"needed").unwrap(), blobs.put(b"orphan").unwrap());
+        let written = |digest: &str| std::fs::metadata(blobs.path(digest)).unwrap().modified().unwrap();
+        let early = written(&needed).min(written(&orphan));
+        assert_eq!(blobs.sweep(early, |_| false).unwrap(), 0, "nothing is old");
+        let late = written(&orphan) + std::time::Duration::from_secs(1);
+        assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
+        assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
+    }
 
     #[test]
     fn what_was_put_is_got_and_what_was_damaged_is_not() {

@@ -6,13 +6,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::liveness::Link;
-use muster_core::lookups::Lookups;
+use muster_core::lookups::{LookupKey, Lookups};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::standing::Activity;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -50,10 +52,12 @@ pub struct Session {
     told: Mutex<Told>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Told {
     lookups: Lookups,
     activity: Activity,
+    /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
+    heard: Instant,
 }
 
 impl Session {
@@ -68,6 +72,11 @@ impl Session {
 
     pub fn activity(&self) -> Activity {
         self.told().activity.clone()
+    }
+
+    /// How long the agent has said nothing.
+    pub fn unheard_for(&self) -> Duration {
+        self.told().heard.elapsed()
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -121,7 +130,7 @@ impl Hub {
             since: self.clock.now(),
             wake: Notify::new(),
             ended: self.stop.child_token(),
-            told: Mutex::default(),
+            told: Mutex::new(Told { lookups: Lookups::new(), activity, heard: Instant::now() }),
         });
         let mut inner = self.inner();
         let place = (env.clone(), node.clone());
@@ -131,7 +140,6 @@ impl Hub {
         }
         inner.silent_since.remove(&place);
         inner.set_lookups(&session, lookups);
-        session.told().activity = activity;
         drop(inner);
         self.step();
         Connected { session, hub: self.clone() }
@@ -154,14 +162,20 @@ impl Hub {
         let mut inner = self.inner();
         if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())).cloned() {
             inner.set_lookups(&session, lookups);
+            session.told().heard = Instant::now();
             session.wake.notify_one();
         }
     }
 
     pub fn acts(&self, env: &EnvName, node: &NodeName, activity: Activity) {
         if let Some(session) = self.session(env, node) {
-            session.told().activity = activity;
-            self.step();
+            let mut told = session.told();
+            told.heard = Instant::now();
+            // The answer to a ping says most often what is known; nobody is to look at it again.
+            if std::mem::replace(&mut told.activity, activity.clone()) != activity {
+                drop(told);
+                self.step();
+            }
         }
     }
 
@@ -195,7 +209,16 @@ impl Hub {
                 Changed::Env(env, effects) => {
                     let inner = self.inner();
                     let Some(interested) = inner.interested.get(&env) else { continue };
-                    let nodes = effects.lookups.iter().filter_map(|key| interested.get(key)).flatten();
+                    let of_role = |key: &str| match LookupKey::parse(key) {
+                        LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => {
+                            effects.roles.contains(role)
+                        }
+                        LookupKey::Unknown => false,
+                    };
+                    // A role appears or goes with a change of the design, so this way through all keys is a rare one.
+                    let whole = interested.iter().filter(|_| !effects.roles.is_empty()).filter(|(key, _)| of_role(key));
+                    let single = effects.lookups.iter().filter_map(|key| interested.get(key));
+                    let nodes = single.chain(whole.map(|(_, nodes)| nodes)).flatten();
                     for session in nodes.filter_map(|node| inner.sessions.get(&(env.clone(), node.clone()))) {
                         session.wake.notify_one();
                     }

@@ -77,8 +77,8 @@ pub async fn register(app: &App, registration: &Registration) -> Result<Register
 fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registered), RegisterError> {
     let keys = Keys::of(&registration.env);
     let mut registered = Registered::default();
-    let mut ops: Vec<Vec<Op>> = Vec::new();
-    let mut guards = Vec::new();
+    // What belongs together stays in one transaction, guards with their operations.
+    let mut parts: Vec<Txn> = Vec::new();
 
     for (version, digest) in &registration.releases {
         match fleet.releases().get(version) {
@@ -92,45 +92,42 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registe
             Some(_) => {}
             None => {
                 let newest = fleet.releases().values().map(|release| release.serial).max().unwrap_or(0);
-                let serial = newest + ops.len() as u64 + 1;
+                let serial = newest + parts.len() as u64 + 1;
                 let record = ReleaseRecord { digest: digest.clone(), serial };
-                ops.push(vec![Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?]);
+                parts.push(Txn::new().op(Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?));
             }
         }
     }
     for (name, record) in &registration.nodes {
         let known = fleet.get(name).and_then(|node| node.record.as_ref());
         if known != Some(record) {
-            ops.push(vec![Op::put_json(keys.node(name), record).map_err(RegisterError::Record)?]);
+            parts.push(Txn::new().op(Op::put_json(keys.node(name), record).map_err(RegisterError::Record)?));
         }
         if known.is_none() {
             registered.added.push(name.clone());
         }
     }
     for (name, node, _) in fleet.designed().filter(|(name, _, _)| !registration.nodes.contains_key(*name)) {
-        ops.push(removal(&keys, name, node));
+        parts.push(Txn { guards: Vec::new(), ops: removal(&keys, name, node) });
         registered.removed.push(name.clone());
     }
     if fleet.epoch() == 0 {
-        guards.push(Guard::Absent { key: keys.store_epoch() });
-        ops.push(vec![Op::put(keys.store_epoch(), registration.epoch.to_string())]);
+        let absent = Guard::Absent { key: keys.store_epoch() };
+        parts.push(Txn::new().guard(absent).op(Op::put(keys.store_epoch(), registration.epoch.to_string())));
     }
     if fleet.current_version().is_none() {
-        guards.push(Guard::Absent { key: keys.current_version() });
-        ops.push(vec![Op::put(keys.current_version(), registration.first_version.as_str())]);
+        let absent = Guard::Absent { key: keys.current_version() };
+        parts.push(Txn::new().guard(absent).op(Op::put(keys.current_version(), registration.first_version.as_str())));
         registered.version = Some(registration.first_version.clone());
     }
 
     // The version comes last: an agent that is told of it finds everything else in place.
     let mut txns: Vec<Txn> = Vec::new();
-    for together in ops {
+    for part in parts {
         match txns.last_mut() {
-            Some(txn) if txn.ops.len() + together.len() <= OPS => txn.ops.extend(together),
-            Some(_) | None => txns.push(Txn { guards: Vec::new(), ops: together }),
+            Some(txn) if txn.ops.len() + part.ops.len() <= OPS => txn.merge(part),
+            Some(_) | None => txns.push(part),
         }
-    }
-    if let Some(last) = txns.last_mut() {
-        last.guards = guards;
     }
     Ok((txns, registered))
 }
@@ -149,4 +146,54 @@ fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Vec<Op> {
     let running = node.running.iter().map(|version| keys.running_version(version, name));
     let active = node.active.keys().map(|version| keys.active_role(version, name));
     fixed.into_iter().chain(states).chain(running).chain(active).map(Op::delete).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use muster_core::names::Role;
+
+    use super::*;
+
+    fn registration(nodes: u32) -> Registration {
+        let role = Role::new("web").unwrap();
+        let record = NodeRecord {
+            role: role.clone(),
+            profile: None,
+            labels: BTreeMap::new(),
+            failure_domain: "a".into(),
+            position: 0,
+        };
+        let node = |number| (NodeName::build(&role, number, None).unwrap(), record.clone());
+        Registration {
+            env: EnvName::new("test").unwrap(),
+            nodes: (1..=nodes).map(node).collect(),
+            releases: BTreeMap::from([(Version::new("v1").unwrap(), "sha256:1".to_owned())]),
+            first_version: Version::new("v1").unwrap(),
+            epoch: 7,
+        }
+    }
+
+    #[test]
+    fn guards_stay_with_their_operations_however_many_nodes_there_are() {
+        for nodes in 90..=110 {
+            let registration = registration(nodes);
+            let (txns, _) = plan(&Fleet::new(registration.env.clone()), &registration).unwrap();
+            let mut written: Vec<&str> = Vec::new();
+            for txn in &txns {
+                assert!(txn.ops.len() <= OPS);
+                for guard in &txn.guards {
+                    assert!(
+                        !written.contains(&guard.key()),
+                        "{nodes} nodes: {} is guarded after it was written",
+                        guard.key()
+                    );
+                    assert!(txn.ops.iter().any(|op| op.key() == guard.key()), "{nodes} nodes: {guard:?}");
+                }
+                written.extend(txn.ops.iter().map(Op::key));
+            }
+            assert_eq!(written.len(), nodes as usize + 3);
+        }
+    }
 }

@@ -104,10 +104,9 @@ impl Reports {
     }
 }
 
-/// A report with the move that it makes, and what that move was decided on.
+/// A report with the move that it makes.
 struct Planned {
     job: Job,
-    role: Role,
     applied: Box<Applied>,
 }
 
@@ -177,43 +176,44 @@ impl Intake {
 
     /// Decides what a report does. Answers it at once if that is nothing.
     fn plan(&self, job: Job, status: Status) -> Option<Planned> {
-        let role = {
-            let fleets = self.view.fleets();
-            let node = fleets.get(&job.env).and_then(|fleet| fleet.get(&job.report.node));
-            node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone())
-        };
-        let Some(role) = role else {
-            let unknown = ReportError::UnknownNode { env: job.env.clone(), node: job.report.node.clone() };
-            reply(job, Err(unknown));
-            return None;
-        };
-        match self.decide(&job, &role, &status) {
-            Ok(Move::Apply(applied)) => Some(Planned { job, role, applied }),
+        let decided = self.decide(&job, &status);
+        match decided {
+            Ok(Move::Apply(applied)) => Some(Planned { job, applied }),
             Ok(unmoved @ (Move::AlreadyApplied | Move::Outdated)) => {
                 let revision = status.revision().unwrap_or_default();
                 reply(job, Ok(ReportTaken { taken: taken(&unmoved), revision }));
                 None
             }
-            Err(source) => {
-                let node = job.report.node.clone();
-                reply(job, Err(ReportError::Unreadable { node, source }));
+            Err(error) => {
+                reply(job, Err(error));
                 None
             }
         }
     }
 
-    fn decide(&self, job: &Job, role: &Role, status: &Status) -> Result<Move, serde_json::Error> {
+    /// What the design says of a node, and since when.
+    fn designed(&self, job: &Job) -> Result<(Role, Revision), ReportError> {
+        let fleets = self.view.fleets();
+        let node = fleets.get(&job.env).and_then(|fleet| fleet.get(&job.report.node));
+        let designed = node.and_then(|node| Some((node.record.as_ref()?.role.clone(), node.record_at?)));
+        designed.ok_or_else(|| ReportError::UnknownNode { env: job.env.clone(), node: job.report.node.clone() })
+    }
+
+    fn decide(&self, job: &Job, status: &Status) -> Result<Move, ReportError> {
+        let (role, designed_at) = self.designed(job)?;
         let known = Known {
             keys: &Keys::of(&job.env),
             node: &job.report.node,
-            role,
+            role: &role,
+            designed_at,
             in_service: true,
             observed: status.observed.as_ref().map(|(observed, at)| (observed, *at)),
             history: &status.history,
             log: job.log.as_deref(),
             now: self.clock.now(),
         };
-        status_move::decide(known, &job.report)
+        let unreadable = |source| ReportError::Unreadable { node: job.report.node.clone(), source };
+        status_move::decide(known, &job.report).map_err(unreadable)
     }
 
     async fn commit_group(&self, mut group: Vec<Planned>) -> Vec<((EnvName, NodeName), Status)> {
@@ -236,8 +236,8 @@ impl Intake {
     }
 
     fn committed(&self, plan: Planned, revision: Revision) -> ((EnvName, NodeName), Status) {
-        let Planned { job, applied, .. } = plan;
-        applied.dropped.iter().for_each(|digest| self.blobs.remove(digest));
+        let Planned { job, applied } = plan;
+        self.forget(applied.dropped);
         let place = (job.env.clone(), job.report.node.clone());
         reply(job, Ok(ReportTaken { taken: Taken::Applied, revision }));
         (place, Status { observed: Some((applied.observed, revision)), history: applied.history })
@@ -245,8 +245,8 @@ impl Intake {
 
     /// Commits one report on what the store says now, not on what the view said.
     async fn commit_alone(&self, plan: Planned) -> Option<((EnvName, NodeName), Status)> {
-        let Planned { job, role, .. } = plan;
-        match self.try_alone(&job, &role).await {
+        let job = plan.job;
+        match self.try_alone(&job).await {
             Ok((taken, status)) => {
                 let place = (job.env.clone(), job.report.node.clone());
                 let revision = status.revision().unwrap_or_default();
@@ -260,15 +260,14 @@ impl Intake {
         }
     }
 
-    async fn try_alone(&self, job: &Job, role: &Role) -> Result<(Taken, Status), ReportError> {
+    async fn try_alone(&self, job: &Job) -> Result<(Taken, Status), ReportError> {
         let node = &job.report.node;
         for _ in 0..TRIES {
             let status = self.read(&job.env, node).await?;
-            let decided = self.decide(job, role, &status);
-            match decided.map_err(|source| ReportError::Unreadable { node: node.clone(), source })? {
+            match self.decide(job, &status)? {
                 Move::Apply(applied) => match self.store.commit(applied.txn).await {
                     Ok(Outcome::Committed { revision }) => {
-                        applied.dropped.iter().for_each(|digest| self.blobs.remove(digest));
+                        self.forget(applied.dropped);
                         let observed = Some((applied.observed, revision));
                         return Ok((Taken::Applied, Status { observed, history: applied.history }));
                     }
@@ -280,6 +279,14 @@ impl Intake {
             }
         }
         Err(ReportError::Contended { node: node.clone() })
+    }
+
+    /// Removes blobs beside the work: reports do not wait for it, and one that stays is swept at the next start.
+    fn forget(&self, digests: Vec<String>) {
+        if !digests.is_empty() {
+            let blobs = Arc::clone(&self.blobs);
+            tokio::task::spawn_blocking(move || digests.iter().for_each(|digest| blobs.remove(digest)));
+        }
     }
 
     async fn read(&self, env: &EnvName, node: &NodeName) -> Result<Status, ReportError> {

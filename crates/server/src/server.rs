@@ -1,12 +1,13 @@
 //! Starting and stopping: the tasks of a server, and who owns what.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use muster_core::liveness::Patience;
-use muster_core::txn::Revision;
 use muster_store::Store;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -21,7 +22,7 @@ use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
 use crate::reports::Reports;
-use crate::view::{Behind, View};
+use crate::view::View;
 
 /// How many changes of the view may wait to wake somebody. The view waits when it is full; nothing is lost.
 const CHANGES: usize = 256;
@@ -58,8 +59,6 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    #[error("the store's content did not arrive")]
-    View(#[source] Behind),
 }
 
 /// A server that listens, and whose view is complete.
@@ -96,7 +95,14 @@ impl Server {
         let waking = hub.clone();
         tasks.spawn(async move { waking.wake(changes).await });
         tasks.spawn(intake.run());
-        view.reach(Revision(0)).await.map_err(StartError::View)?;
+        // However long it takes: a server with half a view would say what is not true.
+        view.ready().await;
+        let (sweeping, known) = (blobs.clone(), view.clone());
+        tasks.spawn(async move {
+            sweep(sweeping, known).await;
+            // The server ends when one of its tasks does, and this one is only done early.
+            std::future::pending::<()>().await;
+        });
         let living = liveness.clone();
         tasks.spawn(async move { living.run().await });
 
@@ -128,6 +134,23 @@ impl Server {
         };
         self.tasks.shutdown().await;
         served
+    }
+}
+
+/// Removes the blobs that no history names.
+async fn sweep(blobs: Arc<Blobs>, view: Arc<View>) {
+    #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
+    let now = SystemTime::now();
+    let needed: HashSet<String> = {
+        let fleets = view.fleets();
+        let runs = fleets.values().flat_map(|fleet| fleet.designed()).flat_map(|(_, node, _)| node.history().0);
+        runs.flat_map(|past| past.logs).collect()
+    };
+    let swept = tokio::task::spawn_blocking(move || blobs.sweep(now, |digest| needed.contains(digest))).await;
+    match swept {
+        Ok(Ok(0)) | Err(_) => {}
+        Ok(Ok(removed)) => tracing::info!(removed, "reports that nothing refers to were removed"),
+        Ok(Err(error)) => tracing::warn!(%error, "reports that nothing refers to cannot be removed"),
     }
 }
 

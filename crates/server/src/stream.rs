@@ -17,8 +17,11 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use crate::hub::{Connected, Session};
 use crate::view::View;
 
-/// An agent that hears nothing for two of these looks for another connection.
+/// An agent that hears nothing for two of these looks for another connection. It answers each by saying what it does.
 pub const PING: Duration = Duration::from_secs(10);
+/// An agent that has not said anything for this long is not there any more, whatever its connection looks like: its
+/// machine has lost power, or it is frozen.
+const UNHEARD: Duration = Duration::from_secs(25);
 
 /// What the agent has when it connects.
 #[derive(Debug)]
@@ -69,7 +72,13 @@ impl State {
                 biased;
                 () = session.ended.cancelled() => return None,
                 () = session.wake.notified() => self.compare(),
-                _ = self.ping.tick() => self.say(&SyncEvent::Ping),
+                _ = self.ping.tick() => {
+                    if session.unheard_for() > UNHEARD {
+                        tracing::warn!(node = %session.node, "the agent answers no pings; its stream is ended");
+                        return None;
+                    }
+                    self.say(&SyncEvent::Ping);
+                }
             }
         }
     }
@@ -123,5 +132,54 @@ impl State {
             Ok(text) => self.ready.push_back(text.into()),
             Err(error) => tracing::error!(%error, ?event, "an event cannot be written"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use muster_core::names::{EnvName, NodeName};
+    use muster_core::standing::Activity;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::hub::Hub;
+
+    /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
+    async fn heard(answers: usize) -> (Vec<String>, bool) {
+        let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new()));
+        let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
+        let connected = hub.join(&env, &node, Lookups::new(), Activity::Idle);
+        let role = Role::new("web").unwrap();
+        let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true };
+        let mut events = Box::pin(events(Arc::new(View::default()), connected, greeting));
+        let (mut names, mut pings) = (Vec::new(), 0);
+        let listening = async {
+            while let Some(Ok(event)) = events.next().await {
+                let text = String::from_utf8(event.to_vec()).unwrap();
+                names.push(text.lines().next().unwrap_or_default().trim_start_matches("event: ").to_owned());
+                pings += usize::from(text.starts_with("event: ping"));
+                if text.starts_with("event: ping") && pings <= answers {
+                    hub.acts(&env, &node, Activity::Idle);
+                }
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(295), listening).await.is_ok();
+        drop(events);
+        assert_eq!(hub.connected(), 0);
+        (names, ended)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_answers_no_pings_is_not_there() {
+        assert_eq!(heard(0).await, (vec!["hello".to_owned(), "ping".to_owned(), "ping".to_owned()], true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_answers_them_is() {
+        let (names, ended) = heard(1000).await;
+        assert!(!ended);
+        assert_eq!(names.iter().filter(|name| *name == "ping").count(), 29);
     }
 }

@@ -67,6 +67,12 @@ impl View {
         self.revision.subscribe()
     }
 
+    /// Waits until the view is complete for the first time.
+    pub async fn ready(&self) {
+        // The sender lives as long as this view: it cannot fail.
+        let _ = self.subscribe().wait_for(Option::is_some).await;
+    }
+
     /// Waits until the view has reached a revision.
     pub async fn reach(&self, demanded: Revision) -> Result<(), Behind> {
         let mut steps = self.subscribe();

@@ -22,7 +22,7 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
     let (mut rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, &app.hub), fleet.revision))?;
     rows.retain(|row| is_failure(row.standing));
-    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())))
+    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
 fn is_failure(word: Word) -> bool {

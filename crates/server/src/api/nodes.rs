@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::names::NodeName;
-use muster_core::report::Report;
 use muster_core::summary::clip;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
@@ -48,7 +47,7 @@ pub(crate) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
     let (rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, &app.hub), fleet.revision))?;
-    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())))
+    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
 /// Everything that is known of one node.
@@ -82,9 +81,8 @@ pub(crate) async fn show(
     })?;
     let mut detail = detail.ok_or_else(|| Refusal::unknown_node(&scope.env, &name))?;
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
-    if let Some(bytes) = digest.and_then(|digest| app.blobs.get(&digest)) {
-        detail.log = serde_json::from_slice::<Report>(&bytes).ok().map(|report| excerpt(&report.log));
-    }
+    let reports = app.blobs.reports(digest.into_iter().collect()).await;
+    detail.log = reports.first().map(|report| excerpt(&report.log));
     Ok(Json(detail))
 }
 

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use muster_core::report::Report;
 use muster_wire::problem::{Code, Problem};
-use muster_wire::sync::ReportTaken;
+use muster_wire::sync::{ReportTaken, Taken};
 
 use crate::App;
 
@@ -36,7 +36,10 @@ pub(crate) async fn take(
     let log = keep(&app, body).await?;
     let lookups = report.lookups.clone();
     let taken = app.reports.take(scope.env.clone(), report, Some(log)).await?;
-    app.hub.looked_up(&scope.env, &node, lookups);
+    // What an older run saw is not what the node is to be woken for.
+    if taken.taken != Taken::Outdated {
+        app.hub.looked_up(&scope.env, &node, lookups);
+    }
     Ok(Json(taken))
 }
 

@@ -45,5 +45,5 @@ pub(crate) async fn hosts(
         (nodes, fleet.revision)
     })?;
     nodes.sort_by(|a, b| a.natural().cmp(&b.natural()));
-    Ok(Json(page.cut(nodes.into_iter().map(String::from).collect(), revision, String::clone)))
+    Ok(Json(page.cut(nodes.into_iter().map(String::from).collect(), revision, String::clone)?))
 }

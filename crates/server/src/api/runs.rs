@@ -33,8 +33,8 @@ pub(crate) async fn show(
         let problem = Problem::new(Code::UnknownRun, format!("{node} has no run {run} among its last ones"));
         return Err(Refusal(problem.hint("`muster node show` lists the runs that are kept")));
     };
-    let texts: Vec<_> = past.logs.iter().map(|digest| app.blobs.get(digest)).collect();
-    let reports: Vec<_> = texts.iter().flatten().filter_map(|text| serde_json::from_slice(text).ok()).collect();
-    let missing = past.logs.len() - reports.len();
+    let kept = past.logs.len();
+    let reports = app.blobs.reports(past.logs).await;
+    let missing = kept - reports.len();
     Ok(Json(RunDetail { node, run: past.run, reports, missing }))
 }

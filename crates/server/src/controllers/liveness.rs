@@ -88,21 +88,31 @@ impl Liveness {
             decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
             decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
         }
-        self.commit(changes).await;
+        let all_done = self.commit(changes).await;
         let recheck = decisions.values().filter_map(|decision| decision.recheck).min();
         let held = decisions.into_iter().map(|(env, decision)| (env, decision.held)).collect();
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        if !all_done {
+            return Some(PACE);
+        }
         recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
     }
 
-    async fn commit(&self, changes: Vec<(NodeName, Txn)>) {
+    /// Commits changes; whether all of them were made. What was not is decided anew at the next look.
+    async fn commit(&self, changes: Vec<(NodeName, Txn)>) -> bool {
+        let mut all_done = true;
         for (node, txn) in changes {
             match self.store.commit(txn).await {
-                // Refused: its status moved meanwhile, and the next look sees how.
-                Ok(Outcome::Committed { .. } | Outcome::Refused { .. }) => {}
-                Err(error) => tracing::warn!(%node, %error, "its liveness cannot be recorded"),
+                Ok(Outcome::Committed { .. }) => {}
+                // Its status moved meanwhile.
+                Ok(Outcome::Refused { .. }) => all_done = false,
+                Err(error) => {
+                    all_done = false;
+                    tracing::warn!(%node, %error, "its liveness cannot be recorded");
+                }
             }
         }
+        all_done
     }
 
     fn judge(&self, fleet: &Fleet) -> Decision {

@@ -1,9 +1,12 @@
 //! Reports: ordered, applied once, committed in groups, and still there after a restart.
 
 use futures::future::join_all;
+use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
-use muster_core::report::{Outcome, RunResult};
+use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::standing::Word;
+use muster_core::txn::{Op, Txn};
+use muster_store::Outcome;
 use muster_wire::problem::Code;
 use muster_wire::sync::Taken;
 
@@ -39,7 +42,7 @@ async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
 
     let again = fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
     assert_eq!(again.taken, Taken::AlreadyApplied);
-    let failed = Outcome::Configured(RunResult::Failed);
+    let failed = RunOutcome::Configured(RunResult::Failed);
     let older = fixture.send(&fixture.report("db1", 2, 4, failed)).await;
     assert_eq!(older.taken, Taken::Outdated);
     let zombie = fixture.send(&fixture.report("db1", 1, 99, failed)).await;
@@ -116,4 +119,21 @@ async fn blobs_go_with_the_history_that_names_them() {
 fn walk(dir: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| if path.is_dir() { walk(&path) } else { 1 }).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
+    fixture.validate("db1", 1).await;
+    // The design changes at the store, and reports go on arriving while the view takes it in.
+    let key = Keys::of(&fixture.env).node(&node("db1"));
+    let gone = fixture.store.commit(Txn::new().op(Op::delete(key))).await.unwrap();
+    let mut seq = 2;
+    while fixture.client.report(&fixture.env, &fixture.report("db1", 1, seq, PASSED)).await.is_ok() {
+        seq += 1;
+    }
+    let Outcome::Committed { revision: gone } = gone else { panic!("nothing guards it") };
+    let observed = fixture.store.get(&Keys::of(&fixture.env).observed(&node("db1"))).await.unwrap().unwrap();
+    assert!(observed.revision < gone, "a report was applied after the node had left");
+    fixture.stop().await;
 }

@@ -1,9 +1,14 @@
 //! The agents' stream: what each is told, and that nobody else is.
 
+use std::collections::BTreeMap;
+
 use muster_core::generation::Generation;
+use muster_core::keys::Keys;
 use muster_core::lookups::Lookups;
 use muster_core::names::Role;
+use muster_core::records::NodeRecord;
 use muster_core::standing::{Activity, Word};
+use muster_core::txn::{Op, Txn};
 use muster_wire::problem::Code;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
@@ -150,5 +155,63 @@ async fn a_node_that_is_not_in_the_design_gets_no_stream() {
     let fixture = Fixture::start(&FLEET).await;
     let error = fixture.client.sync(&fixture.env, &node("db9"), &SyncOpen::default()).await.unwrap_err();
     assert_eq!(error.problem().unwrap().code, Code::UnknownNode);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_restored_is_heard_again() {
+    let fixture = Fixture::start(&FLEET).await;
+    // The agent was told something by a later life of the store than this one.
+    let later = Generation { epoch: 7, number: 99_999 };
+    let open = SyncOpen { generation: Some(later), ..caught_up(&fixture, &[]) };
+    let mut web = fixture.open("web1", &open).await;
+    assert!(matches!(next(&mut web).await, SyncEvent::Hello { .. }));
+    assert!(matches!(next(&mut web).await, SyncEvent::Snapshot { .. }));
+    let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("it is told what to run") };
+    assert!(desired.generation > later, "{} would be refused after {later}", desired.generation);
+
+    // The next one finds the new epoch, and begins none.
+    let before = fixture.revision().await;
+    let mut web2 = fixture.open("web2", &open).await;
+    next(&mut web2).await;
+    assert_eq!(fixture.revision().await, before);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_appears_wakes_those_who_missed_it() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::cache::eth0"])).await;
+    next(&mut web).await;
+    let record = NodeRecord {
+        role: Role::new("cache").unwrap(),
+        profile: None,
+        labels: BTreeMap::new(),
+        failure_domain: "default".into(),
+        position: 9,
+    };
+    let key = Keys::of(&fixture.env).node(&node("cache1"));
+    fixture.store.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).await.unwrap();
+    let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("the role is there now") };
+    assert_eq!(changed, ["active_roles::cache::eth0"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outdated_report_does_not_change_what_wakes_the_node() {
+    let fixture = Fixture::start(&FLEET).await;
+    let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
+    next(&mut web).await;
+    let tag = |key: &str| fixture.app.view.fleets()[&fixture.env].tag(key);
+    let mut newest = fixture.report("web1", 1, 5, PASSED);
+    newest.lookups.insert("active_roles::db".into(), tag("active_roles::db"));
+    fixture.send(&newest).await;
+    let mut old = fixture.report("web1", 1, 4, PASSED);
+    old.lookups.insert("active_roles::lb".into(), tag("active_roles::lb"));
+    fixture.send(&old).await;
+    fixture.validate("lb1", 1).await;
+    fixture.validate("db1", 1).await;
+    let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("db1 is news") };
+    assert_eq!(changed, ["active_roles::db"]);
     fixture.stop().await;
 }
