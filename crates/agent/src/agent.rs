@@ -20,6 +20,7 @@ use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError};
 use crate::process::children::{self, Children};
 use crate::queue::task::{Keeper, Outlets};
+use crate::renewal::Renewal;
 use crate::report::Sender;
 use crate::servers::Servers;
 use crate::state_dir::{OpenStateError, StateDir};
@@ -83,14 +84,22 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let (opening, opening_now) = watch::channel(Opening::new(&ledger, snapshot.is_some()));
     let (settled, settled_now) = watch::channel(true);
     let (doing, doing_now) = watch::channel(Activity::Idle);
-    let (reports, reopen, tell_activity) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (renewal, renewal_asked) = Renewal::new();
+    let (reports, tell_activity) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
 
     let keeper = Keeper::new(
         Arc::clone(&node),
         ledger,
         snapshot,
         outbox.clone(),
-        Outlets { orders, opening, activity: doing, reports: Arc::clone(&reports), settled: settled.clone() },
+        Outlets {
+            orders,
+            opening,
+            activity: doing,
+            reports: Arc::clone(&reports),
+            renewal: renewal.clone(),
+            settled: settled.clone(),
+        },
         config.debounce(),
         config.retry(),
         cancel.clone(),
@@ -102,7 +111,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         activity: doing_now.clone(),
         queue: messages.clone(),
         tell_activity: Arc::clone(&tell_activity),
-        reopen: Arc::clone(&reopen),
+        renewal: renewal_asked,
         silence: sync::SILENCE,
         cancel: cancel.clone(),
     };
@@ -112,7 +121,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         outbox,
         opening: opening_now,
         wake: reports,
-        reopen,
+        renewal,
         settled,
         cancel: cancel.clone(),
     };

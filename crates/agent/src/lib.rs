@@ -40,6 +40,7 @@ pub mod process;
 pub mod queue;
 pub mod recovery;
 pub mod release;
+pub mod renewal;
 pub mod report;
 pub mod run;
 pub mod run_id;

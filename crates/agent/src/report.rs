@@ -14,6 +14,7 @@ use crate::backoff::{self, Backoff};
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError, Waiting};
+use crate::renewal::Renewal;
 use crate::servers::Servers;
 use crate::sync::chain;
 
@@ -29,8 +30,8 @@ pub struct Sender {
     pub opening: watch::Receiver<Opening>,
     /// A report was kept, or the server has said hello.
     pub wake: Arc<Notify>,
-    /// Asks for a new stream.
-    pub reopen: Arc<Notify>,
+    /// The incarnation that the server has outlived; the next stream asks for another. See [`crate::renewal`].
+    pub renewal: Renewal,
     /// Set when nothing waits, or what waits cannot be sent now.
     pub settled: watch::Sender<bool>,
     pub cancel: CancellationToken,
@@ -40,6 +41,10 @@ pub struct Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Forget,
+    /// It is older than what the server knows: it is sent again under another incarnation.
+    Renew,
+    /// It is so still: nothing is left to try, and those behind it wait.
+    GiveUp,
     /// The server did not take it, and never will.
     PutAside,
     /// It is sent again later.
@@ -57,9 +62,10 @@ impl Sender {
 
     async fn work(&self) {
         let mut attempt = 0;
+        let mut renewed_for = None;
         loop {
             let sent = match self.outbox.first() {
-                Ok(Some(waiting)) => self.send(&waiting, attempt == 0).await,
+                Ok(Some(waiting)) => self.send(&waiting, attempt == 0, &mut renewed_for).await,
                 Ok(None) => {
                     attempt = 0;
                     self.settled.send_replace(true);
@@ -88,38 +94,65 @@ impl Sender {
         }
     }
 
-    /// Sends one report. True if it is out of the way.
-    async fn send(&self, waiting: &Waiting, first_time: bool) -> Result<bool, OutboxError> {
-        // Without an incarnation there is nothing to send it under; the first hello brings one and wakes this task.
-        let Some(incarnation) = self.opening.borrow().incarnation else { return Ok(false) };
+    /// Sends one report. True if it is out of the way. `renewed_for` is the number of the last report for which another
+    /// incarnation was asked for.
+    async fn send(
+        &self,
+        waiting: &Waiting,
+        first_time: bool,
+        renewed_for: &mut Option<u64>,
+    ) -> Result<bool, OutboxError> {
+        // Without an incarnation there is nothing to send it under; the next hello brings one and wakes this task.
+        let Some(incarnation) = self.opening.borrow().incarnation.filter(|_| !self.renewal.is_asked()) else {
+            return Ok(false);
+        };
         let mut report = waiting.report.clone();
         report.incarnation = incarnation;
         let answer = self.servers.current().report(&self.node.env, &report).await;
+        let asked_before = *renewed_for == Some(waiting.seq);
         match &answer {
-            Ok(taken) if taken.taken == Taken::Outdated => {
-                tracing::warn!(run = %report.run, "the server knows a newer life of this agent; asking who we are");
-                self.reopen.notify_one();
+            Ok(taken) => {
+                tracing::debug!(run = %report.run, seq = report.seq, taken = ?taken.taken, "reported");
             }
-            Ok(_) => tracing::debug!(run = %report.run, seq = report.seq, "reported"),
             Err(error) if first_time => {
                 tracing::warn!(run = %report.run, error = chain(error), "a report was not taken; it is kept");
             }
             Err(error) => tracing::debug!(run = %report.run, error = chain(error), "a report was not taken"),
         }
-        match fate(answer.as_ref().err()) {
+        match fate(answer.as_ref().map(|taken| taken.taken), asked_before) {
             Fate::Forget => self.outbox.remove(waiting.seq).map(|()| true),
+            Fate::GiveUp => {
+                tracing::warn!(run = %report.run, "the server knows better than this report, also after a new hello; it is dropped");
+                self.outbox.remove(waiting.seq).map(|()| true)
+            }
             Fate::PutAside => {
                 tracing::error!(run = %report.run, "the server will never take this report; it is put aside in outbox/refused");
                 self.outbox.put_aside(waiting.seq).map(|()| true)
+            }
+            Fate::Renew => {
+                tracing::warn!(
+                    run = %report.run, incarnation,
+                    "the server knows newer reports than this agent has sent: its state directory was set back, or another \
+                     agent has the same name; asking to begin anew",
+                );
+                *renewed_for = Some(waiting.seq);
+                self.renewal.ask();
+                Ok(false)
             }
             Fate::Keep => Ok(false),
         }
     }
 }
 
-/// What becomes of a report, by the server's answer.
-pub fn fate(error: Option<&ClientError>) -> Fate {
-    let Some(error) = error else { return Fate::Forget };
+/// What becomes of a report, by the server's answer. A report that is older than what the server knows is sent again
+/// under a new incarnation, once: the server forgets the numbers of the life before, so what this agent says now is new.
+pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
+    let error = match answer {
+        Ok(Taken::Applied | Taken::AlreadyApplied) => return Fate::Forget,
+        Ok(Taken::Outdated) if renewed => return Fate::GiveUp,
+        Ok(Taken::Outdated) => return Fate::Renew,
+        Err(error) => error,
+    };
     let Some(problem) = error.problem() else { return Fate::Keep };
     match problem.code {
         // It would be said again of the same report for ever, and those behind it would wait for ever.

@@ -17,6 +17,7 @@ use crate::backoff::{self, Backoff};
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::queue::task::Message;
+use crate::renewal::Asked;
 use crate::servers::Servers;
 
 /// A server that was restarted is back in a second or two; one that is away for long is asked now and then.
@@ -34,8 +35,8 @@ pub struct Sync {
     pub queue: mpsc::Sender<Message>,
     /// Tells the server again what the agent does.
     pub tell_activity: Arc<Notify>,
-    /// Asks for a new stream, because the server does not know this agent's incarnation.
-    pub reopen: Arc<Notify>,
+    /// Another incarnation is asked for, and a new stream for it.
+    pub renewal: Asked,
     /// For how long a stream may say nothing at all.
     pub silence: Duration,
     pub cancel: CancellationToken,
@@ -48,6 +49,8 @@ enum StreamEnd {
     Over,
     Lost(String),
     Refused(String),
+    /// Another incarnation is asked for.
+    Renewed,
 }
 
 impl Sync {
@@ -69,6 +72,7 @@ impl Sync {
             attempt = if greeted { 1 } else { attempt + 1 };
             match end {
                 StreamEnd::Over => return,
+                StreamEnd::Renewed => continue,
                 StreamEnd::Lost(why) if attempt == 1 => {
                     tracing::warn!(
                         server = self.servers.current().base(),
@@ -93,7 +97,11 @@ impl Sync {
     /// One stream, from its opening to its end.
     async fn stream(&mut self, greeted: &mut bool) -> StreamEnd {
         let activity = self.activity.borrow().clone();
-        let open = self.opening.borrow().clone().with(activity, self.node.boot.clone());
+        let mut open = self.opening.borrow().clone().with(activity, self.node.boot.clone());
+        let renewed = self.renewal.now();
+        if renewed {
+            open.incarnation = None;
+        }
         let client = self.servers.current().clone();
         let opened = timeout(self.silence, client.sync(&self.node.env, &self.node.name, &open)).await;
         let mut stream = match opened {
@@ -104,7 +112,7 @@ impl Sync {
         loop {
             let event = tokio::select! {
                 event = timeout(self.silence, stream.next()) => event,
-                () = self.reopen.notified() => return StreamEnd::Lost("the server has forgotten this agent".into()),
+                () = self.renewal.anew() => return StreamEnd::Renewed,
             };
             let event = match event {
                 Ok(Ok(Some(event))) => event,
@@ -121,7 +129,7 @@ impl Sync {
                     if *self.activity.borrow() != open.activity {
                         self.tell_activity.notify_one();
                     }
-                    Message::Hello { incarnation, role }
+                    Message::Hello { incarnation, role, renewed }
                 }
                 SyncEvent::Desired(desired) => Message::Desired(desired),
                 SyncEvent::Snapshot { changed, snapshot } => {
@@ -181,6 +189,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinSet;
 
+    use crate::renewal::Renewal;
     use crate::testing::node;
 
     /// Takes the opening of a stream, greets, and says nothing more.
@@ -210,7 +219,7 @@ mod tests {
             activity,
             queue,
             tell_activity: Arc::default(),
-            reopen: Arc::default(),
+            renewal: Renewal::new().1,
             silence: Duration::from_millis(50),
             cancel: cancel.clone(),
         };

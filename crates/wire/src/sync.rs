@@ -79,7 +79,8 @@ pub enum Taken {
     Outdated,
 }
 
-/// The answer to a report. The agent forgets the report, whatever became of it.
+/// The answer to a report. The agent forgets the report, unless it is outdated: then it asks for another incarnation and
+/// sends it again, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReportTaken {
     pub taken: Taken,

@@ -22,6 +22,7 @@ use crate::opening::Opening;
 use crate::outbox::Outbox;
 use crate::queue::decide::{Action, Event, Known, Pauses, Queue, decide};
 use crate::recovery;
+use crate::renewal::Renewal;
 use crate::run::Order;
 use crate::run_id;
 
@@ -35,6 +36,8 @@ pub enum Message {
     Hello {
         incarnation: u64,
         role: Role,
+        /// The stream was opened to ask for another incarnation.
+        renewed: bool,
     },
     Desired(DesiredState),
     Snapshot(Box<Snapshot>),
@@ -62,6 +65,7 @@ pub struct Outlets {
     pub activity: watch::Sender<Activity>,
     /// Wakes whoever sends reports.
     pub reports: Arc<Notify>,
+    pub renewal: Renewal,
     /// Whether there is no report that could still be on its way; see [`crate::activity`].
     pub settled: watch::Sender<bool>,
 }
@@ -140,7 +144,7 @@ impl Keeper {
     /// Writes down what was said, and gives what has happened with it.
     async fn take(&mut self, message: Message) -> Result<Option<Event>, Ending> {
         Ok(match message {
-            Message::Hello { incarnation, role } => {
+            Message::Hello { incarnation, role, renewed } => {
                 if self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role) {
                     tracing::info!(incarnation, %role, "the server says hello");
                     self.ledger.incarnation = Some(incarnation);
@@ -149,6 +153,9 @@ impl Keeper {
                 }
                 // The server is there: whatever waits for it can go.
                 self.publish();
+                if renewed {
+                    self.outlets.renewal.done();
+                }
                 self.outlets.reports.notify_one();
                 Some(Event::Greeted)
             }

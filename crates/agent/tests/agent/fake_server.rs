@@ -1,4 +1,5 @@
-//! A server that says what a test tells it to say, and tells the test what it hears.
+//! A server that says what a test tells it to say, and tells the test what it hears. Whom it takes an agent for, and
+//! what a report is to it, is decided by the rules of the real one.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,9 +19,12 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use muster_core::names::Role;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::records::{History, Observed};
 use muster_core::report::Report;
 use muster_core::standing::Activity;
+use muster_core::status_move::{self, Move};
 use muster_core::txn::Revision;
 use muster_wire::problem::{Code, Problem};
 use muster_wire::sse;
@@ -54,6 +58,7 @@ struct Shared {
     /// Said at the beginning of each stream.
     greeting: Mutex<Vec<SyncEvent>>,
     answers: Mutex<VecDeque<Answer>>,
+    observed: Mutex<Observed>,
     refuse_streams: Mutex<Option<Code>>,
 }
 
@@ -79,6 +84,7 @@ impl FakeServer {
             stream: Mutex::default(),
             greeting: Mutex::new(vec![hello]),
             answers: Mutex::default(),
+            observed: Mutex::default(),
             refuse_streams: Mutex::default(),
         });
         let router = Router::new()
@@ -105,6 +111,16 @@ impl FakeServer {
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.shared.answers.lock().unwrap().extend(answers);
+    }
+
+    /// What the server knows of the node.
+    pub(crate) fn observed(&self) -> Observed {
+        self.shared.observed.lock().unwrap().clone()
+    }
+
+    /// Lets the server have heard of the node up to this report.
+    pub(crate) fn has_heard_up_to(&self, seq: u64) {
+        self.shared.observed.lock().unwrap().seq = seq;
     }
 
     pub(crate) fn refuse_streams(&self, code: Option<Code>) {
@@ -170,6 +186,45 @@ impl FakeServer {
     }
 }
 
+impl Shared {
+    /// The incarnation for an agent that opens a stream.
+    fn greet(&self, open: &SyncOpen) -> u64 {
+        let mut observed = self.observed.lock().unwrap();
+        let (keys, node) = (Keys::of(&EnvName::new("test").unwrap()), NodeName::new("web1").unwrap());
+        let known = Some((&*observed, Revision(1)));
+        let incarnation = status_move::greet(&keys, &node, known, open.incarnation, None).unwrap().incarnation;
+        if incarnation != observed.incarnation {
+            observed.seq = 0;
+        }
+        observed.incarnation = incarnation;
+        incarnation
+    }
+
+    fn judge(&self, report: &Report) -> Taken {
+        let mut observed = self.observed.lock().unwrap();
+        let (keys, role) = (Keys::of(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
+        let known = status_move::Known {
+            keys: &keys,
+            node: &report.node,
+            role: &role,
+            designed_at: Revision(1),
+            in_service: true,
+            observed: Some((&*observed, Revision(1))),
+            history: &History::default(),
+            log: None,
+            now: report.ended,
+        };
+        match status_move::decide(known, report).unwrap() {
+            Move::Apply(applied) => {
+                *observed = applied.observed;
+                Taken::Applied
+            }
+            Move::AlreadyApplied => Taken::AlreadyApplied,
+            Move::Outdated => Taken::Outdated,
+        }
+    }
+}
+
 impl Drop for FakeServer {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -197,8 +252,13 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
         return problem(code);
     }
     let (sender, receiver) = mpsc::channel(100);
+    let given = shared.greet(&open);
     for event in shared.greeting.lock().unwrap().iter() {
-        sender.try_send(event.clone()).unwrap();
+        let mut event = event.clone();
+        if let SyncEvent::Hello { incarnation, .. } = &mut event {
+            *incarnation = given;
+        }
+        sender.try_send(event).unwrap();
     }
     *shared.stream.lock().unwrap() = Some(sender);
     shared.heard.send(Heard::Opened(open)).await.unwrap();
@@ -212,9 +272,13 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
 async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {
     let answer = shared.answers.lock().unwrap().pop_front();
     let taken = |taken| Json(ReportTaken { taken, revision: Revision(1) }).into_response();
+    let judged = match answer {
+        None | Some(Answer::TakeAndCut) => Some(shared.judge(&report)),
+        Some(Answer::Outdated | Answer::Refuse(_)) => None,
+    };
     let _ = shared.heard.send(Heard::Report(Box::new(report))).await;
     match answer {
-        None => taken(Taken::Applied),
+        None => taken(judged.unwrap()),
         Some(Answer::Outdated) => taken(Taken::Outdated),
         Some(Answer::Refuse(code)) => problem(code),
         Some(Answer::TakeAndCut) => {

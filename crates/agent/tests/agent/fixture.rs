@@ -120,13 +120,11 @@ impl Agent {
     }
 }
 
-pub(crate) fn hello(incarnation: u64) -> SyncEvent {
-    SyncEvent::Hello { incarnation, role: Role::new("web").unwrap() }
-}
-
 /// What a node is told first: who it is, what to run, what it may look up.
 pub(crate) fn greeting(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
-    vec![hello(1), SyncEvent::Desired(desired.clone()), news(snapshot)]
+    // The server itself knows which incarnation it gives.
+    let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap() };
+    vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]
 }
 
 pub(crate) fn news(snapshot: Snapshot) -> SyncEvent {

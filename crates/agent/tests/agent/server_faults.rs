@@ -9,7 +9,7 @@ use muster_wire::problem::Code;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::{Answer, FakeServer, Heard};
-use crate::fixture::{Fixture, greeting, hello, news, with_dbs};
+use crate::fixture::{Fixture, greeting, news, with_dbs};
 
 const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
 
@@ -18,6 +18,21 @@ async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
     let desired = fixture.release("v1", FINE, "");
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     desired
+}
+
+/// How many reports are in the agent's outbox.
+fn waiting_reports(fixture: &Fixture) -> usize {
+    let files = fs::read_dir(fixture.state().join("outbox")).unwrap().flatten();
+    files.filter(|file| file.path().extension().is_some_and(|extension| extension == "json")).count()
+}
+
+async fn until(is_so: impl Fn() -> bool, else_says: &str) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), so).await.expect(else_says);
 }
 
 async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
@@ -82,19 +97,7 @@ async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
     let address = server.stop();
     fs::create_dir_all(fixture.path().join("root")).unwrap();
     fs::write(fixture.path().join("root/go"), "").unwrap();
-    let outbox = fixture.state().join("outbox");
-    let kept = async {
-        while fs::read_dir(&outbox)
-            .unwrap()
-            .flatten()
-            .filter(|f| f.path().extension().is_some_and(|e| e == "json"))
-            .count()
-            < 2
-        {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), kept).await.expect("the reports are not kept");
+    until(|| waiting_reports(&fixture) == 2, "the reports are not kept").await;
 
     let mut server = FakeServer::start_at(address).await;
     assert_eq!(both_reports(&mut server).await, [1, 2]);
@@ -145,25 +148,52 @@ async fn an_unknown_node_keeps_its_reports_and_goes_on_when_it_is_known() {
     assert_eq!(seqs, [1, 1, 2]);
 }
 
+/// A node that comes back from a backup numbers its reports as it did before.
 #[tokio::test]
-async fn a_server_that_knows_a_newer_life_is_asked_again() {
+async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.answer([Answer::Outdated]);
+    let agent = fixture.start();
+    both_reports(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    agent.killed().await;
+    server.has_heard_up_to(100);
+    let old = server.observed();
+    assert_eq!(old.incarnation, 1);
+    server.heard_already();
+
     let _agent = fixture.start();
-    server.opened().await;
-    server.report().await;
-    let mut greeting = vec![hello(7)];
-    greeting.push(SyncEvent::Run { id: "a".into() });
-    server.greet_with(greeting);
-    let open = server.opened().await;
-    assert_eq!(open.incarnation, Some(1));
-    loop {
-        if server.report().await.incarnation == 7 {
-            break;
+    let mut heard = Vec::new();
+    while server.observed().seq != 4 {
+        match server.heard().await {
+            Heard::Opened(open) => heard.push(format!("opened {:?}", open.incarnation)),
+            Heard::Report(report) => heard.push(format!("report {} {}", report.incarnation, report.seq)),
+            Heard::Activity(_) => {}
         }
     }
+    let expected = ["opened Some(1)", "report 1 3", "opened None", "report 2 3", "report 2 4"];
+    assert_eq!(heard, expected, "the report of the old number is kept, and sent again under the new incarnation");
+    let now = server.observed();
+    assert_eq!((now.incarnation, now.seq), (2, 4));
+    assert_ne!(now.last, old.last, "the server shows the state of now");
+    until(|| waiting_reports(&fixture) == 0, "reports still wait").await;
+}
+
+#[tokio::test]
+async fn a_report_that_is_outdated_in_every_life_is_dropped_and_the_next_goes_on() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    server.answer([Answer::Outdated, Answer::Outdated]);
+    let _agent = fixture.start();
+    let mut sent = Vec::new();
+    while sent.last() != Some(&(2, 2)) {
+        let report = server.report().await;
+        sent.push((report.incarnation, report.seq));
+    }
+    assert_eq!(sent, [(1, 1), (2, 1), (2, 2)]);
+    until(|| waiting_reports(&fixture) == 0, "reports still wait").await;
 }
 
 #[tokio::test]
