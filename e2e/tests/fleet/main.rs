@@ -10,6 +10,7 @@ mod anything_dies;
 mod applier_faults;
 mod environment_file;
 mod finding_the_server;
+mod left_the_design;
 mod node_disk_full;
 mod quickstart;
 mod reports;

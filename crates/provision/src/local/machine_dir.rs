@@ -59,6 +59,11 @@ impl MachineDir {
         &self.path
     }
 
+    /// Whose machine it is, by its name.
+    pub(super) fn node(&self) -> Option<NodeName> {
+        NodeName::new(self.path.file_name()?.to_str()?).ok()
+    }
+
     pub(super) fn root(&self) -> PathBuf {
         self.path.join("root")
     }

@@ -36,7 +36,7 @@ pub use network::{Network, NetworkError};
 pub use open::OpenError;
 pub use power_off::{PowerOffError, PoweredOff};
 pub use program::{MACHINE_MARK, StartError};
-pub use release::ReleaseError;
+pub use release::{ReleaseError, ReleaseOthersError};
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -178,7 +178,7 @@ impl Driver for LocalDriver {
     }
 
     fn release<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        async move { Ok(release::release(self, spec).await?) }.boxed()
+        async move { Ok(release::release(self, &spec.node).await?) }.boxed()
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

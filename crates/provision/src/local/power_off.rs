@@ -46,7 +46,7 @@ impl LocalDriver {
     /// processes hang.
     pub async fn shutdown(&self) -> io::Result<Vec<PoweredOff>> {
         self.shutting_down.store(true, Ordering::SeqCst);
-        let nodes = machine_dirs(&self.nodes)?.into_iter().filter_map(|dir| node_of(&dir));
+        let nodes = machine_dirs(&self.nodes)?.into_iter().filter_map(|dir| dir.node());
         let machines = nodes.map(|node| async move {
             let slot = self.slot(&node);
             let result = power_off(&slot, &self.dir(&node), &node).await;
@@ -54,10 +54,6 @@ impl LocalDriver {
         });
         Ok(futures::stream::iter(machines).buffer_unordered(AT_A_TIME).collect().await)
     }
-}
-
-fn node_of(dir: &MachineDir) -> Option<NodeName> {
-    NodeName::new(dir.path().file_name()?.to_str()?).ok()
 }
 
 /// The agent first, so that it can end cleanly and starts nothing more; then all others.

@@ -1,10 +1,15 @@
 //! Releasing: the machine is switched off, and all that is on it is removed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+use muster_core::names::{EnvName, NodeName};
+
+use super::machine_dir::{MachineDir, ReadMachineError};
+use super::open::machine_dirs;
 use super::power_off::{PowerOffError, power_off};
 use super::{LocalDriver, locked, may_pass, step_error};
 use crate::driver::{MachineSpec, StepError};
@@ -23,16 +28,64 @@ pub enum ReleaseError {
     },
 }
 
-pub(super) async fn release(driver: &LocalDriver, spec: &MachineSpec) -> Result<(), ReleaseError> {
-    let dir = driver.dir(&spec.node);
-    let ended = power_off(&driver.slot(&spec.node), &dir, &spec.node).await?;
+/// Why the machines that nobody wants any more are not all gone.
+#[derive(Debug, Error)]
+pub enum ReleaseOthersError {
+    #[error("cannot look for machines in {path}")]
+    Look {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Machine(#[from] ReadMachineError),
+    #[error("{node} is not in the design any more, and its machine cannot be released")]
+    Release {
+        node: NodeName,
+        #[source]
+        source: ReleaseError,
+    },
+}
+
+impl LocalDriver {
+    /// Releases the machines of an environment that are not among the wanted ones, and gives their nodes.
+    ///
+    /// It goes by what is in the state directory, so it does not matter when a node left the design, nor whether
+    /// anybody was there to see it. What has no owner written down was cut off half way, and goes as well; machines of
+    /// other environments are not touched.
+    pub async fn release_others(
+        &self,
+        env: &EnvName,
+        wanted: &[MachineSpec],
+    ) -> Result<Vec<NodeName>, ReleaseOthersError> {
+        let wanted: BTreeSet<&NodeName> = wanted.iter().map(|spec| &spec.node).collect();
+        let look = |source| ReleaseOthersError::Look { path: self.nodes.clone(), source };
+        let mut released = Vec::new();
+        for node in machine_dirs(&self.nodes).map_err(look)?.iter().filter_map(MachineDir::node) {
+            let owner = self.dir(&node).read()?.map(|machine| machine.env);
+            if wanted.contains(&node) || owner.is_some_and(|owner| owner != *env) {
+                continue;
+            }
+            match release(self, &node).await {
+                Ok(()) => released.push(node),
+                Err(source) => return Err(ReleaseOthersError::Release { node, source }),
+            }
+        }
+        released.sort();
+        Ok(released)
+    }
+}
+
+pub(super) async fn release(driver: &LocalDriver, node: &NodeName) -> Result<(), ReleaseError> {
+    let dir = driver.dir(node);
+    let ended = power_off(&driver.slot(node), &dir, node).await?;
     if !ended.all() {
         return Err(ReleaseError::StillRunning { pids: ended.left });
     }
     let path = dir.path().to_owned();
     let removed = tokio::task::spawn_blocking(move || dir.remove()).await.map_err(io::Error::other).flatten();
     removed.map_err(|source| ReleaseError::Remove { path, source })?;
-    locked(&driver.addresses).remove(&spec.node);
+    locked(&driver.addresses).remove(node);
     Ok(())
 }
 

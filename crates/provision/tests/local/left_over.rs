@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use muster_core::names::NodeName;
 use muster_marked::Process;
 use muster_provision::driver::{Driver, Seen};
 use muster_provision::local::{LocalConfig, LocalDriver};
@@ -60,4 +61,36 @@ async fn a_machine_that_nobody_boots_any_more_is_switched_off_too() {
 
     assert_eq!(off.iter().map(|machine| machine.node.as_str()).collect::<Vec<_>>(), ["web1"]);
     assert!(marked(&site.machine("web1")).is_empty());
+}
+
+#[tokio::test]
+async fn machines_that_left_the_design_are_released_and_nobody_else_s() {
+    let mut site = Site::new(WITH_LISTENER);
+    let (web1, web2) = (spec("web1", 0), spec("web2", 1));
+    let first = site.driver();
+    for spec in [&web1, &web2] {
+        bring_up(&first, spec).await;
+        site.hear_pid("listener").await;
+        site.hear_pid("started").await;
+    }
+    let mut staging = spec("db1", 2);
+    staging.env = "staging".parse().unwrap();
+    first.allocate(&staging).await.unwrap();
+    kill(first);
+    let half_gone = site.machine("web3").join("root");
+    fs::create_dir_all(&half_gone).unwrap();
+
+    let second = site.driver();
+    let released = second.release_others(&web1.env, std::slice::from_ref(&web1)).await.unwrap();
+
+    assert_eq!(released.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["web2", "web3"]);
+    assert!(marked(&site.machine("web2")).is_empty());
+    assert!(!site.machine("web2").exists() && !half_gone.exists());
+    assert!(!marked(&site.machine("web1")).is_empty(), "what is wanted was not touched");
+    assert!(site.machine("db1").exists(), "it belongs to another environment");
+    second.allocate(&spec("web4", 1)).await.unwrap();
+    let machine = fs::read_to_string(site.machine("web4").join("machine.json")).unwrap();
+    assert!(machine.contains("127.77.0.2"), "the address is free again: {machine}");
+    assert_eq!(second.release_others(&web1.env, &[web1.clone(), spec("web4", 1)]).await.unwrap(), []);
+    second.shutdown().await.unwrap();
 }

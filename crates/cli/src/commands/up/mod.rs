@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use muster_core::liveness::Patience;
-use muster_core::names::{EnvName, Version};
+use muster_core::names::{EnvName, NodeName, Version};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
@@ -112,6 +112,8 @@ struct LocalFleet {
     app: App,
     env: EnvName,
     registered: Registered,
+    /// The nodes whose machines were there still, and are not in the design.
+    released: Vec<NodeName>,
     url: String,
     driver: Arc<LocalDriver>,
     machines: JoinSet<()>,
@@ -147,6 +149,8 @@ impl LocalFleet {
         };
         let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
         let registered = register(&app, &registration).await.map_err(Failure::failed)?;
+        // After the registration, which may be refused: what is removed here does not come back.
+        let released = driver.release_others(&env, &specs).await.map_err(Failure::failed)?;
         let places =
             Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
         let announced = Announced {
@@ -162,7 +166,18 @@ impl LocalFleet {
         let policy = Policy::local(clock.now());
         let provision = Provision::new(app.clone(), env.clone(), driver.clone(), policy, specs);
         machines.spawn(provision.run());
-        Ok(Self { app, env, registered, url, driver, machines, server: serving, stop, _announcement: announcement })
+        Ok(Self {
+            app,
+            env,
+            registered,
+            released,
+            url,
+            driver,
+            machines,
+            server: serving,
+            stop,
+            _announcement: announcement,
+        })
     }
 
     fn rows(&self) -> Vec<NodeRow> {
@@ -226,6 +241,9 @@ async fn show(
     terminal.out.line(format_args!("API: {}", fleet.url));
     for node in &fleet.registered.removed {
         terminal.out.line(format_args!("{node} is no longer in the design, and was taken out"));
+    }
+    for node in &fleet.released {
+        terminal.out.line(format_args!("the machine of {node} was released: all that ran on it was ended and removed"));
     }
     terminal.out.flush();
 
