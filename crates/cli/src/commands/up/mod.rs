@@ -2,6 +2,7 @@
 
 mod line;
 mod live;
+mod switched_off;
 mod transcript;
 mod verdict;
 
@@ -34,6 +35,7 @@ use crate::state_dir::state_dir;
 use crate::terminal::Terminal;
 
 use self::live::Live;
+use self::switched_off::all_off;
 use self::transcript::Transcript;
 use self::verdict::{Standing, Verdict, judge};
 
@@ -51,7 +53,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 #[command(after_help = "\
 Exit codes:
   0  the fleet was validated (--once), or was stopped with Ctrl-C
-  1  it could not be brought up, or cannot become validated (--once); the reasons are printed
+  1  it could not be brought up, cannot become validated (--once), or something that ran on a node did not end;
+     the reasons are printed
 
 Examples:
   muster up examples/quickstart             bring it up, and look after it
@@ -99,8 +102,15 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     terminal.notes.progress("stopping: ending the agents and what they started …");
     let stopped = fleet.stop().await;
     terminal.notes.end_progress();
-    let exit = shown?;
-    stopped?;
+    let exit = match (shown, stopped) {
+        (Ok(exit), Ok(())) => exit,
+        (Ok(_), Err(failure)) | (Err(failure), Ok(())) => return Err(failure),
+        (Err(failure), Err(also)) => {
+            // What is left running is worth knowing, whatever else went wrong.
+            terminal.notes.failure(&also);
+            return Err(failure);
+        }
+    };
     if !args.once {
         terminal.notes.note(format_args!("stopped; the state is kept in {}", state.display()));
     }
@@ -199,11 +209,7 @@ impl LocalFleet {
     /// Ends every process of every machine.
     async fn switch_off(&self) -> Result<(), Failure> {
         let machines = self.driver.shutdown().await.context("cannot look for the processes of the nodes");
-        for machine in machines.map_err(Failure::failed)? {
-            let off = machine.result.with_context(|| format!("cannot switch {} off", machine.node));
-            off.map_err(Failure::failed)?;
-        }
-        Ok(())
+        all_off(machines.map_err(Failure::failed)?).map_err(Failure::failed)
     }
 
     fn current_version(&self) -> String {
