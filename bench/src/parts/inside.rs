@@ -7,7 +7,7 @@ use anyhow::Context;
 use muster_core::liveness::Patience;
 use muster_core::names::Role;
 use muster_core::records::NodeRecord;
-use muster_server::{Clock, Config, Registration, Server, register};
+use muster_server::{Clock, Config, FirstVersion, Registration, Server, register};
 use muster_store::Embedded;
 use muster_store::embedded::Options;
 use tokio::runtime::Runtime;
@@ -77,7 +77,7 @@ fn registration(project: &Project) -> anyhow::Result<Registration> {
         env: project::env()?,
         nodes,
         releases: [(version.clone(), "sha256:0".to_owned())].into(),
-        first_version: version,
+        first_version: FirstVersion::Default(version),
         epoch: 1,
     })
 }

@@ -11,7 +11,7 @@ use muster_core::release_dir;
 use muster_design::environment::{DesignedNode, Environment};
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_provision::driver::MachineSpec;
-use muster_server::Registration;
+use muster_server::{FirstVersion, Registration};
 
 use crate::failure::Failure;
 use crate::terminal::Notes;
@@ -52,8 +52,8 @@ pub(crate) fn load(
         Failure::failed(error).hint("a release is a directory with a release.yaml, such as releases/v1/")
     })?;
     let first_version = match first {
-        None => lowest.clone(),
-        Some(first) if versions.contains(first) => first.clone(),
+        None => FirstVersion::Default(lowest.clone()),
+        Some(first) if versions.contains(first) => FirstVersion::Asked(first.clone()),
         Some(first) => {
             let known: Vec<&str> = versions.iter().map(Version::as_str).collect();
             return Err(Failure::failed(anyhow::anyhow!("there is no release {first}: there is {}", known.join(", "))));

@@ -40,7 +40,7 @@ pub use api::openapi;
 pub use blobs::Blobs;
 pub use clock::Clock;
 pub use hub::Hub;
-pub use registration::{RegisterError, Registered, Registration, register};
+pub use registration::{FirstVersion, RegisterError, Registered, Registration, register};
 pub use reports::Reports;
 pub use server::{Config, Server, StartError};
 pub use stream::PING;

@@ -24,10 +24,18 @@ pub struct Registration {
     pub nodes: BTreeMap<NodeName, NodeRecord>,
     /// Each release's digest.
     pub releases: BTreeMap<Version, String>,
-    /// What to run if no version was chosen yet.
-    pub first_version: Version,
+    pub first_version: FirstVersion,
     /// The store's epoch, if it has none yet.
     pub epoch: u64,
+}
+
+/// The version that an environment begins with. Only a trigger moves one that has a version already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FirstVersion {
+    /// What to run if no version was chosen yet.
+    Default(Version),
+    /// The same, asked for by somebody: they must not believe that it runs when another one does.
+    Asked(Version),
 }
 
 #[derive(Debug, Error)]
@@ -37,6 +45,8 @@ pub enum RegisterError {
          release never changes: copy it to a new version, or start over with another --state directory"
     )]
     ReleaseChanged { version: Version, registered: String, found: String },
+    #[error("environment {env} does not begin with {asked}: its version is {current} already")]
+    HasVersion { env: EnvName, asked: Version, current: Version },
     #[error("the environment cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
@@ -115,10 +125,17 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registe
         let absent = Guard::Absent { key: keys.store_epoch() };
         parts.push(Txn::new().guard(absent).op(Op::put(keys.store_epoch(), registration.epoch.to_string())));
     }
-    if fleet.current_version().is_none() {
-        let absent = Guard::Absent { key: keys.current_version() };
-        parts.push(Txn::new().guard(absent).op(Op::put(keys.current_version(), registration.first_version.as_str())));
-        registered.version = Some(registration.first_version.clone());
+    match (&registration.first_version, fleet.current_version()) {
+        (FirstVersion::Default(first) | FirstVersion::Asked(first), None) => {
+            let absent = Guard::Absent { key: keys.current_version() };
+            parts.push(Txn::new().guard(absent).op(Op::put(keys.current_version(), first.as_str())));
+            registered.version = Some(first.clone());
+        }
+        (FirstVersion::Asked(asked), Some((current, _))) if asked != current => {
+            let (env, asked, current) = (registration.env.clone(), asked.clone(), current.clone());
+            return Err(RegisterError::HasVersion { env, asked, current });
+        }
+        (FirstVersion::Default(_) | FirstVersion::Asked(_), Some(_)) => {}
     }
 
     // The version comes last: an agent that is told of it finds everything else in place.
@@ -170,7 +187,7 @@ mod tests {
             env: EnvName::new("test").unwrap(),
             nodes: (1..=nodes).map(node).collect(),
             releases: BTreeMap::from([(Version::new("v1").unwrap(), "sha256:1".to_owned())]),
-            first_version: Version::new("v1").unwrap(),
+            first_version: FirstVersion::Default(Version::new("v1").unwrap()),
             epoch: 7,
         }
     }

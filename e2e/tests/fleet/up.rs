@@ -206,6 +206,26 @@ fn a_fleet_that_waits_for_what_nobody_has_ends_once_with_what_it_waits_for() {
 }
 
 #[test]
+fn the_first_version_is_that_of_a_new_environment_only() {
+    let stage = Stage::new();
+    let project = project(&stage);
+    let once =
+        |first: &str| Up::start(&stage, &project.dir, &["--once", "--first-version", first]).process.ended(PATIENCE);
+    let begun = once("v2");
+    assert_eq!(begun.code(), 0, "{begun:?}");
+    assert!(begun.stdout.contains("all 3 nodes validated at v2"), "{}", begun.stdout);
+
+    let refused = once("v1");
+    assert_eq!((refused.code(), refused.stdout.as_str()), (1, ""), "{refused:?}");
+    let says = "environment test does not begin with v1: its version is v2 already";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: ") && refused.stderr.contains("`muster trigger-update v1`"), "{refused:?}");
+    stage.is_empty();
+
+    assert_eq!(once("v2").code(), 0, "that is what it runs");
+}
+
+#[test]
 fn a_malformed_project_starts_nothing() {
     let stage = Stage::new();
     let text = "roles:\n  db: {cardinality: one, flavor: local}\n";

@@ -19,7 +19,7 @@ use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::standing::Activity;
-use muster_server::{App, Clock, Config, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, Registration, Server, register};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::SyncOpen;
 use tokio::io::AsyncWriteExt;
@@ -224,7 +224,7 @@ impl Fleet {
             releases: [("v1", "sha256:1"), ("v2", "sha256:2")]
                 .map(|(name, digest)| (version(name), digest.into()))
                 .into(),
-            first_version: version("v1"),
+            first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
         register(&self.app, &registration).await.unwrap();

@@ -11,7 +11,7 @@ use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::records::NodeRecord;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Clock, Config, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, Registration, Server, register};
 use muster_store::Store;
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen};
@@ -74,7 +74,7 @@ impl Fixture {
             env: env.clone(),
             nodes: nodes.iter().enumerate().map(record).collect(),
             releases: [("v1", "sha256:1"), ("v2", "sha256:2")].map(|(v, d)| (version(v), d.to_owned())).into(),
-            first_version: version("v1"),
+            first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
         register(&app, &registration).await.unwrap();

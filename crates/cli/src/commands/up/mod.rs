@@ -18,7 +18,7 @@ use muster_core::names::{EnvName, NodeName, Version};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
-use muster_server::{App, Clock, Config, Registered, Server, register, rows};
+use muster_server::{App, Clock, Config, RegisterError, Registered, Server, register, rows};
 use muster_wire::operator::NodeRow;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -70,7 +70,7 @@ pub struct Args {
     /// With --once: give up after this long
     #[arg(long, value_name = "TIME", default_value = "15m", requires = "once")]
     timeout: jiff::SignedDuration,
-    /// The version to begin with [default: what it ran before; at first the lowest]
+    /// The version that a new environment begins with; one that has another version is refused [default: the lowest]
     #[arg(long, value_name = "VERSION")]
     first_version: Option<Version>,
     /// The address that the server listens on; port 0 takes a free one
@@ -158,7 +158,7 @@ impl LocalFleet {
             puppet: None,
         };
         let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
-        let registered = register(&app, &registration).await.map_err(Failure::failed)?;
+        let registered = register(&app, &registration).await.map_err(refused)?;
         // After the registration, which may be refused: what is removed here does not come back.
         let released = driver.release_others(&env, &specs).await.map_err(Failure::failed)?;
         let places =
@@ -229,6 +229,22 @@ impl LocalFleet {
         off?;
         served.transpose().context("the server failed").map(drop).map_err(Failure::failed)
     }
+}
+
+/// What to do about a registration that was not taken.
+fn refused(error: RegisterError) -> Failure {
+    let hint = match &error {
+        RegisterError::HasVersion { asked, .. } => {
+            Some(format!("leave --first-version out, and when it is up, run `muster trigger-update {asked}`"))
+        }
+        RegisterError::ReleaseChanged { .. }
+        | RegisterError::Store(_)
+        | RegisterError::Record(_)
+        | RegisterError::Contended { .. }
+        | RegisterError::Behind(_) => None,
+    };
+    let failure = Failure::failed(error);
+    hint.into_iter().fold(failure, Failure::hint)
 }
 
 /// Shows the fleet until it is told to stop, or until there is nothing more to see.
