@@ -108,11 +108,6 @@ impl RoleTags {
         }
     }
 
-    /// How many nodes of the role are active.
-    pub fn count(&self) -> u64 {
-        self.all.count
-    }
-
     pub fn role(&self) -> Tag {
         self.all.tag()
     }

@@ -5,7 +5,7 @@ use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::standing::Word;
-use muster_core::txn::{Op, Txn};
+use muster_core::txn::{Op, Revision, Txn};
 use muster_store::Outcome;
 use muster_wire::problem::Code;
 use muster_wire::sync::Taken;
@@ -135,5 +135,26 @@ async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
     let Outcome::Committed { revision: gone } = gone else { panic!("nothing guards it") };
     let observed = fixture.store.get(&Keys::of(&fixture.env).observed(&node("db1"))).await.unwrap().unwrap();
     assert!(observed.revision < gone, "a report was applied after the node had left");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_leaves_no_revision_at_which_the_node_is_not_active() {
+    let fixture = Fixture::start(&[("lb1", "lb")]).await;
+    fixture.validate("lb1", 1).await;
+    let before = fixture.revision().await;
+    for (seq, outcome) in [(2, CHANGED), (3, PASSED)] {
+        let mut report = fixture.report("lb1", 1, seq, outcome);
+        report.version = version("v2");
+        fixture.send(&report).await;
+    }
+    let after = fixture.revision().await;
+    let prefix = format!("{}active_roles/", Keys::of(&fixture.env).prefix());
+    for revision in before.0..=after.0 {
+        let range = fixture.store.range(&prefix, Some(Revision(revision))).await.unwrap();
+        let keys: Vec<_> = range.kvs.iter().map(|kv| kv.key.trim_start_matches(&prefix)).collect();
+        let version = if revision == after.0 { "v2" } else { "v1" };
+        assert_eq!(keys, [format!("{version}/lb1/address")], "at revision {revision} of {before} to {after}");
+    }
     fixture.stop().await;
 }
