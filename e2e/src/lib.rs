@@ -6,7 +6,7 @@
 //! - [`process`]: a program that was started: its output line by line, its end, signals to it.
 //! - [`operator`], [`server`], [`agent`], [`up`]: the programs under test.
 //! - [`project`]: environments and releases that a test writes. [`gate`]: what lets a run of such a release go on.
-//! - [`http`]: the API, and whatever else answers. [`disk`]: a disk that is full when the test says so.
+//! - [`http`]: the API, and whatever else answers.
 //! - [`eventually`]: the one place that asks again and again, for what nobody tells by himself.
 //!
 //! A test waits for an event, with a deadline that is only there so that it ends when the event never comes.
@@ -14,7 +14,6 @@
 
 pub mod agent;
 pub mod binaries;
-pub mod disk;
 pub mod eventually;
 pub mod gate;
 pub mod http;

@@ -152,7 +152,6 @@ fn end_what_killed_tests_left() {
         let pid = rest.and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse().ok());
         if pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_err()) {
             kill_all(&entry.path().join("home"));
-            crate::disk::unmount_below(&entry.path());
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -4,41 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use muster_small_disk::{SmallDisk, passed_in_a_namespace};
 use muster_store::embedded::Options;
 use muster_store::{Embedded, Event, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
-use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::task::JoinSet;
-
-/// A file system of its own with a few megabytes.
-struct SmallDisk {
-    at: PathBuf,
-    _directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount(size: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let at = directory.path().join("disk");
-        fs::create_dir(&at).unwrap();
-        let options = std::ffi::CString::new(format!("size={size}")).unwrap();
-        rustix::mount::mount("tmpfs", &at, "tmpfs", MountFlags::empty(), &*options)
-            .expect("this test mounts a small tmpfs: run it as root, in a place where mounting is allowed");
-        Self { at, _directory: directory }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.at.join(name)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
-    }
-}
 
 fn fill(path: &Path, bytes: usize) {
     fs::write(path, vec![1; bytes]).unwrap();
@@ -86,9 +58,12 @@ async fn state(store: &Embedded) -> BTreeMap<String, Revision> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_undoes_nothing_and_stops_nobody_for_good() {
+    if passed_in_a_namespace() {
+        return;
+    }
     let disk = SmallDisk::mount("12m");
-    fill(&disk.path("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(Embedded::open(disk.path("store"), Options::default()).await.unwrap());
+    fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
+    let store = Arc::new(Embedded::open(disk.path().join("store"), Options::default()).await.unwrap());
     let mut watch = store.watch("", WatchFrom::Now);
     assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
 
@@ -105,7 +80,7 @@ async fn a_full_disk_undoes_nothing_and_stops_nobody_for_good() {
     acknowledged.extend(more);
     assert_eq!(state(&store).await, acknowledged);
 
-    fs::remove_file(disk.path("ballast")).unwrap();
+    fs::remove_file(disk.path().join("ballast")).unwrap();
     let after = store.commit(Txn::new().op(Op::put("after", "1"))).await.unwrap();
     let Outcome::Committed { revision } = after else { panic!("{after:?}") };
     acknowledged.insert("after".into(), revision);
@@ -127,17 +102,20 @@ async fn a_full_disk_undoes_nothing_and_stops_nobody_for_good() {
     assert_eq!(seen, acknowledged);
 
     drop((store, watch));
-    let store = Embedded::open(disk.path("store"), Options::default()).await.unwrap();
+    let store = Embedded::open(disk.path().join("store"), Options::default()).await.unwrap();
     assert_eq!(state(&store).await, acknowledged);
 }
 
 /// The worst of it: the disk is full, and the file cannot even be opened again. The store is away until it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_away_comes_back_by_itself() {
+    if passed_in_a_namespace() {
+        return;
+    }
     let disk = SmallDisk::mount("8m");
-    fill(&disk.path("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(Embedded::open(disk.path("store"), Options::default()).await.unwrap());
-    fs::rename(disk.path("store"), disk.path("elsewhere")).unwrap();
+    fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
+    let store = Arc::new(Embedded::open(disk.path().join("store"), Options::default()).await.unwrap());
+    fs::rename(disk.path().join("store"), disk.path().join("elsewhere")).unwrap();
     let (acknowledged, errors) = write_until_full(&store, 2, 0).await;
     for error in &errors {
         let known =
@@ -148,8 +126,8 @@ async fn a_store_that_is_away_comes_back_by_itself() {
     let refused = store.commit(Txn::new().op(Op::put("refused", "1"))).await;
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
 
-    fs::remove_file(disk.path("ballast")).unwrap();
-    fs::rename(disk.path("elsewhere"), disk.path("store")).unwrap();
+    fs::remove_file(disk.path().join("ballast")).unwrap();
+    fs::rename(disk.path().join("elsewhere"), disk.path().join("store")).unwrap();
     store.commit(Txn::new().op(Op::put("after", "1"))).await.unwrap();
 
     let mut found = state(&store).await;
@@ -165,11 +143,14 @@ async fn a_store_that_is_away_comes_back_by_itself() {
 
 #[tokio::test]
 async fn a_store_cannot_be_made_on_a_full_disk_and_leaves_nothing_there() {
+    if passed_in_a_namespace() {
+        return;
+    }
     let disk = SmallDisk::mount("1m");
-    fill(&disk.path("ballast"), 1024 * 1024);
-    let error = Embedded::open(disk.path("store"), Options::default()).await.unwrap_err();
+    fill(&disk.path().join("ballast"), 1024 * 1024);
+    let error = Embedded::open(disk.path().join("store"), Options::default()).await.unwrap_err();
     assert!(matches!(error, muster_store::embedded::OpenError::Io { .. }), "{error:?}");
-    let left: Vec<_> = fs::read_dir(&disk.at).unwrap().map(|file| file.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(disk.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, ["ballast"]);
-    fs::remove_file(disk.path("ballast")).unwrap();
+    fs::remove_file(disk.path().join("ballast")).unwrap();
 }

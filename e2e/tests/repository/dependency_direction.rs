@@ -73,6 +73,7 @@ const RULES: &[Rule] = &[
     },
     Rule { name: "muster-cli", ours: None, never: &[], why: "it is the operator's binary and links what it starts" },
     Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
+    Rule { name: "muster-small-disk", ours: Some(&[]), never: &[], why: "it is for tests, whatever they test" },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];
 

@@ -1,55 +1,15 @@
 //! A disk that is full: nothing is done that was not written down, nothing is lost, and it goes on by itself.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::path::Path;
 
 use muster_core::report::{Outcome, Verdict};
 use muster_core::standing::Activity;
+use muster_small_disk::{SmallDisk, passed_in_a_namespace};
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
 use crate::fixture::{Fixture, greeting, with_dbs};
-
-/// A small disk, taken away with the test.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        mount("muster", directory.path(), "tmpfs", MountFlags::empty(), Some(c"size=1m"))
-            .expect("these tests mount a small disk, for which they must run as root");
-        Self { directory }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.directory.path().join("state")
-    }
-
-    /// Writes until nothing fits any more.
-    fn fill(&self) {
-        let size = 1024 * 1024;
-        let _ = fs::write(self.ballast(), vec![0; size]);
-        assert!(fs::metadata(self.ballast()).unwrap().len() < size as u64, "the disk is not full");
-    }
-
-    fn free(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.directory.path().join("ballast")
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = unmount(self.directory.path(), UnmountFlags::DETACH);
-    }
-}
 
 fn runs(root: &Path) -> usize {
     fs::read_to_string(root.join("runs")).unwrap_or_default().lines().count()
@@ -57,9 +17,12 @@ fn runs(root: &Path) -> usize {
 
 #[tokio::test]
 async fn on_a_full_disk_the_agent_is_blocked_and_goes_on_when_there_is_space() {
-    let disk = SmallDisk::new();
+    if passed_in_a_namespace() {
+        return;
+    }
+    let disk = SmallDisk::mount("1m");
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address).with_state(disk.path());
+    let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
     let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
     fixture.release("v2", "echo x >> $MUSTER_ROOT/runs; exit 0", "");
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
@@ -75,10 +38,10 @@ async fn on_a_full_disk_the_agent_is_blocked_and_goes_on_when_there_is_space() {
     let Activity::Blocked { problem } = blocked else { unreachable!() };
     assert!(problem.contains("ledger.json") && problem.contains("No space left"), "{problem}");
     assert_eq!(runs(&fixture.path().join("root")), 1, "nothing runs that was not written down");
-    let ledger = fs::read_to_string(disk.path().join("ledger.json")).unwrap();
+    let ledger = fs::read_to_string(disk.path().join("state/ledger.json")).unwrap();
     assert!(ledger.contains("\"version\":\"v1\""), "what was written before is still whole");
 
-    disk.free();
+    disk.make_space();
     let configured = server.report().await;
     assert_eq!((configured.version.as_str(), configured.seq), ("v2", 3));
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
@@ -86,9 +49,12 @@ async fn on_a_full_disk_the_agent_is_blocked_and_goes_on_when_there_is_space() {
 
 #[tokio::test]
 async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
-    let disk = SmallDisk::new();
+    if passed_in_a_namespace() {
+        return;
+    }
+    let disk = SmallDisk::mount("1m");
     let mut server = FakeServer::start().await;
-    let fixture = Fixture::new(server.address).with_state(disk.path());
+    let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
     let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 2";
     let desired = fixture.release("v1", script, "");
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
@@ -106,7 +72,7 @@ async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
     fs::write(root.join("go"), "").unwrap();
     server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))));
-    disk.free();
+    disk.make_space();
     // Either the applier had begun before the disk was full and has changed the node, or it could not be started for
     // want of space: that is a failure, reported, and made good by the next run.
     loop {
