@@ -308,6 +308,15 @@ impl Fleet {
         self.current.as_ref().map(|(version, at)| (version, *at))
     }
 
+    /// Whether a node has reported since the environment's version was chosen.
+    ///
+    /// Until then its proof may be of the right version and worth nothing: the fleet was sent elsewhere and called back,
+    /// and the node is on its way there. Every choice makes every node run, so each of them answers.
+    pub fn has_answered(&self, node: &Node) -> bool {
+        let chosen = self.current.as_ref().map(|(_, at)| *at);
+        node.observed.as_ref().map(|(_, at)| *at) > chosen
+    }
+
     pub fn epoch(&self) -> u64 {
         self.epoch
     }

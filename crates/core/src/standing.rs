@@ -185,7 +185,8 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
         Activity::Idle | Activity::Retrying { .. } => {}
     }
     let Some(desired) = desired else { return standing(Word::Outdated, None, Why::NoVersion) };
-    let Some((state, leaf)) = node.state().filter(|(state, _)| *state.version() == desired.version) else {
+    let answered = |state: &ServiceState| *state.version() == desired.version && fleet.has_answered(node);
+    let Some((state, leaf)) = node.state().filter(|(state, _)| answered(state)) else {
         return standing(Word::Outdated, None, Why::Behind { version: desired.version.clone() });
     };
     let since = Some(leaf.since);

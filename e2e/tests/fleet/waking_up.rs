@@ -111,3 +111,30 @@ fn many_causes_at_once_make_one_further_run() {
     stage.wait_for("v9", &["web1"]);
     assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");
 }
+
+#[test]
+fn a_version_that_was_left_and_called_back_is_proved_again() {
+    let stage = Stage::new();
+    let (gate, journal) = (Gate::new(stage.path("gate")), stage.path("journal"));
+    let write = format!("echo $MUSTER_VERSION >> {}", journal.display());
+    let waits = format!("{write}; read line < {}; exit 2", gate.path().display());
+    let project = Project::new(&stage, &[("web", 1)])
+        .release("v1", &Release::script(&format!("{write}; exit 2")))
+        .release("v2", &Release::script(&waits));
+    let server = Server::start(&stage, &project);
+    let _agent = Node::new(&stage, &project, "web1", 1).start();
+    stage.wait_for("v1", &["web1"]);
+
+    assert_eq!(server.api.trigger_update("v2").status, 200);
+    eventually("the node is on its way to v2", PATIENCE, || {
+        let ran = fs::read_to_string(&journal).unwrap();
+        if ran == "v1\nv2\n" { Ok(()) } else { Err(ran) }
+    });
+    assert_eq!(server.api.trigger_update("v1").status, 200);
+    let asked = stage.ask(&["verify-hosts", "v1", "web1"]);
+    assert_eq!(asked.code(), 1, "it is being changed to v2 at this moment: {asked:?}");
+
+    gate.let_pass(1);
+    stage.wait_for("v1", &["web1"]);
+    assert_eq!(fs::read_to_string(&journal).unwrap(), "v1\nv2\nv1\n");
+}

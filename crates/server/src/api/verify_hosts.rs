@@ -51,8 +51,16 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
 
 fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
     let at_version = fleet.running().get(&question.version);
-    let missing: Vec<&String> = question.hosts.iter().filter(|host| !runs(fleet, at_version, host)).collect();
     let desired = fleet.desired();
+    let back = desired.as_ref().is_some_and(|desired| desired.version == question.version);
+    // What they proved, they proved before the fleet was sent elsewhere and called back.
+    let late = fleet.designed().filter(|(_, node, _)| back && !fleet.has_answered(node)).map(|(name, ..)| name);
+    let late: HashSet<&NodeName> = late.collect();
+    let proven = |host: &str| {
+        runs(fleet, at_version, host)
+            && (late.is_empty() || fleet.find(host).is_some_and(|(name, _)| !late.contains(name)))
+    };
+    let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
         let standing = found.map(|(name, node)| rows::standing(fleet, &app.hub, name, node, desired.as_ref()));
