@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use muster_core::standing::Activity;
 use muster_wire::client::ClientError;
 
+use crate::activity::Teller;
 use crate::config::Config;
 use crate::ledger::{self, Ledger, LoadError};
 use crate::node::Node;
@@ -25,10 +26,10 @@ use crate::report::Sender;
 use crate::servers::Servers;
 use crate::state_dir::{OpenStateError, StateDir};
 use crate::sync::Sync;
-use crate::{activity, run, sync};
+use crate::{run, sync};
 
 /// The queue is asked and written faster than a server speaks; a few messages are enough to smooth it. When the disk
-/// does not take them, the stream stands still, which is right.
+/// does not take them, the stream stands still, which is right; [`Sync`] sees to it that the server knows.
 const MESSAGES: usize = 16;
 /// How long the tasks may take to end. Ending the processes of a run takes most of it.
 const END: Duration = Duration::from_secs(9);
@@ -125,12 +126,20 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         settled,
         cancel: cancel.clone(),
     };
+    let teller = Teller {
+        node: Arc::clone(&node),
+        servers,
+        activity: doing_now,
+        settled: settled_now,
+        asked: tell_activity,
+        cancel: cancel.clone(),
+    };
     let mut tasks = JoinSet::new();
     tasks.spawn(keeper.run(inbox));
     tasks.spawn(stream.run());
     tasks.spawn(sender.run());
-    tasks.spawn(run::run(Arc::clone(&node), children.clone(), order_inbox, messages, cancel.clone()));
-    tasks.spawn(activity::run(node, servers, doing_now, settled_now, tell_activity, cancel.clone()));
+    tasks.spawn(run::run(node, children.clone(), order_inbox, messages, cancel.clone()));
+    tasks.spawn(teller.run());
     let reaper_cancel = cancel.clone();
     tasks.spawn(async move {
         if let Err(error) = children::run(children, reaper_cancel).await {

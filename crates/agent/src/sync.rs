@@ -1,6 +1,7 @@
 //! The stream from the server: opened, read, opened again for ever. What it says goes to the queue.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,9 @@ use crate::servers::Servers;
 
 /// A server that was restarted is back in a second or two; one that is away for long is asked now and then.
 const RECONNECT: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
-/// The server pings every 10 seconds. After two that did not come the connection is dead, whatever TCP believes.
+/// The server pings this often.
+const PING: Duration = Duration::from_secs(10);
+/// After two pings that did not come the connection is dead, whatever TCP believes.
 pub const SILENCE: Duration = Duration::from_secs(25);
 
 /// What the task works with.
@@ -137,10 +140,26 @@ impl Sync {
                     Message::Snapshot(Box::new(snapshot))
                 }
                 SyncEvent::Run { id } => Message::RunAsked { id },
-                SyncEvent::Ping => continue,
+                SyncEvent::Ping => {
+                    // The server holds a connection for dead from which nothing comes back.
+                    self.tell_activity.notify_one();
+                    continue;
+                }
             };
-            if self.queue.send(message).await.is_err() {
+            if !self.hand_over(message).await {
                 return StreamEnd::Over;
+            }
+        }
+    }
+
+    /// Gives a message to the queue; false if that is gone. The queue takes nothing while the disk does not take what it
+    /// was told before. Then pings are not read either, and are answered all the same.
+    async fn hand_over(&self, message: Message) -> bool {
+        let mut sending = pin!(self.queue.send(message));
+        loop {
+            match timeout(PING, &mut sending).await {
+                Ok(sent) => return sent.is_ok(),
+                Err(_) => self.tell_activity.notify_one(),
             }
         }
     }
@@ -188,6 +207,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinSet;
+    use tokio::time::Instant;
 
     use crate::renewal::Renewal;
     use crate::testing::node;
@@ -204,25 +224,28 @@ mod tests {
         stream
     }
 
-    #[tokio::test]
-    async fn a_stream_that_falls_silent_is_opened_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (_directory, node) = node("web1");
-        let (queue, mut messages) = mpsc::channel(16);
-        let (_opening, opening) = watch::channel(Opening::default());
-        let (_activity, activity) = watch::channel(Activity::Idle);
-        let cancel = CancellationToken::new();
+    fn sync(server: &str, queue: mpsc::Sender<Message>, cancel: &CancellationToken) -> (tempfile::TempDir, Sync) {
+        let (directory, node) = node("web1");
         let sync = Sync {
             node: Arc::new(node),
-            servers: Servers::new(&[format!("http://{}", listener.local_addr().unwrap())]).unwrap(),
-            opening,
-            activity,
+            servers: Servers::new(&[server.to_owned()]).unwrap(),
+            opening: watch::channel(Opening::default()).1,
+            activity: watch::channel(Activity::Idle).1,
             queue,
             tell_activity: Arc::default(),
             renewal: Renewal::new().1,
             silence: Duration::from_millis(50),
             cancel: cancel.clone(),
         };
+        (directory, sync)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_falls_silent_is_opened_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (queue, mut messages) = mpsc::channel(16);
+        let cancel = CancellationToken::new();
+        let (_directory, sync) = sync(&format!("http://{}", listener.local_addr().unwrap()), queue, &cancel);
         let mut tasks = JoinSet::new();
         tasks.spawn(sync.run());
         // Held open: as far as TCP knows, all is well.
@@ -233,5 +256,23 @@ mod tests {
         }
         cancel.cancel();
         while tasks.join_next().await.is_some() {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_queue_takes_nothing_the_server_hears_that_the_agent_is_there() {
+        let (queue, mut messages) = mpsc::channel(1);
+        queue.send(Message::Interrupted).await.unwrap();
+        let (_directory, sync) = sync("http://127.0.0.1:1", queue, &CancellationToken::new());
+        let told = Arc::clone(&sync.tell_activity);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { sync.hand_over(Message::Interrupted).await });
+        let begun = Instant::now();
+        for _ in 0..3 {
+            told.notified().await;
+        }
+        assert_eq!(begun.elapsed().as_secs(), 3 * PING.as_secs());
+        messages.recv().await.unwrap();
+        assert!(tasks.join_next().await.unwrap().unwrap(), "it is handed over as soon as there is room");
+        messages.recv().await.unwrap();
     }
 }

@@ -37,6 +37,8 @@ async fn on_a_full_disk_the_agent_is_blocked_and_goes_on_when_there_is_space() {
     let blocked = server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     let Activity::Blocked { problem } = blocked else { unreachable!() };
     assert!(problem.contains("ledger.json") && problem.contains("No space left"), "{problem}");
+    server.say(SyncEvent::Ping).await;
+    server.activity(|now| matches!(now, Activity::Blocked { .. })).await;
     assert_eq!(runs(&fixture.path().join("root")), 1, "nothing runs that was not written down");
     let ledger = fs::read_to_string(disk.path().join("state/ledger.json")).unwrap();
     assert!(ledger.contains("\"version\":\"v1\""), "what was written before is still whole");

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) enum Heard {
 pub(crate) enum Answer {
     Refuse(Code),
     Outdated,
+    /// Never.
+    Not,
     /// Takes the report, but the connection is cut before the agent knows.
     TakeAndCut,
 }
@@ -60,6 +63,7 @@ struct Shared {
     answers: Mutex<VecDeque<Answer>>,
     observed: Mutex<Observed>,
     refuse_streams: Mutex<Option<Code>>,
+    lose_activities: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -86,6 +90,7 @@ impl FakeServer {
             answers: Mutex::default(),
             observed: Mutex::default(),
             refuse_streams: Mutex::default(),
+            lose_activities: AtomicU32::default(),
         });
         let router = Router::new()
             .route("/v1/envs/{env}/nodes/{node}/sync", post(sync))
@@ -125,6 +130,11 @@ impl FakeServer {
 
     pub(crate) fn refuse_streams(&self, code: Option<Code>) {
         *self.shared.refuse_streams.lock().unwrap() = code;
+    }
+
+    /// Does not hear the next so many words on what the agent does.
+    pub(crate) fn lose_activities(&self, count: u32) {
+        self.shared.lose_activities.store(count, Ordering::SeqCst);
     }
 
     /// Says something on the newest stream, once there is one.
@@ -274,13 +284,14 @@ async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -
     let taken = |taken| Json(ReportTaken { taken, revision: Revision(1) }).into_response();
     let judged = match answer {
         None | Some(Answer::TakeAndCut) => Some(shared.judge(&report)),
-        Some(Answer::Outdated | Answer::Refuse(_)) => None,
+        Some(Answer::Outdated | Answer::Refuse(_) | Answer::Not) => None,
     };
     let _ = shared.heard.send(Heard::Report(Box::new(report))).await;
     match answer {
         None => taken(judged.unwrap()),
         Some(Answer::Outdated) => taken(Taken::Outdated),
         Some(Answer::Refuse(code)) => problem(code),
+        Some(Answer::Not) => std::future::pending().await,
         Some(Answer::TakeAndCut) => {
             // A body that breaks off is what a connection that was cut looks like.
             let broken = stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]);
@@ -290,6 +301,10 @@ async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -
 }
 
 async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activity>) -> StatusCode {
+    let lost = shared.lose_activities.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    if lost.is_ok() {
+        return StatusCode::SERVICE_UNAVAILABLE;
+    }
     let _ = shared.heard.send(Heard::Activity(activity)).await;
     StatusCode::NO_CONTENT
 }

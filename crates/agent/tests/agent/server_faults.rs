@@ -217,6 +217,67 @@ async fn the_end_of_a_run_is_told_after_its_report() {
     assert_eq!(heard, ["configured", "validated", "idle"]);
 }
 
+/// The next thing that the agent says must be that it does this: no new stream, and no report, says it instead.
+async fn says(server: &mut FakeServer, wanted: impl Fn(&Activity) -> bool) {
+    match server.heard().await {
+        Heard::Activity(activity) => assert!(wanted(&activity), "{activity:?}"),
+        other @ (Heard::Opened(_) | Heard::Report(_)) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_word_that_is_lost_is_told_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done\n\
+                  echo '{\"kind\":\"role\",\"role\":\"db\",\"want\":1,\"have\":0}' >> $MUSTER_PENDING_FILE; exit 75";
+    let desired = fixture.release("v1", script, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    server.activity(|now| matches!(now, Activity::Applying { .. })).await;
+    server.lose_activities(2);
+    until(|| fixture.path().join("root").exists(), "the run does not begin").await;
+    fs::write(fixture.path().join("root/go"), "").unwrap();
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Pending));
+    says(&mut server, |now| *now == Activity::Idle).await;
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_whatever_the_agent_does() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 3", "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.answer([Answer::Not]);
+    let _agent = fixture.start();
+    let is_applying = |now: &Activity| matches!(now, Activity::Applying { .. });
+    server.activity(is_applying).await;
+    for _ in 0..2 {
+        server.say(SyncEvent::Ping).await;
+        says(&mut server, is_applying).await;
+    }
+    until(|| fixture.path().join("root").exists(), "the run does not begin").await;
+    fs::write(fixture.path().join("root/go"), "").unwrap();
+    server.report().await;
+    // The report does not arrive: until it does, the server hears what it has heard before, but it hears something.
+    server.say(SyncEvent::Ping).await;
+    says(&mut server, is_applying).await;
+}
+
+#[tokio::test]
+async fn a_ping_is_answered_when_there_is_nothing_to_do() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    validated(&mut server, &fixture).await;
+    let _agent = fixture.start();
+    both_reports(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    for _ in 0..2 {
+        server.say(SyncEvent::Ping).await;
+        says(&mut server, |now| *now == Activity::Idle).await;
+    }
+}
+
 #[tokio::test]
 async fn a_broken_ledger_is_put_aside_and_the_server_tells_the_rest() {
     let mut server = FakeServer::start().await;
