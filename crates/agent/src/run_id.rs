@@ -8,7 +8,7 @@ use muster_core::release_dir::hex;
 
 use crate::node::Node;
 
-/// Begins with the time, so that names sort by it, and ends with a hash of everything that tells agents apart: several
+/// Begins with the time and, for those of one second, the number, so that names sort as runs follow each other; and ends with a hash of everything that tells agents apart: several
 /// agents may live on one machine, and each finds its processes by the name of the run.
 pub fn make(node: &Node, seq: u64, started: Timestamp) -> RunId {
     let mut hasher = Sha256::new();
@@ -18,7 +18,7 @@ pub fn make(node: &Node, seq: u64, started: Timestamp) -> RunId {
     }
     hasher.update(started.as_nanosecond().to_le_bytes());
     let hash = hex(&hasher.finalize());
-    let text = format!("{}-{seq}-{}", started.strftime("%Y%m%dt%H%M%S"), &hash[..8]);
+    let text = format!("{}-{seq:06}-{}", started.strftime("%Y%m%dt%H%M%S"), &hash[..8]);
     match RunId::new(text) {
         Ok(run) => run,
         // Digits, `t`, `-` and hexadecimal are legal, and there are fewer than 64 of them.
@@ -36,7 +36,9 @@ mod tests {
         let (dir_a, a) = node("web1");
         let (_dir_b, b) = node("web1");
         let at = Timestamp::from_second(1_800_000_000).unwrap();
-        assert!(make(&a, 7, at).as_str().starts_with("20270115t080000-7-"), "{}", make(&a, 7, at));
+        assert!(make(&a, 7, at).as_str().starts_with("20270115t080000-000007-"), "{}", make(&a, 7, at));
+        assert!(make(&a, 9, at).as_str() < make(&a, 11, at).as_str(), "in one second, by their numbers");
+        assert!(make(&a, u64::MAX, at).as_str().len() <= 64);
         assert_ne!(make(&a, 7, at), make(&b, 7, at));
         drop(dir_a);
     }
