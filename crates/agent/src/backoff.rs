@@ -16,9 +16,17 @@ impl Backoff {
     /// by up to a tenth either way.
     pub fn pause(&self, attempt: u32, chance: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
-        let pause = self.first.saturating_mul(1 << doublings).min(self.cap);
-        pause.mul_f64(0.9 + 0.2 * chance.clamp(0.0, 1.0))
+        spread(self.first.saturating_mul(1 << doublings).min(self.cap), chance)
     }
+
+    /// The longest pause, moved in the same way.
+    pub fn longest(&self, chance: f64) -> Duration {
+        spread(self.cap, chance)
+    }
+}
+
+fn spread(pause: Duration, chance: f64) -> Duration {
+    pause.mul_f64(0.9 + 0.2 * chance.clamp(0.0, 1.0))
 }
 
 /// A number between 0 and 1 that nobody can foresee; good enough to spread a fleet, and for nothing else.
@@ -39,6 +47,7 @@ mod tests {
         assert_eq!([1, 2, 3, 6, 7, 8, 1000].map(seconds), [5, 10, 20, 160, 300, 300, 300]);
         assert_eq!(backoff.pause(1, 0.0), Duration::from_millis(4500));
         assert_eq!(backoff.pause(1, 1.0), Duration::from_millis(5500));
+        assert_eq!([0.0, 0.5, 1.0].map(|chance| backoff.longest(chance).as_secs()), [270, 300, 330]);
         assert!((0.0..1.0).contains(&chance()));
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use muster_core::lookups::Lookups;
 use muster_core::names::{Role, RunId};
+use muster_core::reason::Need;
 use muster_core::report::Cause;
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
@@ -30,7 +31,7 @@ pub struct Queue {
     pub retry: Option<Retry>,
 }
 
-/// When a failed run is made again.
+/// When a run that failed, or that waits for what only it can see, is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     pub attempt: u32,
@@ -54,6 +55,18 @@ impl Known<'_> {
     /// Whether there is all that a run needs.
     fn complete(&self) -> bool {
         self.greeted && self.role.is_some() && self.desired.is_some() && self.snapshot.is_some()
+    }
+
+    /// Whether a pending node waits for something that no change in the fleet may ever tell it of: a file, a licence, or
+    /// whatever else its content put in words. As long as it lacks nodes of a role too, their arrival wakes it first.
+    fn nobody_would_wake_it(&self) -> bool {
+        let Some(last) = self.last else { return false };
+        let lacks = |need| self.snapshot.is_some_and(|snapshot| snapshot.still_lacks(need));
+        let is_other = |need: &Need| match need {
+            Need::Other { .. } => true,
+            Need::Role { .. } => false,
+        };
+        (last.needs.iter().any(is_other) || last.lookups.is_empty()) && !last.needs.iter().any(lacks)
     }
 }
 
@@ -142,10 +155,14 @@ pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pa
             queue.running = false;
             queue.add_changes(known, now);
             queue.hasten(now);
-            let failed = known.last.is_some_and(|last| last.end == RunEnd::Failed);
-            if failed && queue.waiting.is_empty() {
-                let attempt = known.failures.max(1);
-                queue.retry = Some(Retry { attempt, due: now + pauses.retry.pause(attempt, pauses.chance) });
+            let attempt = known.failures.max(1);
+            let pause = match known.last.map(|last| last.end) {
+                Some(RunEnd::Failed) => Some(pauses.retry.pause(attempt, pauses.chance)),
+                Some(RunEnd::Pending) if known.nobody_would_wake_it() => Some(pauses.retry.longest(pauses.chance)),
+                Some(RunEnd::Validated | RunEnd::Pending) | None => None,
+            };
+            if let Some(pause) = pause.filter(|_| queue.waiting.is_empty()) {
+                queue.retry = Some(Retry { attempt, due: now + pause });
             }
             Action::Wait
         }

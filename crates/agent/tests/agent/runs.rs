@@ -2,6 +2,7 @@
 
 use muster_core::reason::{Need, Reason};
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
+use muster_core::standing::Activity;
 
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, news, with_dbs};
@@ -54,6 +55,28 @@ async fn a_pending_node_goes_on_when_what_it_needs_is_there_and_not_before() {
     assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(configured.causes, [Cause::LookedUp { keys: vec!["active_roles::db".into()] }]);
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_what_only_it_can_see_looks_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", "test -e $MUSTER_ROOT/licence && exit 2; echo a licence; exit 75", "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+
+    let pending = server.report().await;
+    let needs = vec![Need::Other { reason: "a licence".into() }];
+    assert_eq!(pending.reason, Some(Reason::Waiting { needs }));
+    server.activity(|now| matches!(now, Activity::Retrying { attempt: 1, .. })).await;
+    std::fs::write(fixture.path().join("root/licence"), "").unwrap();
+    loop {
+        let report = server.report().await;
+        assert_eq!(report.causes, [Cause::Retry { attempt: 1 }]);
+        if report.outcome == Outcome::Validated(Verdict::Passed) {
+            break;
+        }
+    }
 }
 
 #[tokio::test]

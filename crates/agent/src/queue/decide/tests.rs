@@ -244,8 +244,41 @@ fn a_pending_node_sleeps_until_all_it_needs_is_there() {
     assert_eq!(story.started(), [looked_up()]);
 }
 
+/// What a pending run needs, whether it has looked anything up, and whether it is made again by the clock.
 #[test]
-fn a_pending_run_is_not_retried_by_the_clock() {
+fn a_pending_run_that_nobody_would_wake_is_made_again_after_the_longest_pause() {
+    let role = || Need::Role { role: Role::new("db").unwrap(), want: 1, have: 0 };
+    let other = || Need::Other { reason: "the licence".into() };
+    for (needs, looked_up, fleet, again) in [
+        (vec![other()], false, dbs(&[]), true),
+        (vec![other()], true, dbs(&[]), true),
+        (vec![], false, dbs(&[]), true),
+        (vec![], true, dbs(&[]), false),
+        (vec![role()], true, dbs(&[]), false),
+        (vec![role(), other()], true, dbs(&[]), false),
+        (vec![role(), other()], true, dbs(&["db1"]), true),
+    ] {
+        let case = format!("{needs:?} {looked_up} {fleet:?}");
+        let mut story = Story::idle(None);
+        story.snapshot = Some(fleet.clone());
+        story.happens(Event::RunAsked);
+        story.started();
+        let mut last = LastRun { needs, ..ended(RunEnd::Pending, &fleet) };
+        if !looked_up {
+            last.lookups.clear();
+        }
+        story.finishes(last);
+        assert_eq!(story.sleeps(), !again, "{case}");
+        let pause = Duration::from_secs(300);
+        assert_eq!(story.after(pause - Duration::from_millis(1)), Action::Wait, "{case}");
+        let causes = vec![Cause::Retry { attempt: 1 }];
+        let expected = if again { Action::Start { causes, failures: 0 } } else { Action::Wait };
+        assert_eq!(story.after(Duration::from_millis(1)), expected, "{case}");
+    }
+}
+
+#[test]
+fn a_pending_run_that_will_be_woken_is_not_retried_by_the_clock() {
     let mut story = Story::idle(None);
     story.happens(Event::RunAsked);
     story.started();
