@@ -29,6 +29,8 @@ pub struct Fleet {
     roles: BTreeMap<Role, RoleMembers>,
     /// Hashed: whether so many thousand hosts run a version is asked all the time.
     running: BTreeMap<Version, HashSet<NodeName>>,
+    /// Kept up to date rather than asked for, for the same reason.
+    late: BTreeSet<NodeName>,
     /// Keys whose value cannot be read, and why: shown to people, never guessed at.
     unreadable: BTreeMap<String, String>,
 }
@@ -93,6 +95,12 @@ impl Node {
         self.states.first_key_value()
     }
 
+    /// Whether its last run was made for this choice of a version, or for a newer one.
+    pub fn has_answered(&self, chosen: Generation) -> bool {
+        let last = self.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+        last.is_some_and(|last| last.generation >= chosen)
+    }
+
     pub fn history(&self) -> History {
         serde_json::from_slice(&self.history_text).unwrap_or_default()
     }
@@ -114,6 +122,7 @@ impl Fleet {
             nodes: BTreeMap::new(),
             roles: BTreeMap::new(),
             running: BTreeMap::new(),
+            late: BTreeSet::new(),
             unreadable: BTreeMap::new(),
         }
     }
@@ -125,6 +134,7 @@ impl Fleet {
         changes: impl IntoIterator<Item = (KeyChange<'a>, Key)>,
     ) -> Effects {
         let mut effects = Effects::default();
+        let chosen = self.generation();
         // What a lookup gives depends on all changes of the transaction together: compare before with after.
         let mut before: BTreeMap<NodeName, Option<ActiveRole>> = BTreeMap::new();
         for (change, key) in changes {
@@ -143,8 +153,27 @@ impl Fleet {
                 self.nodes.remove(name);
             }
         }
+        if self.generation() == chosen {
+            effects.nodes.iter().for_each(|name| self.settle_late(name));
+        } else {
+            let all: Vec<NodeName> = self.nodes.keys().cloned().collect();
+            self.late.clear();
+            all.iter().for_each(|name| self.settle_late(name));
+        }
         self.revision = self.revision.max(revision);
         effects
+    }
+
+    fn settle_late(&mut self, name: &NodeName) {
+        let chosen = self.generation();
+        let designed = self.nodes.get(name).filter(|node| node.record.is_some());
+        let is_late = designed.is_some_and(|node| chosen.is_some_and(|chosen| !node.has_answered(chosen)));
+        set_member(&mut self.late, name.clone(), is_late);
+    }
+
+    fn generation(&self) -> Option<Generation> {
+        let (_, at) = self.current.as_ref()?;
+        Some(Generation { epoch: self.epoch, number: at.0 })
     }
 
     fn change(
@@ -299,22 +328,20 @@ impl Fleet {
 
     /// What the environment's nodes should run; none before a version was chosen.
     pub fn desired(&self) -> Option<Desired> {
-        let (version, at) = self.current.as_ref()?;
-        let generation = Generation { epoch: self.epoch, number: at.0 };
-        Some(Desired { version: version.clone(), generation })
+        let (version, _) = self.current.as_ref()?;
+        Some(Desired { version: version.clone(), generation: self.generation()? })
     }
 
     pub fn current_version(&self) -> Option<(&Version, Revision)> {
         self.current.as_ref().map(|(version, at)| (version, *at))
     }
 
-    /// Whether a node has reported since the environment's version was chosen.
+    /// Nodes of the design whose last run was made before the environment's version was chosen.
     ///
-    /// Until then its proof may be of the right version and worth nothing: the fleet was sent elsewhere and called back,
-    /// and the node is on its way there. Every choice makes every node run, so each of them answers.
-    pub fn has_answered(&self, node: &Node) -> bool {
-        let chosen = self.current.as_ref().map(|(_, at)| *at);
-        node.observed.as_ref().map(|(_, at)| *at) > chosen
+    /// What they have proved may be of the right version and worth nothing: the fleet was sent elsewhere and called
+    /// back, and they are on their way there. Every choice makes every node run, so each of them answers.
+    pub fn late(&self) -> &BTreeSet<NodeName> {
+        &self.late
     }
 
     pub fn epoch(&self) -> u64 {

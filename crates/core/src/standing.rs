@@ -185,7 +185,7 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
         Activity::Idle | Activity::Retrying { .. } => {}
     }
     let Some(desired) = desired else { return standing(Word::Outdated, None, Why::NoVersion) };
-    let answered = |state: &ServiceState| *state.version() == desired.version && fleet.has_answered(node);
+    let answered = |state: &ServiceState| *state.version() == desired.version && node.has_answered(desired.generation);
     let Some((state, leaf)) = node.state().filter(|(state, _)| answered(state)) else {
         return standing(Word::Outdated, None, Why::Behind { version: desired.version.clone() });
     };

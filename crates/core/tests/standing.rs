@@ -55,7 +55,9 @@ fn last(reason: Option<Reason>, errors: Vec<ResourceError>) -> LastRun {
     }
 }
 
-fn node(state: Option<ServiceState>, last: Option<LastRun>) -> Node {
+fn node(state: Option<ServiceState>, last_run: Option<LastRun>) -> Node {
+    // A state is what a run has left.
+    let last = last_run.or_else(|| state.as_ref().map(|_| last(None, vec![])));
     let leaf = StatusLeaf { since: at(50), run: RunId::new("r1").unwrap(), log: None };
     Node {
         states: state.into_iter().map(|state| (state, leaf.clone())).collect::<BTreeMap<_, _>>(),
@@ -132,6 +134,15 @@ fn every_obstacle_has_its_word_and_its_reason() {
         let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
         assert_eq!(format!("{}{why}", standing.word.as_str()), expected);
     }
+}
+
+#[test]
+fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
+    let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
+    let chosen_since = Generation { epoch: 0, number: 1 };
+    let desired = Desired { version: version("v1"), generation: chosen_since };
+    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
+    assert_eq!(standing.why.unwrap().to_string(), "should run v1, and has not begun");
 }
 
 #[test]

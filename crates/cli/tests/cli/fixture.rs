@@ -258,7 +258,8 @@ impl Fleet {
             outcome,
             version: version("v1"),
             digest: "sha256:1".into(),
-            generation: Generation::default(),
+            // Newer than whatever the server has chosen by now.
+            generation: Generation { epoch: 4_000_000_000, number: 1 },
             causes: vec![Cause::AgentStarted, Cause::Version { version: version("v1") }],
             reason: None,
             attempt: 0,

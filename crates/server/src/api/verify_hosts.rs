@@ -52,14 +52,11 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
 fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
     let at_version = fleet.running().get(&question.version);
     let desired = fleet.desired();
-    let back = desired.as_ref().is_some_and(|desired| desired.version == question.version);
-    // What they proved, they proved before the fleet was sent elsewhere and called back.
-    let late = fleet.designed().filter(|(_, node, _)| back && !fleet.has_answered(node)).map(|(name, ..)| name);
-    let late: HashSet<&NodeName> = late.collect();
-    let proven = |host: &str| {
-        runs(fleet, at_version, host)
-            && (late.is_empty() || fleet.find(host).is_some_and(|(name, _)| !late.contains(name)))
-    };
+    let is_desired = desired.as_ref().is_some_and(|desired| desired.version == question.version);
+    // What these proved, they proved before the fleet was sent elsewhere and called back.
+    let late = Some(fleet.late()).filter(|late| is_desired && !late.is_empty());
+    let is_late = |host: &str| late.is_some_and(|late| fleet.find(host).is_some_and(|(name, _)| late.contains(name)));
+    let proven = |host: &str| runs(fleet, at_version, host) && !is_late(host);
     let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::generation::Generation;
 use muster_core::liveness::Patience;
 use muster_core::lookups::Lookups;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
@@ -90,6 +89,7 @@ impl Fixture {
 
     pub(crate) fn report(&self, name: &str, incarnation: u64, seq: u64, outcome: Outcome) -> Report {
         let now = Timestamp::from_second(1_000_000).unwrap();
+        let chosen = self.app.view.fleets()[&self.env].desired().map(|desired| desired.generation);
         Report {
             node: node(name),
             incarnation,
@@ -98,7 +98,7 @@ impl Fixture {
             outcome,
             version: version("v1"),
             digest: "sha256:1".into(),
-            generation: Generation::default(),
+            generation: chosen.unwrap_or_default(),
             causes: vec![Cause::AgentStarted],
             reason: None,
             attempt: 0,
