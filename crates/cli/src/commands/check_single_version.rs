@@ -22,12 +22,13 @@ const NAMES: usize = 10;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 A node that has proved to run nothing (it is new, it failed, or it is on its way) runs no other version, so it does \
-not make the answer \"no\"; a note names it. To demand every node, ask `muster verify-hosts VERSION`.
+not make the answer \"no\"; a note names it. The answer may be older than the last change by a moment. To demand \
+every node, and an answer that is never older than the question, ask `muster verify-hosts VERSION`.
 
 Exit codes:
   0   some node has proved to run the version, and none another
   1   nobody runs it, or somebody runs another
-  2   cannot tell: no server, no such environment, or an answer that may be old
+  2   cannot tell: no server, no such environment, or a server that has not read its store yet
 
 Examples:
   muster check-single-version v2

@@ -17,7 +17,7 @@ cannot act. A node that waits for others has not failed.
 Exit codes:
   0   no node has failed
   1   some have, and are listed
-  2   cannot tell: no server, no such environment, or an answer that may be old
+  2   cannot tell: no server, no such environment, or a server that has not read its store yet
 
 Examples:
   muster failures

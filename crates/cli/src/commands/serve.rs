@@ -30,7 +30,7 @@ Exit codes:
 
 Examples:
   muster serve --store embedded:.muster/store
-  muster serve --store embedded:/var/lib/muster/store --listen 127.0.0.1:7300 --project examples/quickstart")]
+  muster serve --store embedded:/var/lib/muster/store --project examples/quickstart")]
 pub struct Args {
     /// Where the state is: embedded:PATH
     #[arg(long, value_name = "STORE")]

@@ -13,7 +13,7 @@
 //!     flavor: small
 //!     profile: frontend   # may be left out, as may the rest
 //!     labels: {failure_domain: rack1, tier: edge}
-//!     after: [db]         # is brought up after these
+//!     after: [db]         # is meant to come after these
 //! ```
 
 mod expect;

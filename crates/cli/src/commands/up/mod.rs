@@ -53,8 +53,8 @@ const SETTLED: Duration = Duration::from_secs(3);
 #[command(after_help = "\
 Exit codes:
   0  the fleet was validated (--once), or was stopped with Ctrl-C
-  1  it could not be brought up, cannot become validated (--once), or something that ran on a node did not end;
-     the reasons are printed
+  1  it could not be brought up, it cannot become validated (--once), or something that ran on a
+     node does not end; the reasons are printed
 
 Examples:
   muster up examples/quickstart             bring it up, and look after it
