@@ -18,10 +18,14 @@ fn report(incarnation: u64, seq: u64, phase: &str, result: &str) -> Value {
     })
 }
 
+/// Sends a report; gives what became of it, when that can be seen.
 fn taken(api: &Api, report: &Value) -> String {
     let answer = api.report("web1", report);
     assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["taken"].as_str().unwrap().to_owned()
+    let answer = answer.json();
+    let visible = |seen: &Value| seen["revision"].as_u64() >= answer["revision"].as_u64();
+    api.until_node("web1", "is seen as of its last report", visible);
+    answer["taken"].as_str().unwrap().to_owned()
 }
 
 /// Says hello as a new agent does; gives the incarnation. The stream ends, as if the agent had been killed.
