@@ -200,3 +200,37 @@ async fn a_process_that_is_gone_fails() {
         assert!(result.message.contains(part), "{part:?} is not in {result:?}");
     }
 }
+
+#[tokio::test]
+async fn another_process_with_the_same_number_fails() {
+    let fixture = Fixture::new("reused");
+    let mut alive = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut zombie = std::process::Command::new("true").spawn().unwrap();
+    let zombie_pid = zombie.id().cast_signed();
+    while !living(&[zombie_pid]).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let write = |file: &str, pid: u32, age: Duration| {
+        let path = fixture.node.root.join(file);
+        fs::write(&path, format!("{pid}\n")).unwrap();
+        let written = std::time::SystemTime::from(crate::clock::now()) - age;
+        fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+    };
+    write("fresh.pid", alive.id(), Duration::ZERO);
+    write("stale.pid", alive.id(), Duration::from_secs(3600));
+    write("zombie.pid", zombie.id(), Duration::ZERO);
+    let check = |file: &str| serde_json::json!({"name": file, "process": {"pidfile": format!("{{root}}/{file}")}, "deadline": "50ms"});
+    let checks = serde_json::json!([check("fresh.pid"), check("stale.pid"), check("zombie.pid")]);
+    let results = fixture.validate(checks, &[]).await;
+    alive.kill().unwrap();
+    alive.wait().unwrap();
+    zombie.wait().unwrap();
+    let verdicts: Vec<_> = results.iter().map(|result| result.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Passed, Verdict::Failed, Verdict::Failed], "{results:#?}");
+    assert!(results[1].message.contains("is not the one of"), "{results:#?}");
+    assert!(
+        results[1].message.contains("was started 35") || results[1].message.contains("was started 36"),
+        "{results:#?}"
+    );
+    assert!(results[2].message.contains("has ended"), "{results:#?}");
+}
