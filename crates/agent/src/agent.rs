@@ -76,6 +76,12 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let outbox = Outbox::new(layout.outbox());
     // If the ledger was lost, the reports that wait still have their numbers.
     ledger.next_seq = ledger.next_seq.max(outbox.after_last()?);
+    match &ledger.local {
+        Some(local) => {
+            tracing::info!(version = %local.version, digest = local.digest, "the node has proved this version")
+        }
+        None => tracing::info!("the node has proved no version yet"),
+    }
     children::become_subreaper().map_err(AgentError::Subreaper)?;
 
     let node = Arc::new(Node::new(config, layout));

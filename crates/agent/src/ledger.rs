@@ -46,7 +46,8 @@ pub struct Ledger {
     pub next_seq: u64,
     pub role: Option<Role>,
     pub desired: Option<DesiredState>,
-    /// What the node has proved to run: set only after its validation passed.
+    /// What the node has proved to run: set only after its validation passed. For the person who looks at the node
+    /// itself, in the log of each start and in this file; nothing is decided on it.
     pub local: Option<LocalVersion>,
     pub last: Option<LastRun>,
     /// The run that goes on; found at a start, it was cut off.

@@ -89,15 +89,24 @@ impl Fixture {
     }
 
     pub(crate) fn start(&self) -> Agent {
-        let child = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
+        Agent { child: self.command().spawn().unwrap() }
+    }
+
+    /// The same, with what the agent says in a file.
+    pub(crate) fn start_with_log(&self, log: &Path) -> Agent {
+        let log = fs::File::create(log).unwrap();
+        Agent { child: self.command().stderr(log).spawn().unwrap() }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster-agent"));
+        command
             .arg("run")
             .arg("--config")
             .arg(self.write_config())
             .env("RUST_LOG", "debug,hyper=info,reqwest=info")
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        Agent { child }
+            .kill_on_drop(true);
+        command
     }
 }
 

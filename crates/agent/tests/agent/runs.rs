@@ -99,3 +99,31 @@ async fn a_failed_run_is_made_again_until_it_works() {
     assert_eq!(third.causes, [Cause::Retry { attempt: 2 }]);
     assert_eq!(third.attempt, 0);
 }
+
+#[tokio::test]
+async fn only_what_was_validated_counts_as_proved() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let log = fixture.path().join("log");
+    let desired = fixture.release("v1", "exit 2", "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start_with_log(&log);
+    server.report().await;
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+    server.activity(|now| *now == Activity::Idle).await;
+    agent.killed().await;
+    assert!(std::fs::read_to_string(&log).unwrap().contains("the node has proved no version yet"));
+
+    fixture.release("v2", "exit 2", "validate: [{name: no, exec: check}]\n");
+    fixture.executable("v2", "check", "exit 1");
+    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    let agent = fixture.start_with_log(&log);
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Failed));
+    agent.killed().await;
+
+    let _agent = fixture.start_with_log(&log);
+    server.opened().await;
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("the node has proved this version version=v1"), "{said}");
+}
