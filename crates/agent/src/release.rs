@@ -32,7 +32,10 @@ pub fn prepare(own: &Path, source: &Path, version: &Version, digest: &str) -> Re
         });
     };
     let directory = own.join(hex);
-    // Proved each time: a copy that was changed, or cut off by a power failure, is replaced and not executed.
+    // Proved each time, and not at its first use alone: a copy that was changed, or cut off by a power failure, is
+    // replaced and not executed. For 50 MB that are 40 ms with a processor that knows SHA-256, and some 150 ms with one
+    // that does not, on a thread of its own: less than any applier takes to start. It reads from the cache what the
+    // applier is about to read anyway.
     if directory.exists() && release_dir::digest(&directory).ok().as_deref() != Some(digest) {
         tracing::warn!(%version, directory = %directory.display(), "the node's copy of the release is damaged; copying it again");
         remove(&directory)?;
