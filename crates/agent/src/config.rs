@@ -110,7 +110,7 @@ impl Config {
 
     fn problem(&self) -> Option<String> {
         if self.server.urls().is_empty() {
-            return Some("`server` names no server: give at least one, such as \"http://127.0.0.1:7077\"".into());
+            return Some("`server` names no server: give at least one, such as \"http://127.0.0.1:7300\"".into());
         }
         if self.interfaces.is_empty() {
             return Some(
@@ -143,7 +143,7 @@ mod tests {
     const SMALLEST: &str = r#"
         env = "quickstart"
         node = "web1"
-        server = "http://127.0.0.1:7077"
+        server = "http://127.0.0.1:7300"
         state_dir = "/tmp/s"
         root = "/tmp/r"
         releases_dir = "/tmp/v"
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn everything_can_be_said() {
-        let text = SMALLEST.replace("\"http://127.0.0.1:7077\"", "[\"http://a:1\", \"http://b:2\"]");
+        let text = SMALLEST.replace("\"http://127.0.0.1:7300\"", "[\"http://a:1\", \"http://b:2\"]");
         let config = read(&format!(
             "{text}\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
         ))
@@ -186,7 +186,7 @@ mod tests {
             (SMALLEST.replace("web1", "web"), "\"web\" is not a legal node name"),
             (SMALLEST.replace("root =", "rot ="), "unknown field `rot`"),
             (SMALLEST.replace("{ eth0 = \"127.77.0.2\" }", "{}"), "`interfaces` is empty"),
-            (SMALLEST.replace("\"http://127.0.0.1:7077\"", "[]"), "`server` names no server"),
+            (SMALLEST.replace("\"http://127.0.0.1:7300\"", "[]"), "`server` names no server"),
             (format!("{SMALLEST}\nretry = {{ first = \"0s\" }}"), "`retry.first` must be longer than nothing"),
         ] {
             let shown = chain(&text);

@@ -20,7 +20,7 @@ const EXAMPLES: &str = r#"Examples:
 The configuration is one TOML file:
   env = "quickstart"                       # the environment that the node belongs to
   node = "web1"                            # its name in the design
-  server = "http://127.0.0.1:7077"         # or a list, tried in turn
+  server = "http://127.0.0.1:7300"         # or a list, tried in turn
   state_dir = "/var/lib/muster-agent"      # the agent's own: ledger, outbox, runs
   root = "/srv/web1"                       # where the content may keep files (MUSTER_ROOT)
   releases_dir = "/srv/releases"           # one sub-directory per version
@@ -30,11 +30,14 @@ The configuration is one TOML file:
   debounce = "10ms"                        # optional: how long a cause waits for others
 
 Signals:
-  SIGTERM, SIGINT   end the agent. A run is ended with all of its processes, is reported as interrupted after the
-                    next start, and made again. Services that runs have started stay.
+  SIGTERM, SIGINT   end the agent. A run is ended with all of its processes, and is reported
+                    as interrupted and made again after the next start. Services that runs
+                    have started stay.
 
 Exit codes:
-  0  ended as asked    1  could not go on (the message says why)    64  the command line is not understood"#;
+  0   ended as asked
+  1   could not go on; the message says why
+  64  the command was not understood"#;
 
 /// The agent of a Muster node: brings the node to what it should run, proves that it works, and reports.
 #[derive(Debug, Parser)]

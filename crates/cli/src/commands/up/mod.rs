@@ -330,7 +330,11 @@ fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &m
     terminal.out.gap();
     let exit = match verdict {
         Verdict::Validated => {
-            terminal.out.line(format_args!("all {} nodes validated at {}", rows.len(), fleet.current_version()));
+            let all = match rows.len() {
+                1 => "the node is".to_owned(),
+                nodes => format!("all {nodes} nodes"),
+            };
+            terminal.out.line(format_args!("{all} validated at {}", fleet.current_version()));
             Exit::Yes
         }
         Verdict::Stuck => {
