@@ -30,7 +30,7 @@ pub enum Activity {
         #[schema(value_type = String, format = DateTime)]
         since: Timestamp,
     },
-    /// The last run failed; the next one is due.
+    /// The last run failed, or waits for something that only a run can see; the next one is due.
     Retrying {
         attempt: u32,
         #[schema(value_type = String, format = DateTime)]
@@ -110,6 +110,10 @@ pub enum Why {
     },
     Waiting {
         needs: Vec<Need>,
+        /// When the agent looks again by itself: for what no change in the store can tell of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        retry: Option<Timestamp>,
     },
     Failed {
         reason: Option<Reason>,
@@ -138,7 +142,7 @@ impl std::fmt::Display for Why {
             Why::Running { run } => write!(f, "run {run} is under way"),
             Why::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
             Why::Behind { version } => write!(f, "should run {version}, and has not begun"),
-            Why::Waiting { needs } => write!(f, "{}", Reason::Waiting { needs: needs.clone() }),
+            Why::Waiting { needs, .. } => write!(f, "{}", Reason::Waiting { needs: needs.clone() }),
             Why::Failed { reason, errors, .. } => match (reason, errors.first()) {
                 (_, Some(error)) => write!(f, "{error}"),
                 (Some(reason), None) => write!(f, "{reason}"),
@@ -201,7 +205,7 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
             standing(Word::Configured, since, Why::NotValidated)
         }
         ServiceState::Configured { result: Configured::Pending, .. } => {
-            standing(Word::Pending, since, Why::Waiting { needs: needs_now(fleet, node) })
+            standing(Word::Pending, since, Why::Waiting { needs: needs_now(fleet, node), retry: retry(activity) })
         }
         ServiceState::Configured { result: Configured::Failure, .. } => {
             standing(Word::Failed, since, failure(node, activity))
@@ -226,14 +230,18 @@ fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
     needs.into_iter().map(now).collect()
 }
 
+/// When the agent runs again by itself.
+fn retry(activity: &Activity) -> Option<Timestamp> {
+    if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None }
+}
+
 fn failure(node: &Node, activity: &Activity) -> Why {
-    let retry = if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None };
     let last = last(node);
     Why::Failed {
         reason: last.and_then(|last| last.reason.clone()),
         errors: last.map(|last| last.errors.clone()).unwrap_or_default(),
         attempt: last.map_or(0, |last| last.attempt),
-        retry,
+        retry: retry(activity),
     }
 }
 

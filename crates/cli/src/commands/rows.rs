@@ -53,12 +53,13 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
             }
             text
         }
+        Why::Waiting { retry: Some(at), .. } => format!("{why}; looks again in {}", age(now, *at)),
         Why::Machine { .. }
         | Why::Silent
         | Why::Running { .. }
         | Why::NoVersion
         | Why::Behind { .. }
-        | Why::Waiting { .. }
+        | Why::Waiting { retry: None, .. }
         | Why::Blocked { .. }
         | Why::NotValidated
         | Why::Restarted => why.to_string(),

@@ -21,7 +21,7 @@ pub(super) fn line(row: &NodeRow) -> String {
 /// Whether everything that a pending node waits for is there by now.
 pub(super) fn is_about_to_run(row: &NodeRow) -> bool {
     let is_met = |need: &Need| matches!(need, Need::Role { want, have, .. } if have >= want);
-    matches!(&row.why, Some(Why::Waiting { needs }) if needs.iter().all(is_met))
+    matches!(&row.why, Some(Why::Waiting { needs, .. }) if needs.iter().all(is_met))
 }
 
 fn retry(why: &Why) -> String {

@@ -85,7 +85,7 @@ mod tests {
 
     fn pending(have: u32) -> Standing {
         let need = Need::Role { role: Role::new("db").unwrap(), want: 1, have };
-        node(Word::Pending, Some(Why::Waiting { needs: vec![need] }))
+        node(Word::Pending, Some(Why::Waiting { needs: vec![need], retry: None }))
     }
 
     fn unprovisioned(retry: Option<Timestamp>) -> Standing {
