@@ -11,7 +11,7 @@ use crate::row::{Row, Unit};
 pub(crate) const HOW: &str = "four real agents (db1, web1, web2, lb1) with the script applier, all validated; each web \
     waited for the db, and lb1 for both webs. Applier starts: the script notes each. Sync payload: a proxy between the \
     agents and the server takes the event streams apart and counts the events by name; hello, desired, snapshot and run \
-    are payload. Store revisions: the API's `revision` before and after. Processor time: that of the four agents and \
+    are payload. An agent answers each ping with one request, which is how the server knows that it lives. Store revisions: the API's `revision` before and after. Processor time: that of the four agents and \
     the server together.";
 
 /// What the last run set off has died away by then.
@@ -34,17 +34,18 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let name = |what: &str| format!("{seconds} s of an idle fleet: {what}");
     let less = |after: u64, before: u64| f64::from(u32::try_from(after.saturating_sub(before)).unwrap_or(u32::MAX));
     let (up, down) = (less(after.up, before.up), less(after.down, before.down));
+    let (requests, pings) = (less(after.requests, before.requests), less(after.pings, before.pings));
     Ok(vec![
         Row::new(name("applier starts"), Unit::Count, less(after.starts, before.starts))
             .zero()
             .detail(format!("{} before that", before.starts)),
         Row::new(name("sync payload events"), Unit::Count, less(after.payload, before.payload)).zero().detail(format!(
             "{} pings; {} down, {} up in all",
-            less(after.pings, before.pings),
+            pings,
             Unit::Bytes.show(down),
             Unit::Bytes.show(up)
         )),
-        Row::new(name("requests of agents"), Unit::Count, less(after.requests, before.requests)).zero(),
+        Row::new(name("requests but answers to pings"), Unit::Count, (requests - pings).max(0.0)).zero(),
         Row::new(name("new store revisions"), Unit::Count, less(after.revision, before.revision))
             .zero()
             .detail(format!("at {}", after.revision)),
