@@ -37,7 +37,7 @@ demo: ## a fleet of four nodes on this machine (ARGS=--once: exit when it is val
 .PHONY: bench
 bench: ## build in release mode and print the table of speed and memory
 	$(call step,set-up)
-	@scripts/setup demo
+	@scripts/setup bench
 	$(call step,build (release))
 	cargo build --locked --release -p muster-cli -p muster-agent -p muster-bench
 	$(call step,benchmarks)
