@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 
 use crate::error::StoreError;
+use crate::health::{Health, Sharing};
 use crate::watch::{Watch, WatchFrom};
 
 /// A key with its value, as of some revision.
@@ -101,4 +102,10 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// What this process has done to the store so far.
     fn stats(&self) -> Stats;
+
+    /// Who else may write to it.
+    fn sharing(&self) -> Sharing;
+
+    /// Asks the store how it is, and each of its members. Never fails: what does not answer is part of the answer.
+    fn health(&self) -> BoxFuture<'_, Health>;
 }

@@ -11,6 +11,7 @@ mod fault;
 mod file;
 mod follow;
 mod group;
+mod health;
 mod leases;
 mod numbers;
 mod options;
@@ -43,6 +44,7 @@ use self::request::{Request, Waiting};
 use self::shared::{Counters, Position, Shared, Slot};
 use self::writer::{State, Writer};
 use crate::error::StoreError;
+use crate::health::{Health, Sharing};
 use crate::limits;
 use crate::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
 use crate::watch::{Watch, WatchFrom};
@@ -184,5 +186,13 @@ impl Store for Embedded {
 
     fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Alone
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        Box::pin(health::ask(&self.shared))
     }
 }
