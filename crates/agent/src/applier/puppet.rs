@@ -7,6 +7,7 @@ use std::io;
 use muster_core::reason::{Need, Reason};
 use muster_core::report::{ResourceError, RunResult};
 
+use crate::applier::puppet_report::Failure;
 use crate::applier::{Applied, Job, base, puppet_log, puppet_report};
 use crate::module;
 use crate::process::supervise::Program;
@@ -86,12 +87,24 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     };
     applied.counts = counts;
     if applied.result == RunResult::Failed {
-        applied.errors = errors(job, report.map(|report| report.errors).unwrap_or_default());
+        applied.errors = errors(job, report.map(|report| report.failures).unwrap_or_default());
     }
     applied
 }
 
-/// What the report says of failed resources; else what the log says went wrong.
-fn errors(job: &Job<'_>, reported: Vec<ResourceError>) -> Vec<ResourceError> {
-    if reported.is_empty() { puppet_log::errors(&job.directory.puppet_log(), &job.release.directory) } else { reported }
+/// What the report says of failed resources, and the log of those of which the report says nothing; without a report,
+/// all that the log says went wrong.
+fn errors(job: &Job<'_>, failures: Vec<Failure>) -> Vec<ResourceError> {
+    let (log, release) = (job.directory.puppet_log(), &job.release.directory);
+    if failures.is_empty() {
+        return puppet_log::errors(&log, release);
+    }
+    let in_words = |Failure { mut error, said }| {
+        let resource = error.resource.as_deref().filter(|_| !said);
+        if let Some(message) = resource.and_then(|resource| puppet_log::said_of(&log, resource, release)) {
+            error.message = message;
+        }
+        error
+    };
+    failures.into_iter().map(in_words).collect()
 }

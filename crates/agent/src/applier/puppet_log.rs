@@ -54,6 +54,21 @@ pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
     errors
 }
 
+/// What the log says of one resource that failed, if anything. Its source there is the resource's whole path, such as
+/// `/Stage[main]/Db/Service[db]/ensure`.
+pub(super) fn said_of(path: &Path, resource: &str, release: &Path) -> Option<String> {
+    let (inside, end) = (format!("/{resource}/"), format!("/{resource}"));
+    let mut said = None;
+    for_each_line(path, |text| {
+        let line = Line::parse(text).filter(Line::is_an_error_of_the_content);
+        let of_it = |source: &str| source.contains(&inside) || source.ends_with(&end);
+        if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(of_it)) {
+            said.get_or_insert_with(|| clean(&line.message, release));
+        }
+    });
+    said
+}
+
 /// A message without what the report says in fields of its own: the place, and the node.
 pub(crate) fn clean(message: &str, release: &Path) -> String {
     let prefix = format!("{}/", release.display());
@@ -97,6 +112,21 @@ mod tests {
         ] {
             assert_eq!(clean(message, Path::new("/r")), cleaned);
         }
+    }
+
+    #[test]
+    fn a_resource_finds_its_own_words() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = [
+            r#"{"level":"notice","source":"/Stage[main]/Main/Service[db]/ensure","message":"fine"}"#,
+            r#"{"level":"err","source":"/Stage[main]/Main/Service[db2]/ensure","message":"another"}"#,
+            r#"{"level":"err","source":"/Stage[main]/Main/Service[db]","message":"Could not evaluate: no kill"}"#,
+            r#"{"level":"err","source":"/Stage[main]/Main/Service[db]/ensure","message":"later"}"#,
+        ];
+        std::fs::write(file.path(), lines.join("\n")).unwrap();
+        let said = |resource| said_of(file.path(), resource, Path::new("/r"));
+        assert_eq!(said("Service[db]").as_deref(), Some("Could not evaluate: no kill"));
+        assert_eq!(said("Service[web]"), None);
     }
 
     #[test]

@@ -18,7 +18,16 @@ const ERRORS: usize = 50;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PuppetReport {
     pub(super) counts: Counts,
-    pub(super) errors: Vec<ResourceError>,
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A resource that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) error: ResourceError,
+    /// Whether the report says why. When a provider raises an error before it changes anything there is no event of it,
+    /// and only the log has its words.
+    pub(super) said: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,31 +72,32 @@ pub(super) fn read(path: &Path, release: &Path) -> Option<PuppetReport> {
 
 fn summarise(data: Data, release: &Path) -> PuppetReport {
     let mut counts = Counts::default();
-    let mut errors = Vec::new();
+    let mut failures = Vec::new();
     for (resource, status) in data.resource_statuses {
         let failed = status.failed || status.failed_to_restart;
         counts.total += 1;
         counts.changed += u32::from(status.changed);
         counts.skipped += u32::from(status.skipped);
         counts.failed += u32::from(failed);
-        if failed && errors.len() < ERRORS {
-            errors.push(error(resource, status, release));
+        if failed && failures.len() < ERRORS {
+            failures.push(failure(resource, status, release));
         }
     }
-    PuppetReport { counts, errors }
+    PuppetReport { counts, failures }
 }
 
-fn error(resource: String, status: Status, release: &Path) -> ResourceError {
+fn failure(resource: String, status: Status, release: &Path) -> Failure {
     let failure = status.events.into_iter().find(|event| event.status.as_deref() == Some("failure"));
     let unsaid = if status.failed_to_restart { "could not be restarted" } else { "failed; the log says more" };
-    ResourceError {
+    let message = failure.and_then(|event| event.message).map(|text| puppet_log::clean(&text, release));
+    let said = message.is_some();
+    let error = ResourceError {
         resource: Some(resource),
         file: status.file.map(|file| puppet_log::in_release(&file, release)),
         line: status.line,
-        message: failure
-            .and_then(|event| event.message)
-            .map_or_else(|| unsaid.to_owned(), |text| puppet_log::clean(&text, release)),
-    }
+        message: message.unwrap_or_else(|| unsaid.to_owned()),
+    };
+    Failure { error, said }
 }
 
 #[cfg(test)]
@@ -105,7 +115,8 @@ mod tests {
         }});
         let report = summarise(serde_json::from_value(data).unwrap(), Path::new("/r"));
         assert_eq!(report.counts, Counts { total: 4, changed: 1, failed: 2, skipped: 1 });
-        let shown: Vec<_> = report.errors.iter().map(ToString::to_string).collect();
+        let shown: Vec<_> = report.failures.iter().map(|failure| failure.error.to_string()).collect();
+        assert_eq!(report.failures.iter().map(|failure| failure.said).collect::<Vec<_>>(), [true, false]);
         assert_eq!(
             shown,
             [
