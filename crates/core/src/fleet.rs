@@ -10,8 +10,9 @@ use serde::de::Error;
 use crate::generation::Generation;
 use crate::keys::Key;
 use crate::lookups::{LookupKey, RoleTags, Tag, interface_in_key};
-use crate::names::{EnvName, NodeName, Role, Version};
+use crate::names::{EnvName, NodeName, ReplicaId, Role, Version};
 use crate::records::{ActiveRole, History, MachineRecord, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
+use crate::replicas::{ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use crate::report::Interfaces;
 use crate::service_state::ServiceState;
 use crate::snapshot::Snapshot;
@@ -23,6 +24,7 @@ pub struct Fleet {
     pub env: EnvName,
     pub revision: Revision,
     epoch: u64,
+    epoch_at: Option<Revision>,
     current: Option<(Version, Revision)>,
     releases: BTreeMap<Version, ReleaseRecord>,
     nodes: BTreeMap<NodeName, Node>,
@@ -31,6 +33,9 @@ pub struct Fleet {
     running: BTreeMap<Version, HashSet<NodeName>>,
     /// Kept up to date rather than asked for, for the same reason.
     late: BTreeSet<NodeName>,
+    /// The servers that live, and who of them holds which controller.
+    replicas: BTreeMap<ReplicaId, (ReplicaRecord, Revision)>,
+    controllers: BTreeMap<ControllerName, (ControllerRecord, Revision)>,
     /// Keys whose value cannot be read, and why: shown to people, never guessed at.
     unreadable: BTreeMap<String, String>,
 }
@@ -49,6 +54,8 @@ pub struct Node {
     pub states: BTreeMap<ServiceState, StatusLeaf>,
     pub running: BTreeSet<Version>,
     pub active: BTreeMap<Version, (ActiveRole, Revision)>,
+    /// Which replica its agent is connected to.
+    pub presence: Option<(PresenceRecord, Revision)>,
     /// Kept as it is stored: read for one node at a time, when somebody asks.
     pub history_text: Vec<u8>,
 }
@@ -87,6 +94,9 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// What nodes should run may be another version now.
     pub desired: bool,
+    /// Replicas have come or gone, a controller has another holder, or agents are connected elsewhere. Wakes servers,
+    /// and no agent.
+    pub servers: bool,
 }
 
 impl Node {
@@ -117,12 +127,15 @@ impl Fleet {
             env,
             revision: Revision(0),
             epoch: 0,
+            epoch_at: None,
             current: None,
             releases: BTreeMap::new(),
             nodes: BTreeMap::new(),
             roles: BTreeMap::new(),
             running: BTreeMap::new(),
             late: BTreeSet::new(),
+            replicas: BTreeMap::new(),
+            controllers: BTreeMap::new(),
             unreadable: BTreeMap::new(),
         }
     }
@@ -185,6 +198,7 @@ impl Fleet {
     ) -> Result<(), serde_json::Error> {
         match key {
             Key::StoreEpoch => {
+                self.epoch_at = change.value.map(|_| change.revision);
                 self.epoch = read(change)?.unwrap_or(0);
                 effects.desired = true;
             }
@@ -258,6 +272,24 @@ impl Fleet {
             }
             Key::Machine { node } => {
                 self.node(&node, effects).machine = read(change)?.map(|machine| (machine, change.revision));
+            }
+            Key::Presence { node } => {
+                effects.servers = true;
+                self.node(&node, effects).presence = read(change)?.map(|presence| (presence, change.revision));
+            }
+            Key::Replica { replica } => {
+                effects.servers = true;
+                match read(change)? {
+                    Some(record) => self.replicas.insert(replica, (record, change.revision)),
+                    None => self.replicas.remove(&replica),
+                };
+            }
+            Key::Controller { name } => {
+                effects.servers = true;
+                match read(change)? {
+                    Some(record) => self.controllers.insert(name, (record, change.revision)),
+                    None => self.controllers.remove(&name),
+                };
             }
             Key::Unknown => {}
         }
@@ -346,6 +378,31 @@ impl Fleet {
 
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// When the epoch was last written; none if the environment has none yet.
+    pub fn epoch_at(&self) -> Option<Revision> {
+        self.epoch_at
+    }
+
+    /// The servers that live, each with the revision of its key.
+    pub fn replicas(&self) -> &BTreeMap<ReplicaId, (ReplicaRecord, Revision)> {
+        &self.replicas
+    }
+
+    /// Who holds which controller. The revision fences what is done in the controller's name.
+    pub fn controllers(&self) -> &BTreeMap<ControllerName, (ControllerRecord, Revision)> {
+        &self.controllers
+    }
+
+    /// Whether there is anything here but what servers say of themselves.
+    pub fn is_founded(&self) -> bool {
+        self.epoch_at.is_some() || self.current.is_some() || self.designed().next().is_some()
+    }
+
+    /// All nodes of which anything is known, those outside the design too.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Node)> {
+        self.nodes.iter()
     }
 
     pub fn releases(&self) -> &BTreeMap<Version, ReleaseRecord> {

@@ -3,7 +3,8 @@
 //! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
 //! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
 
-use crate::names::{EnvName, NodeName, Version};
+use crate::names::{EnvName, NodeName, ReplicaId, Version};
+use crate::replicas::ControllerName;
 use crate::service_state::{Configured, ServiceState, Validated};
 
 /// What all keys of Muster begin with.
@@ -78,6 +79,18 @@ impl Keys {
     pub fn release(&self, version: &Version) -> String {
         self.key(format_args!("releases/{version}"))
     }
+
+    pub fn presence(&self, node: &NodeName) -> String {
+        self.key(format_args!("presence/{node}"))
+    }
+
+    pub fn replica(&self, replica: &ReplicaId) -> String {
+        self.key(format_args!("replicas/{replica}"))
+    }
+
+    pub fn controller(&self, name: ControllerName) -> String {
+        self.key(format_args!("controllers/{name}"))
+    }
 }
 
 /// A key of an environment, taken apart.
@@ -116,6 +129,15 @@ pub enum Key {
     Release {
         version: Version,
     },
+    Presence {
+        node: NodeName,
+    },
+    Replica {
+        replica: ReplicaId,
+    },
+    Controller {
+        name: ControllerName,
+    },
     /// A key of a later Muster, or of nobody: kept out of the view, never touched.
     Unknown,
 }
@@ -150,6 +172,9 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
         ["releases", v] => Key::Release { version: version(v)? },
+        ["presence", n] => Key::Presence { node: node(n)? },
+        ["replicas", id] => Key::Replica { replica: ReplicaId::new(*id).ok()? },
+        ["controllers", word] => Key::Controller { name: ControllerName::parse(word)? },
         _ => return None,
     })
 }
@@ -164,6 +189,7 @@ mod tests {
         let keys = Keys::of(&env);
         let node = NodeName::new("web1_blue").unwrap();
         let version = Version::new("v1.0+b_2").unwrap();
+        let replica = ReplicaId::new("ctl1-0a1b2c").unwrap();
         let mut table = vec![
             (keys.store_epoch(), Key::StoreEpoch),
             (keys.current_version(), Key::CurrentVersion),
@@ -179,7 +205,12 @@ mod tests {
             (keys.node(&node), Key::Node { node: node.clone() }),
             (keys.machine(&node), Key::Machine { node: node.clone() }),
             (keys.release(&version), Key::Release { version: version.clone() }),
+            (keys.presence(&node), Key::Presence { node: node.clone() }),
+            (keys.replica(&replica), Key::Replica { replica: replica.clone() }),
         ];
+        for name in ControllerName::ALL {
+            table.push((keys.controller(name), Key::Controller { name }));
+        }
         for state in ServiceState::all_at(&version) {
             table.push((keys.status(&state, &node), Key::Status { state, node: node.clone() }));
         }
@@ -203,7 +234,14 @@ mod tests {
     fn foreign_keys_are_left_alone() {
         assert_eq!(parse("/other/prod/current_version"), None);
         assert_eq!(parse("/muster/prod"), None);
-        for foreign in ["x", "status/configured/success/v1", "status/validated/pending/v1/db1", "observed/Not-A-Node"] {
+        for foreign in [
+            "x",
+            "status/configured/success/v1",
+            "status/validated/pending/v1/db1",
+            "observed/Not-A-Node",
+            "replicas/-",
+            "controllers/of-tomorrow",
+        ] {
             let (_, key) = parse(&format!("/muster/prod/{foreign}")).unwrap();
             assert_eq!(key, Key::Unknown, "{foreign}");
         }

@@ -9,6 +9,7 @@
 //! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
 //! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
+//! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content.
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
@@ -23,6 +24,7 @@ pub mod reason;
 pub mod records;
 pub mod release;
 pub mod release_dir;
+pub mod replicas;
 pub mod report;
 pub mod service_state;
 pub mod snapshot;

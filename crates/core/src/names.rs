@@ -109,6 +109,11 @@ name!(
     RunId, "run id",
     "1 to 64 of a-z, 0-9 and '-'", is_run
 );
+name!(
+    /// One server process: another start of the same server is another replica.
+    ReplicaId, "replica id",
+    "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_replica
+);
 
 impl NodeName {
     /// Builds the name of the `number`th node of a role.
@@ -152,6 +157,12 @@ fn is_stack(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let bytes = text.as_bytes();
     within(text, 20) && bytes.iter().copied().all(legal) && bytes[0] != b'-' && bytes[bytes.len() - 1] != b'-'
+}
+
+fn is_replica(text: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let bytes = text.as_bytes();
+    within(text, 63) && bytes.iter().copied().all(legal) && bytes[0] != b'-' && bytes[bytes.len() - 1] != b'-'
 }
 
 fn is_version(text: &str) -> bool {
