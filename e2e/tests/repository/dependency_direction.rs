@@ -62,7 +62,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-server",
         ours: None,
-        never: &["muster-cli", "muster-agent"],
+        never: &["muster-cli", "muster-agent", "muster-etcd-rig"],
         why: "it is started by the operator's tool and speaks to agents over the wire alone",
     },
     Rule {
@@ -71,8 +71,19 @@ const RULES: &[Rule] = &[
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },
-    Rule { name: "muster-cli", ours: None, never: &[], why: "it is the operator's binary and links what it starts" },
+    Rule {
+        name: "muster-cli",
+        ours: None,
+        never: &["muster-etcd-rig"],
+        why: "it is the operator's binary and links what it starts, and nothing that is for tests",
+    },
     Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
+    Rule {
+        name: "muster-etcd-rig",
+        ours: Some(&["muster-marked"]),
+        never: &["muster-store"],
+        why: "it judges Muster's own backend from outside and shares no code with it",
+    },
     Rule { name: "muster-small-disk", ours: Some(&[]), never: &[], why: "it is for tests, whatever they test" },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];
