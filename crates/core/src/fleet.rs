@@ -11,7 +11,7 @@ use crate::generation::Generation;
 use crate::keys::Key;
 use crate::lookups::{LookupKey, RoleTags, Tag, interface_in_key};
 use crate::names::{EnvName, NodeName, ReplicaId, Role, Version};
-use crate::records::{ActiveRole, History, MachineRecord, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
+use crate::records::{ActiveRole, History, MachineRecord, NodeRecord, Observed, ReleaseRecord, Restoring, StatusLeaf};
 use crate::replicas::{ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use crate::report::Interfaces;
 use crate::service_state::ServiceState;
@@ -25,6 +25,7 @@ pub struct Fleet {
     pub revision: Revision,
     epoch: u64,
     epoch_at: Option<Revision>,
+    restoring: Option<Restoring>,
     current: Option<(Version, Revision)>,
     releases: BTreeMap<Version, ReleaseRecord>,
     nodes: BTreeMap<NodeName, Node>,
@@ -128,6 +129,7 @@ impl Fleet {
             revision: Revision(0),
             epoch: 0,
             epoch_at: None,
+            restoring: None,
             current: None,
             releases: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -200,6 +202,12 @@ impl Fleet {
             Key::StoreEpoch => {
                 self.epoch_at = change.value.map(|_| change.revision);
                 self.epoch = read(change)?.unwrap_or(0);
+                effects.desired = true;
+            }
+            Key::Restoring => {
+                // One that cannot be read is one all the same: the environment is not what it should be.
+                self.restoring = change.value.map(|_| Restoring::default());
+                self.restoring = read(change)?;
                 effects.desired = true;
             }
             Key::CurrentVersion => {
@@ -397,12 +405,18 @@ impl Fleet {
 
     /// Whether there is anything here but what servers say of themselves.
     pub fn is_founded(&self) -> bool {
-        self.epoch_at.is_some() || self.current.is_some() || self.designed().next().is_some()
+        let begun = self.epoch_at.is_some() || self.current.is_some() || self.restoring.is_some();
+        begun || self.designed().next().is_some()
     }
 
     /// All nodes of which anything is known, those outside the design too.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &Node)> {
         self.nodes.iter()
+    }
+
+    /// The restore that is under way. Until it is done the keys are of two lives at once, and say nothing.
+    pub fn restoring(&self) -> Option<&Restoring> {
+        self.restoring.as_ref()
     }
 
     pub fn releases(&self) -> &BTreeMap<Version, ReleaseRecord> {

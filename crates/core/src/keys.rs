@@ -34,6 +34,11 @@ impl Keys {
         self.key(format_args!("store_epoch"))
     }
 
+    /// There while the environment is being restored from a backup.
+    pub fn restoring(&self) -> String {
+        self.key(format_args!("restoring"))
+    }
+
     pub fn current_version(&self) -> String {
         self.key(format_args!("current_version"))
     }
@@ -97,6 +102,7 @@ impl Keys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     StoreEpoch,
+    Restoring,
     CurrentVersion,
     RunningVersion {
         version: Version,
@@ -154,6 +160,7 @@ fn parse_in_env(rest: &str) -> Option<Key> {
     let version = |text: &str| Version::new(text).ok();
     Some(match parts.as_slice() {
         ["store_epoch"] => Key::StoreEpoch,
+        ["restoring"] => Key::Restoring,
         ["current_version"] => Key::CurrentVersion,
         ["running_version", v, n] => Key::RunningVersion { version: version(v)?, node: node(n)? },
         ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
@@ -192,6 +199,7 @@ mod tests {
         let replica = ReplicaId::new("ctl1-0a1b2c").unwrap();
         let mut table = vec![
             (keys.store_epoch(), Key::StoreEpoch),
+            (keys.restoring(), Key::Restoring),
             (keys.current_version(), Key::CurrentVersion),
             (
                 keys.running_version(&version, &node),

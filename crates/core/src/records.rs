@@ -142,6 +142,17 @@ pub struct ReleaseRecord {
     pub serial: u64,
 }
 
+/// `restoring`: the environment is being restored from a backup, or a restore of it was cut off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Restoring {
+    /// Digest of the backup's file: only the same one completes what it began.
+    pub digest: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// Who restores: a program on a machine.
+    pub by: String,
+}
+
 /// `machines/<node>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineRecord {
