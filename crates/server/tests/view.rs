@@ -32,7 +32,12 @@ fn follow(store: &Arc<dyn Store>, queue: usize) -> (Arc<View>, mpsc::Receiver<Ch
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store() {
     let dir = tempfile::tempdir().unwrap();
-    let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+    let store = muster_store::open(
+        &format!("embedded:{}", dir.path().join("store").display()),
+        &muster_store::Access::default(),
+    )
+    .await
+    .unwrap();
     let env = EnvName::new("test").unwrap();
     let keys = Keys::of(&env);
     let role = Role::new("web").unwrap();
@@ -81,7 +86,12 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     let dir = tempfile::tempdir().unwrap();
-    let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+    let store = muster_store::open(
+        &format!("embedded:{}", dir.path().join("store").display()),
+        &muster_store::Access::default(),
+    )
+    .await
+    .unwrap();
     let (view, mut changes) = follow(&store, 16);
     assert_eq!(changes.recv().await, Some(Changed::Everything));
     let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;

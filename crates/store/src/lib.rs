@@ -31,17 +31,20 @@
 //! Answer before the fsync, or show a reader or a watch what may still be undone. Show half a transaction. Say "not
 //! done" of what may have been done. Let a reader hold up a writer, or a slow watch use more memory. Understand a value.
 
+mod access;
 pub mod clock;
 #[cfg(feature = "contract-tests")]
 pub mod contract;
 pub mod embedded;
 mod error;
+pub mod etcd;
 mod health;
 pub mod limits;
 mod open;
 mod store;
 mod watch;
 
+pub use self::access::Access;
 pub use self::clock::{Clock, ManualClock, SystemClock};
 pub use self::embedded::Embedded;
 pub use self::error::{Cause, StoreError};

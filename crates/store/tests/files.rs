@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_store::embedded::{OpenError, Options};
-use muster_store::{Embedded, LeaseId, ManualClock, Op, Revision, Store, StoreError, Txn, WatchFrom};
+use muster_store::{Access, Embedded, LeaseId, ManualClock, Op, Revision, Store, StoreError, Txn, WatchFrom};
 
 async fn open(path: &Path) -> Result<Embedded, OpenError> {
     Embedded::open(path, Options::default()).await
@@ -137,14 +137,14 @@ async fn errors_of_the_system_are_passed_on() {
 async fn a_store_is_opened_by_its_specification() {
     let directory = tempfile::tempdir().unwrap();
     let spec = format!("embedded:{}", directory.path().join("store").display());
-    let store = muster_store::open(&spec).await.unwrap();
+    let store = muster_store::open(&spec, &Access::default()).await.unwrap();
     assert_eq!(store.name(), spec);
     for (spec, message) in [
-        ("etcd://127.0.0.1:2379", "does not name a store: write embedded:PATH"),
+        ("etcd://127.0.0.1:0", "\"0\" is no port, in 127.0.0.1:0"),
         ("/var/lib/store", "does not name a store: write embedded:PATH"),
         ("embedded:", "names no file: write embedded:PATH"),
     ] {
-        let error = muster_store::open(spec).await.unwrap_err().to_string();
+        let error = muster_store::open(spec, &Access::default()).await.unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
 }

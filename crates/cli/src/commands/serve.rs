@@ -57,7 +57,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
             Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
         }
     };
-    let store = muster_store::open(&args.store).await.map_err(Failure::failed)?;
+    let store = muster_store::open(&args.store, &muster_store::Access::default()).await.map_err(Failure::failed)?;
     let clock = Clock::system();
     let blobs = args.blobs.clone().unwrap_or_else(|| state.join("blobs"));
     let config = Config { listen: args.listen, blobs, patience: Patience::default(), clock: clock.clone() };

@@ -169,7 +169,12 @@ impl Fleet {
     pub(crate) async fn serve(machine: Machine) -> Self {
         let state = machine.path("work/.muster");
         std::fs::create_dir_all(&state).unwrap();
-        let store = muster_store::open(&format!("embedded:{}", state.join("store").display())).await.unwrap();
+        let store = muster_store::open(
+            &format!("embedded:{}", state.join("store").display()),
+            &muster_store::Access::default(),
+        )
+        .await
+        .unwrap();
         // Five days and some hours ago.
         let start = Timestamp::now().as_second() - 5 * 86_400 - 43_200;
         let clock = Arc::new(AtomicI64::new(start));

@@ -84,7 +84,10 @@ async fn a_node_cannot_report_for_another() {
 }
 
 async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_server::StartError> {
-    let store: Arc<dyn Store> = muster_store::open(&format!("embedded:{}", dir.join("other").display())).await.unwrap();
+    let store: Arc<dyn Store> =
+        muster_store::open(&format!("embedded:{}", dir.join("other").display()), &muster_store::Access::default())
+            .await
+            .unwrap();
     let config = Config {
         listen: listen.parse::<SocketAddr>().unwrap(),
         blobs: dir.join("blobs"),

@@ -46,7 +46,12 @@ impl Fixture {
     }
 
     pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: Patience) -> Self {
-        let store = muster_store::open(&format!("embedded:{}", dir.path().join("store").display())).await.unwrap();
+        let store = muster_store::open(
+            &format!("embedded:{}", dir.path().join("store").display()),
+            &muster_store::Access::default(),
+        )
+        .await
+        .unwrap();
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: dir.path().join("blobs"),

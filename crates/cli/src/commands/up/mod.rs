@@ -137,7 +137,7 @@ impl LocalFleet {
         let Loaded { registration, machines: specs, releases } = loaded;
         let env = registration.env.clone();
         let store = format!("embedded:{}", state.join("store").display());
-        let store = muster_store::open(&store).await.map_err(Failure::failed)?;
+        let store = muster_store::open(&store, &muster_store::Access::default()).await.map_err(Failure::failed)?;
         let clock = Clock::system();
         let config = Config {
             listen: args.listen,
