@@ -69,6 +69,22 @@ pub enum Word {
 }
 
 impl Word {
+    /// In the order of a node's way to service.
+    pub const ALL: [Word; 12] = [
+        Word::Provisioning,
+        Word::Unprovisioned,
+        Word::Silent,
+        Word::Applying,
+        Word::Validating,
+        Word::Pending,
+        Word::Failed,
+        Word::Invalid,
+        Word::Blocked,
+        Word::Outdated,
+        Word::Configured,
+        Word::Validated,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Word::Provisioning => "provisioning",

@@ -20,6 +20,7 @@ const UNFINISHED: &str = "unfinished";
 pub struct Blobs {
     root: PathBuf,
     counter: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 impl Blobs {
@@ -32,7 +33,7 @@ impl Blobs {
                 std::fs::remove_file(path)?;
             }
         }
-        Ok(Self { root: root.to_owned(), counter: AtomicU64::new(0) })
+        Ok(Self { root: root.to_owned(), counter: AtomicU64::new(0), written_bytes: AtomicU64::new(0) })
     }
 
     /// Keeps bytes, and says under which digest.
@@ -46,7 +47,9 @@ impl Blobs {
             // A full disk: nothing that could not be finished stays behind.
             let _ = std::fs::remove_file(&temporary);
         }
-        written.map(|()| digest)
+        written?;
+        self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(digest)
     }
 
     /// The bytes of a digest; none if they are not there, or are not what the digest says.
@@ -54,6 +57,11 @@ impl Blobs {
         let legal = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes = legal.then(|| std::fs::read(self.path(digest)).ok()).flatten()?;
         (hex(&Sha256::digest(&bytes)) == digest).then_some(bytes)
+    }
+
+    /// How many blobs were put so far, and their bytes.
+    pub fn written(&self) -> (u64, u64) {
+        (self.counter.load(Ordering::Relaxed), self.written_bytes.load(Ordering::Relaxed))
     }
 
     /// The reports of some digests, those that are there.

@@ -5,6 +5,7 @@
 //! can be given too often or twice without harm; what is sent depends on the comparison alone.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Hub {
     stop: CancellationToken,
     /// Steps whenever a connection begins or ends, or an agent does something else.
     changed: watch::Sender<u64>,
+    opened: AtomicU64,
+    ended: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +97,7 @@ pub struct Connected {
 impl Drop for Connected {
     fn drop(&mut self) {
         self.hub.leave(&self.session);
+        self.hub.ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -101,7 +105,15 @@ impl Hub {
     /// All streams end when `stop` is cancelled.
     pub fn new(clock: Clock, stop: CancellationToken) -> Self {
         let listening_since = clock.now();
-        Self { clock, listening_since, inner: Mutex::default(), stop, changed: watch::Sender::new(0) }
+        Self {
+            clock,
+            listening_since,
+            inner: Mutex::default(),
+            stop,
+            changed: watch::Sender::new(0),
+            opened: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        }
     }
 
     /// Ends when the server stops: whoever holds a request open must let go of it then.
@@ -120,6 +132,12 @@ impl Hub {
     /// How many agents are connected.
     pub fn connected(&self) -> usize {
         self.inner().sessions.len()
+    }
+
+    /// How many streams have been opened so far, and how many of them have ended.
+    pub fn streams(&self) -> (u64, u64) {
+        let ended = self.ended.load(Ordering::Relaxed);
+        (self.opened.load(Ordering::Relaxed), ended)
     }
 
     /// An agent has connected. An older connection of the same node ends.
@@ -141,6 +159,7 @@ impl Hub {
         inner.silent_since.remove(&place);
         inner.set_lookups(&session, lookups);
         drop(inner);
+        self.opened.fetch_add(1, Ordering::Relaxed);
         self.step();
         Connected { session, hub: self.clone() }
     }

@@ -25,6 +25,7 @@ pub mod controllers;
 mod epoch;
 mod greeting;
 mod hub;
+mod metrics;
 mod registration;
 mod reports;
 pub mod rows;
@@ -35,6 +36,7 @@ mod view;
 use std::sync::Arc;
 
 use muster_store::Store;
+use prometheus_client::registry::Registry;
 
 pub use api::openapi;
 pub use blobs::Blobs;
@@ -56,4 +58,6 @@ pub struct App {
     pub blobs: Arc<Blobs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
     pub clock: Clock,
+    /// Everything that is measured.
+    pub metrics: Arc<Registry>,
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::blobs::Blobs;
 use crate::clock::Clock;
+use crate::metrics::{Left, ReportMetrics};
 use crate::view::View;
 
 /// A move is 8 operations at most, and etcd takes 128 in a transaction.
@@ -53,7 +55,10 @@ pub enum ReportError {
 
 /// The way in for reports.
 #[derive(Clone, Debug)]
-pub struct Reports(mpsc::Sender<Job>);
+pub struct Reports {
+    jobs: mpsc::Sender<Job>,
+    metrics: ReportMetrics,
+}
 
 #[derive(Debug)]
 struct Job {
@@ -66,12 +71,13 @@ struct Job {
 
 /// The task that commits reports.
 #[derive(Debug)]
-pub struct Intake {
+pub(crate) struct Intake {
     jobs: mpsc::Receiver<Job>,
     store: Arc<dyn Store>,
     view: Arc<View>,
     blobs: Arc<Blobs>,
     clock: Clock,
+    metrics: ReportMetrics,
     /// What this task has committed and the view may not have taken in yet.
     recent: HashMap<(EnvName, NodeName), Status>,
 }
@@ -90,16 +96,35 @@ impl Status {
 }
 
 impl Reports {
-    pub fn channel(store: Arc<dyn Store>, view: Arc<View>, blobs: Arc<Blobs>, clock: Clock) -> (Self, Intake) {
+    pub(crate) fn channel(
+        store: Arc<dyn Store>,
+        view: Arc<View>,
+        blobs: Arc<Blobs>,
+        clock: Clock,
+        metrics: ReportMetrics,
+    ) -> (Self, Intake) {
         let (sender, jobs) = mpsc::channel(QUEUE);
-        (Self(sender), Intake { jobs, store, view, blobs, clock, recent: HashMap::new() })
+        let intake = Intake { jobs, store, view, blobs, clock, metrics: metrics.clone(), recent: HashMap::new() };
+        (Self { jobs: sender, metrics }, intake)
+    }
+
+    /// How many reports wait to be taken, and how many can.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.jobs.max_capacity() - self.jobs.capacity(), self.jobs.max_capacity())
     }
 
     /// Commits a report; when this answers, its effect is durable.
     pub async fn take(&self, env: EnvName, report: Report, log: Option<String>) -> Result<ReportTaken, ReportError> {
+        let begin = Instant::now();
+        let answer = self.commit(env, report, log).await;
+        self.metrics.answered(&answer, begin.elapsed());
+        answer
+    }
+
+    async fn commit(&self, env: EnvName, report: Report, log: Option<String>) -> Result<ReportTaken, ReportError> {
         let (reply, answer) = oneshot::channel();
         let job = Job { env, report, log, reply };
-        self.0.send(job).await.map_err(|_| ReportError::Stopping)?;
+        self.jobs.send(job).await.map_err(|_| ReportError::Stopping)?;
         answer.await.unwrap_or(Err(ReportError::Stopping))
     }
 }
@@ -108,11 +133,12 @@ impl Reports {
 struct Planned {
     job: Job,
     applied: Box<Applied>,
+    left: Option<Left>,
 }
 
 impl Intake {
     /// Takes reports until all senders are gone.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut waiting: VecDeque<Job> = VecDeque::new();
         loop {
             if waiting.is_empty() {
@@ -178,7 +204,10 @@ impl Intake {
     fn plan(&self, job: Job, status: Status) -> Option<Planned> {
         let decided = self.decide(&job, &status);
         match decided {
-            Ok(Move::Apply(applied)) => Some(Planned { job, applied }),
+            Ok(Move::Apply(applied)) => {
+                let left = left(&status, &applied);
+                Some(Planned { job, applied, left })
+            }
             Ok(unmoved @ (Move::AlreadyApplied | Move::Outdated)) => {
                 let revision = status.revision().unwrap_or_default();
                 reply(job, Ok(ReportTaken { taken: taken(&unmoved), revision }));
@@ -222,6 +251,7 @@ impl Intake {
         group.iter_mut().for_each(|plan| txn.merge(std::mem::take(&mut plan.applied.txn)));
         match self.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
+                self.metrics.group(group.len());
                 group.into_iter().map(|plan| self.committed(plan, revision)).collect()
             }
             // One of them moved, or broke a rule, or the answer was lost: each on its own finds out what is true.
@@ -236,7 +266,8 @@ impl Intake {
     }
 
     fn committed(&self, plan: Planned, revision: Revision) -> ((EnvName, NodeName), Status) {
-        let Planned { job, applied } = plan;
+        let Planned { job, applied, left } = plan;
+        self.metrics.left(left);
         self.forget(applied.dropped);
         let place = (job.env.clone(), job.report.node.clone());
         reply(job, Ok(ReportTaken { taken: Taken::Applied, revision }));
@@ -265,16 +296,21 @@ impl Intake {
         for _ in 0..TRIES {
             let status = self.read(&job.env, node).await?;
             match self.decide(job, &status)? {
-                Move::Apply(applied) => match self.store.commit(applied.txn).await {
-                    Ok(Outcome::Committed { revision }) => {
-                        self.forget(applied.dropped);
-                        let observed = Some((applied.observed, revision));
-                        return Ok((Taken::Applied, Status { observed, history: applied.history }));
+                Move::Apply(applied) => {
+                    let left = left(&status, &applied);
+                    match self.store.commit(applied.txn).await {
+                        Ok(Outcome::Committed { revision }) => {
+                            self.metrics.group(1);
+                            self.metrics.left(left);
+                            self.forget(applied.dropped);
+                            let observed = Some((applied.observed, revision));
+                            return Ok((Taken::Applied, Status { observed, history: applied.history }));
+                        }
+                        // Read again: the report's own place in the order tells whether it was applied.
+                        Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. }) => {}
+                        Err(error) => return Err(ReportError::Store(error)),
                     }
-                    // Read again: the report's own place in the order tells whether it was applied.
-                    Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. }) => {}
-                    Err(error) => return Err(ReportError::Store(error)),
-                },
+                }
                 unmoved @ (Move::AlreadyApplied | Move::Outdated) => return Ok((taken(&unmoved), status)),
             }
         }
@@ -306,6 +342,10 @@ impl Intake {
                 .unwrap_or_default(),
         })
     }
+}
+
+fn left(before: &Status, applied: &Applied) -> Option<Left> {
+    Left::between(before.observed.as_ref().map(|(observed, _)| observed), &applied.observed)
 }
 
 fn taken(unmoved: &Move) -> Taken {

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use muster_core::liveness::Patience;
 use muster_store::Store;
+use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -21,6 +22,7 @@ use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
+use crate::metrics::{self, Measured, ReportMetrics, Work};
 use crate::reports::Reports;
 use crate::view::View;
 
@@ -79,14 +81,30 @@ impl Server {
         let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let blobs = Blobs::open(&blobs_dir).map_err(|source| StartError::Blobs { path: blobs_dir, source })?;
         let blobs = Arc::new(blobs);
+        let mut registry = Registry::default();
+        let measured = Arc::new(Measured::new(store, &mut registry));
+        let store: Arc<dyn Store> = measured.clone();
         let view = Arc::new(View::default());
         let hub = Arc::new(Hub::new(clock.clone(), stop.child_token()));
-        let (reports, intake) = Reports::channel(store.clone(), view.clone(), blobs.clone(), clock.clone());
+        let counts = ReportMetrics::new(&mut registry);
+        let (reports, intake) = Reports::channel(store.clone(), view.clone(), blobs.clone(), clock.clone(), counts);
         let liveness = Liveness::new(store.clone(), view.clone(), hub.clone(), clock.clone(), patience);
         let liveness = Arc::new(liveness);
 
         let mut tasks = JoinSet::new();
         let (changed, changes) = mpsc::channel(CHANGES);
+        let work = Work {
+            store: measured,
+            view: view.clone(),
+            hub: hub.clone(),
+            reports: reports.clone(),
+            blobs: blobs.clone(),
+            liveness: liveness.clone(),
+            changes: changed.downgrade(),
+            clock: clock.clone(),
+        };
+        metrics::watch_over(&mut registry, work, clock.now());
+        let metrics = Arc::new(registry);
         let (following, from) = (view.clone(), store.clone());
         tasks.spawn(async move {
             let error = following.follow(from.as_ref(), changed).await;
@@ -106,7 +124,7 @@ impl Server {
         let living = liveness.clone();
         tasks.spawn(async move { living.run().await });
 
-        let app = App { store, view, hub, reports, blobs, liveness, clock };
+        let app = App { store, view, hub, reports, blobs, liveness, clock, metrics };
         Ok(Self { app, address, listener, tasks, stop })
     }
 

@@ -5,6 +5,7 @@
 //! state and swapped in.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
@@ -43,11 +44,17 @@ pub struct View {
     revision: watch::Sender<Option<Revision>>,
     /// The text of the last snapshot of each environment, shared by all nodes that are woken by one change.
     snapshots: Mutex<BTreeMap<EnvName, (Revision, Arc<str>)>>,
+    builds: AtomicU64,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { fleets: RwLock::default(), revision: watch::Sender::new(None), snapshots: Mutex::default() }
+        Self {
+            fleets: RwLock::default(),
+            revision: watch::Sender::new(None),
+            snapshots: Mutex::default(),
+            builds: AtomicU64::new(0),
+        }
     }
 }
 
@@ -60,6 +67,11 @@ impl View {
     /// The revision that the view has reached; none before it is ready.
     pub fn revision(&self) -> Option<Revision> {
         *self.revision.borrow()
+    }
+
+    /// How often it was built from a whole snapshot: once at the start, and once after each gap.
+    pub fn builds(&self) -> u64 {
+        self.builds.load(Ordering::Relaxed)
     }
 
     /// Tells of every step of the view.
@@ -110,6 +122,7 @@ impl View {
                     let mut fleets = std::mem::take(&mut building);
                     fleets.values_mut().for_each(|fleet| fleet.revision = revision);
                     *self.fleets.write().unwrap_or_else(PoisonError::into_inner) = fleets;
+                    self.builds.fetch_add(1, Ordering::Relaxed);
                     self.revision.send_replace(Some(revision));
                     vec![Changed::Everything]
                 }

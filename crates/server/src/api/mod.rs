@@ -6,6 +6,7 @@ mod current_version;
 mod environments;
 mod failures;
 mod health;
+mod metrics;
 mod nodes;
 mod page;
 mod reports;

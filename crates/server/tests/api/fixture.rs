@@ -23,6 +23,7 @@ pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) client: Client,
     pub(crate) dir: tempfile::TempDir,
+    url: String,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
 }
@@ -62,7 +63,8 @@ impl Fixture {
         let server = Server::start(config, store.clone(), stop.clone()).await.unwrap();
         let env = EnvName::new("test").unwrap();
         let app = server.app().clone();
-        let client = Client::new(&format!("http://{}", server.address())).unwrap();
+        let url = format!("http://{}", server.address());
+        let client = Client::new(&url).unwrap();
         let server = tokio::spawn(server.run());
         let record = |(position, (name, role)): (usize, &(&str, &str))| {
             let record = NodeRecord {
@@ -82,14 +84,28 @@ impl Fixture {
             epoch: 7,
         };
         register(&app, &registration).await.unwrap();
-        Self { env, app, store, client, dir, stop, server }
+        Self { env, app, store, client, dir, url, stop, server }
+    }
+
+    /// Where something is on the server.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
     }
 
     /// Ends the server, and keeps its state.
     pub(crate) async fn stop(self) -> tempfile::TempDir {
-        self.stop.cancel();
-        self.server.await.unwrap().unwrap();
-        self.dir
+        let Self { app, store, dir, stop, server, .. } = self;
+        stop.cancel();
+        server.await.unwrap().unwrap();
+        drop(app);
+        // Connections have ended then, and their tasks let go of the store in a moment. Whoever comes next needs it.
+        let let_go = async {
+            while Arc::strong_count(&store) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("somebody keeps the store");
+        dir
     }
 
     pub(crate) fn report(&self, name: &str, incarnation: u64, seq: u64, outcome: Outcome) -> Report {

@@ -5,7 +5,9 @@
 mod bad_input;
 mod fixture;
 mod liveness;
+mod metrics;
 mod openapi;
+mod openmetrics;
 mod questions;
 mod reports;
 mod sync;

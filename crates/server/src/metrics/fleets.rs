@@ -1,0 +1,117 @@
+//! How many nodes stand where, counted from the view at each scrape. Nothing is kept by hand, so nothing can drift.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use muster_core::fleet::Fleet;
+use muster_core::standing::Word;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::reports::STATE_WORDS;
+use super::{Work, describe};
+use crate::rows;
+
+#[derive(Debug)]
+pub(super) struct Fleets(Arc<Work>);
+
+/// One environment in numbers.
+#[derive(Debug)]
+struct Counted {
+    standings: BTreeMap<Word, Stood>,
+    states: BTreeMap<&'static str, i64>,
+    unreadable: usize,
+    held: usize,
+}
+
+/// The nodes that stand in one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stood {
+    nodes: i64,
+    /// How long the one that came first has been there.
+    longest: f64,
+}
+
+impl Fleets {
+    pub(super) fn new(work: Arc<Work>) -> Self {
+        Self(work)
+    }
+
+    fn count(&self, fleet: &Fleet, now: Timestamp) -> Counted {
+        let mut standings: BTreeMap<Word, Stood> = Word::ALL.map(|word| (word, Stood::default())).into();
+        let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
+        let desired = fleet.desired();
+        for (name, node, _) in fleet.designed() {
+            let standing = rows::standing(fleet, &self.0.hub, name, node, desired.as_ref());
+            let stood = standings.entry(standing.word).or_default();
+            stood.nodes += 1;
+            let waited = standing.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
+            stood.longest = stood.longest.max(waited);
+            if let Some((state, _)) = node.state() {
+                *states.entry(state.word()).or_default() += 1;
+            }
+        }
+        let held = self.0.liveness.held(&fleet.env).len();
+        Counted { standings, states, unreadable: fleet.unreadable().len(), held }
+    }
+}
+
+impl Collector for Fleets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let now = self.0.clock.now();
+        let counted: Vec<(String, Counted)> = {
+            let fleets = self.0.view.fleets();
+            fleets.values().map(|fleet| (fleet.env.to_string(), self.count(fleet, now))).collect()
+        };
+
+        let help = "Nodes of the design, by where they stand: the words of `muster status`";
+        let mut nodes = describe(&mut encoder, "muster_nodes", help, None, MetricType::Gauge)?;
+        for (env, word, stood) in each(&counted) {
+            nodes.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.nodes)?;
+        }
+        let help = "How long the node has stood there that has stood there longest, where that is known";
+        let name = "muster_node_standing_longest";
+        let mut longest = describe(&mut encoder, name, help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for (env, word, stood) in each(&counted) {
+            longest.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.longest)?;
+        }
+        let help =
+            "Nodes of the design, by what their last run and validation left them in; the others have reported none";
+        let mut states = describe(&mut encoder, "muster_node_states", help, None, MetricType::Gauge)?;
+        for (env, counted) in &counted {
+            for (state, nodes) in &counted.states {
+                let labels = [("env", env.as_str()), ("state", *state)];
+                states.encode_family(&labels)?.encode_gauge(nodes)?;
+            }
+        }
+        let help = "Keys whose value cannot be read; they are shown to people and otherwise left alone";
+        per_env(&mut encoder, &counted, "muster_unreadable_keys", help, |counted| counted.unreadable)?;
+        let help = "Failure domains in which nobody is declared lost, because too many fell silent at once";
+        per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)
+    }
+}
+
+fn each(counted: &[(String, Counted)]) -> impl Iterator<Item = (&str, &'static str, Stood)> {
+    counted
+        .iter()
+        .flat_map(|(env, counted)| counted.standings.iter().map(|(word, stood)| (env.as_str(), word.as_str(), *stood)))
+}
+
+fn per_env(
+    encoder: &mut DescriptorEncoder<'_>,
+    counted: &[(String, Counted)],
+    name: &str,
+    help: &str,
+    value: impl Fn(&Counted) -> usize,
+) -> fmt::Result {
+    let mut gauge = describe(encoder, name, help, None, MetricType::Gauge)?;
+    for (env, counted) in counted {
+        let value = value(counted) as u64;
+        gauge.encode_family(&[("env", env.as_str())])?.encode_gauge(&value)?;
+    }
+    Ok(())
+}

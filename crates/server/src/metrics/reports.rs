@@ -1,0 +1,97 @@
+//! What the intake of reports counts.
+
+use std::time::Duration;
+
+use muster_core::records::Observed;
+use muster_wire::sync::{ReportTaken, Taken};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::{Label, prepare};
+use crate::reports::ReportError;
+
+/// Up to the 16 of a full group.
+const GROUPS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0];
+const ANSWERS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
+/// From a run of seconds to a node that has been well for a month.
+const STATES: [f64; 11] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
+/// The words of [`muster_core::service_state::ServiceState::word`].
+pub(super) const STATE_WORDS: [&str; 5] = ["configured", "failed", "pending", "validated", "invalid"];
+
+type Durations = Family<Label, Histogram, fn() -> Histogram>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ReportMetrics {
+    groups: Histogram,
+    answers: Histogram,
+    taken: Family<Label, Counter>,
+    states: Durations,
+}
+
+/// A state that a node leaves, and how long it was in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Left {
+    word: &'static str,
+    after: Duration,
+}
+
+impl Left {
+    /// None if the node stays where it was, or was nowhere.
+    pub(crate) fn between(before: Option<&Observed>, after: &Observed) -> Option<Self> {
+        let before = before.filter(|before| before.state != after.state)?;
+        // A clock that was set back makes no negative time.
+        let spent = after.since?.duration_since(before.since?);
+        Some(Self { word: before.state.as_ref()?.word(), after: Duration::try_from(spent).unwrap_or_default() })
+    }
+}
+
+impl ReportMetrics {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let groups = Histogram::new(GROUPS);
+        let answers = Histogram::new(ANSWERS);
+        let taken = Family::<Label, Counter>::default();
+        prepare(
+            &taken,
+            ["applied", "already_applied", "outdated", "refused", "failed"].map(|result| [("result", result)]),
+        );
+        let states = Durations::new_with_constructor(|| Histogram::new(STATES));
+        prepare(&states, STATE_WORDS.map(|state| [("state", state)]));
+        registry.register("muster_report_group_size", "How many reports one transaction carried", groups.clone());
+        let help = "From a report's arrival to its answer, which waits for the store";
+        registry.register_with_unit("muster_report_duration", help, Unit::Seconds, answers.clone());
+        registry.register("muster_reports", "Reports, by what became of them", taken.clone());
+        let help = "How long nodes had been in a service state when they left it";
+        registry.register_with_unit("muster_node_state_duration", help, Unit::Seconds, states.clone());
+        Self { groups, answers, taken, states }
+    }
+
+    pub(crate) fn group(&self, reports: usize) {
+        // A group has 16 at most.
+        self.groups.observe(u32::try_from(reports).map_or(f64::MAX, f64::from));
+    }
+
+    pub(crate) fn left(&self, left: Option<Left>) {
+        if let Some(Left { word, after }) = left {
+            self.states.get_or_create(&[("state", word)]).observe(after.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn answered(&self, answer: &Result<ReportTaken, ReportError>, took: Duration) {
+        let result = match answer {
+            Ok(ReportTaken { taken: Taken::Applied, .. }) => "applied",
+            Ok(ReportTaken { taken: Taken::AlreadyApplied, .. }) => "already_applied",
+            Ok(ReportTaken { taken: Taken::Outdated, .. }) => "outdated",
+            Err(ReportError::UnknownNode { .. }) => "refused",
+            Err(
+                ReportError::Store(_)
+                | ReportError::Contended { .. }
+                | ReportError::Unreadable { .. }
+                | ReportError::Stopping,
+            ) => "failed",
+        };
+        self.taken.get_or_create(&[("result", result)]).inc();
+        self.answers.observe(took.as_secs_f64());
+    }
+}

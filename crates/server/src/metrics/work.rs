@@ -1,0 +1,87 @@
+//! How far the server's own work is: revisions, queues, streams, files. Read at each scrape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use muster_store::Store;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use tokio::sync::mpsc::WeakSender;
+
+use super::{Measured, counter, describe, gauge};
+use crate::blobs::Blobs;
+use crate::clock::Clock;
+use crate::controllers::liveness::Liveness;
+use crate::hub::Hub;
+use crate::reports::Reports;
+use crate::view::{Changed, View};
+
+/// The parts of the server that are looked at.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) store: Arc<Measured>,
+    pub(crate) view: Arc<View>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) reports: Reports,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) liveness: Arc<Liveness>,
+    /// Weak: the channel ends with the view, whoever looks at it.
+    pub(crate) changes: WeakSender<Changed>,
+    pub(crate) clock: Clock,
+}
+
+impl Work {
+    /// How many wait in each queue, and how many have room there.
+    fn queues(&self) -> [(&'static str, usize, usize); 2] {
+        let changes = self.changes.upgrade();
+        let changes =
+            changes.map_or((0, 0), |sender| (sender.max_capacity() - sender.capacity(), sender.max_capacity()));
+        let reports = self.reports.waiting();
+        [("reports", reports.0, reports.1), ("changes", changes.0, changes.1)]
+    }
+}
+
+impl Collector for Work {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        // The view first: a head that is read later is never behind it.
+        let seen = self.view.revision().unwrap_or_default();
+        let head = self.store.head().max(seen);
+        gauge(encoder, "muster_store_revision", "The newest revision that the store has named", None, head.0)?;
+        gauge(encoder, "muster_view_revision", "The revision that the view has reached", None, seen.0)?;
+        let help = "How many revisions of the store the view has not taken in yet";
+        gauge(encoder, "muster_view_behind_revisions", help, None, head.0 - seen.0)?;
+        counter(encoder, "muster_view_builds", "How often the whole view was built", None, self.view.builds())?;
+
+        let stats = self.store.stats();
+        let help = "Durable commits of the embedded store; each carries what waited";
+        counter(encoder, "muster_store_commits", help, None, stats.groups)?;
+        counter(encoder, "muster_store_fsyncs", "Calls to fsync by the embedded store", None, stats.fsyncs)?;
+        let help = "The file of the embedded store; 0 for a store elsewhere";
+        gauge(encoder, "muster_store_file", help, Some(&Unit::Bytes), stats.bytes)?;
+        let (blobs, bytes) = self.blobs.written();
+        counter(encoder, "muster_blobs_written", "Reports with their logs that were written as files", None, blobs)?;
+        counter(encoder, "muster_blobs_written", "What was written as files", Some(&Unit::Bytes), bytes)?;
+
+        let (opened, ended) = self.hub.streams();
+        let connected = self.hub.connected() as u64;
+        gauge(encoder, "muster_sync_streams", "Agents that are connected to this server", None, connected)?;
+        counter(encoder, "muster_sync_streams_opened", "Streams that agents have opened", None, opened)?;
+        counter(encoder, "muster_sync_streams_ended", "Streams of agents that have ended", None, ended)?;
+
+        let queues = self.queues();
+        let help = "What waits in a queue of the server";
+        let mut waiting = describe(encoder, "muster_queue_waiting", help, None, MetricType::Gauge)?;
+        for (queue, depth, _) in queues {
+            waiting.encode_family(&[("queue", queue)])?.encode_gauge(&(depth as u64))?;
+        }
+        let help = "What can wait in a queue before those who fill it have to wait themselves";
+        let mut room = describe(encoder, "muster_queue_capacity", help, None, MetricType::Gauge)?;
+        for (queue, _, capacity) in queues {
+            room.encode_family(&[("queue", queue)])?.encode_gauge(&(capacity as u64))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! What monitoring reads: it is well formed, it tells the truth, and it does not grow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use muster_core::keys::Keys;
+use muster_core::liveness::Patience;
+use muster_core::names::{NodeName, Role, RunId};
+use muster_core::records::NodeRecord;
+use muster_core::report::{Outcome as RunOutcome, Report, RunResult, Verdict};
+use muster_core::txn::{Guard, Op, Txn};
+use muster_server::{FirstVersion, Registration, register};
+use muster_wire::sync::{SyncOpen, Taken};
+
+use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
+use crate::openmetrics::Scrape;
+
+async fn scrape(fixture: &Fixture) -> Scrape {
+    let answer = reqwest::Client::builder().build().unwrap().get(fixture.url("/metrics")).send().await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    assert_eq!(kind, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    Scrape::read(&answer.text().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_and_units_follow_the_conventions() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let read = scrape(&fixture).await;
+    assert!(read.families.len() > 25, "{:?}", read.families.keys());
+    for (name, family) in &read.families {
+        let own = name.starts_with("muster_") || name.starts_with("process_");
+        assert!(own && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        assert!(family.help.len() > 10 && family.help.ends_with('.'), "{name}: {}", family.help);
+        assert!(!family.series.is_empty(), "{name} has no series before something happens");
+        // Base units, and the unit in the name.
+        if let Some(unit) = &family.unit {
+            assert!(name.ends_with(&format!("_{unit}")) && ["seconds", "bytes"].contains(&unit.as_str()), "{name}");
+        }
+        for word in ["_ms", "_millis", "_kb", "_total", "_count"] {
+            assert!(!name.ends_with(word), "{name}");
+        }
+        let allowed = ["env", "operation", "outcome", "event", "cause", "result", "state", "standing", "queue", "le"];
+        let program = name == "muster_build_info";
+        for label in &family.labels {
+            assert!(allowed.contains(&label.as_str()) || (program && label == "version"), "{name} has label {label}");
+        }
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_says_what_happened() {
+    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    let before = scrape(&fixture).await;
+    let stream = fixture.open("db1", &SyncOpen::default()).await;
+    fixture.send(&fixture.report("db1", 1, 1, CHANGED)).await;
+    fixture.send(&fixture.report("db1", 1, 2, PASSED)).await;
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 2, PASSED)).await.taken, Taken::AlreadyApplied);
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, Taken::Outdated);
+    fixture.send(&fixture.report("web1", 1, 1, RunOutcome::Configured(RunResult::Failed))).await;
+    // The second of two that saw the same is refused, which is no failure.
+    let fence = Guard::Absent { key: Keys::of(&fixture.env).store_epoch() };
+    fixture.app.store.commit(Txn::new().guard(fence).op(Op::put("/muster/test/current_version", "v2"))).await.unwrap();
+    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+
+    let after = scrape(&fixture).await;
+    let grown = |series: &str| after.value(series) - before.value(series);
+    assert_eq!(grown("muster_reports_total{result=\"applied\"}"), 3.0);
+    assert_eq!(grown("muster_reports_total{result=\"already_applied\"}"), 1.0);
+    assert_eq!(grown("muster_reports_total{result=\"outdated\"}"), 1.0);
+    assert_eq!(grown("muster_report_duration_seconds_count"), 5.0);
+    assert_eq!(grown("muster_report_group_size_count"), 3.0);
+    assert_eq!(grown("muster_report_group_size_sum"), 3.0);
+    assert_eq!(grown("muster_blobs_written_total"), 5.0);
+    assert!(grown("muster_blobs_written_bytes_total") > 1000.0);
+    assert_eq!(grown("muster_node_state_duration_seconds_count{state=\"configured\"}"), 1.0);
+    assert_eq!(grown("muster_store_requests_total{operation=\"commit\",outcome=\"refused\"}"), 1.0);
+    assert!(grown("muster_store_requests_total{operation=\"commit\",outcome=\"ok\"}") >= 3.0);
+    assert!(grown("muster_store_fsyncs_total") >= 3.0);
+    assert!(after.value("muster_store_file_bytes") > 0.0);
+    assert_eq!((after.value("muster_sync_streams"), grown("muster_sync_streams_opened_total")), (1.0, 1.0));
+    assert_eq!(after.value("muster_nodes{env=\"test\",standing=\"validated\"}"), 1.0);
+    assert_eq!(after.value("muster_nodes{env=\"test\",standing=\"silent\"}"), 2.0);
+    assert_eq!(after.sum("muster_nodes"), 3.0);
+    assert_eq!(after.value("muster_node_states{env=\"test\",state=\"failed\"}"), 1.0);
+    assert_eq!(after.value("muster_view_behind_revisions"), 0.0);
+    assert_eq!(after.value("muster_view_revision"), fixture.revision().await.0 as f64);
+    assert_eq!(after.value("muster_view_builds_total"), 1.0);
+    assert_eq!(after.value("muster_queue_capacity{queue=\"reports\"}"), 1024.0);
+    assert_eq!(after.value("muster_queue_waiting{queue=\"reports\"}"), 0.0);
+    assert!(after.value("process_resident_memory_bytes") > 1e6);
+
+    drop(stream);
+    let gone = async {
+        while scrape(&fixture).await.value("muster_sync_streams_ended_total") < 1.0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+    fixture.stop().await;
+}
+
+/// Numbers get longer as they grow; names and labels must not.
+fn bytes_of_names(read: &Scrape) -> usize {
+    read.names().iter().map(|name| name.len()).sum()
+}
+
+/// One of a great many reports: other versions, runs and results each time.
+fn story(fixture: &Fixture, name: &str, incarnation: u64, seq: u64) -> Report {
+    let outcome = match seq % 5 {
+        0 => PASSED,
+        1 => RunOutcome::Configured(RunResult::Pending),
+        2 => RunOutcome::Configured(RunResult::Failed),
+        3 => CHANGED,
+        _ => RunOutcome::Validated(Verdict::Failed),
+    };
+    let mut report = fixture.report(name, incarnation, seq, outcome);
+    report.run = RunId::new(format!("run-{name}-{incarnation}-{seq}")).unwrap();
+    report.version = version(&format!("v{}", (incarnation * 7 + seq) % 30));
+    report
+}
+
+/// Everything that is allowed to come and go does: nodes, versions, runs, incarnations, streams, restarts of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_grows_however_much_happens() {
+    let names: Vec<String> = (1..=50).map(|number| format!("web{number}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&nodes).await;
+    let first = scrape(&fixture).await;
+    let expected: BTreeSet<String> = first.names().into_iter().map(str::to_owned).collect();
+
+    for incarnation in 1..=4 {
+        // Each agent is started again, reports five times, and is gone.
+        let agent = async |name: &str| {
+            let stream = fixture.open(name, &SyncOpen::default()).await;
+            for seq in 1..=5 {
+                fixture.send(&story(&fixture, name, incarnation, seq)).await;
+            }
+            drop(stream);
+        };
+        join_all(names.iter().map(|name| agent(name))).await;
+        // A third of the fleet is replaced by others, with new releases.
+        let kept = names.iter().skip(17).map(|name| node(name));
+        let fresh = (0..17_u64).map(|number| node(&format!("new{}", incarnation * 100 + number)));
+        register(&fixture.app, &design(&fixture, kept.chain(fresh), incarnation)).await.unwrap();
+        register(&fixture.app, &design(&fixture, names.iter().map(|name| node(name)), incarnation)).await.unwrap();
+        let read = scrape(&fixture).await;
+        assert_eq!(read.names(), expected.iter().map(String::as_str).collect(), "after round {incarnation}");
+    }
+    let last = scrape(&fixture).await;
+    assert_eq!(last.sum("muster_reports_total"), 1000.0);
+    assert_eq!(bytes_of_names(&last), bytes_of_names(&first));
+    let longer = last.bytes.saturating_sub(first.bytes);
+    assert!(longer < 12 * expected.len(), "{longer} bytes more for {} series", expected.len());
+
+    // After a restart there is what there was.
+    let dir = fixture.stop().await;
+    let fixture = Fixture::start_in(dir, &nodes, Patience::default()).await;
+    assert_eq!(scrape(&fixture).await.names(), expected.iter().map(String::as_str).collect());
+    fixture.stop().await;
+}
+
+fn design(fixture: &Fixture, nodes: impl Iterator<Item = NodeName>, round: u64) -> Registration {
+    let record = NodeRecord {
+        role: Role::new("web").unwrap(),
+        profile: None,
+        labels: BTreeMap::new(),
+        failure_domain: "default".into(),
+        position: 0,
+    };
+    Registration {
+        env: fixture.env.clone(),
+        nodes: nodes.map(|name| (name, record.clone())).collect(),
+        releases: BTreeMap::from([(version(&format!("w{round}")), format!("sha256:{round}"))]),
+        first_version: FirstVersion::Default(version("v1")),
+        epoch: 7,
+    }
+}
+
+/// How long it takes is measured by `make bench`.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_nodes_make_no_longer_text_than_one() {
+    let names: Vec<String> = (1..=10_000).map(|number| format!("web{number}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let fixture = Fixture::start(&nodes).await;
+    let read = scrape(&fixture).await;
+    assert_eq!(read.value("muster_nodes{env=\"test\",standing=\"silent\"}"), 10_000.0);
+    assert!(read.bytes < 100_000, "{} bytes", read.bytes);
+    fixture.stop().await;
+}
