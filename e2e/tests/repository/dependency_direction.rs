@@ -62,7 +62,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-server",
         ours: None,
-        never: &["muster-cli", "muster-agent", "muster-etcd-rig"],
+        never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim"],
         why: "it is started by the operator's tool and speaks to agents over the wire alone",
     },
     Rule {
@@ -74,7 +74,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-cli",
         ours: None,
-        never: &["muster-etcd-rig"],
+        never: &["muster-etcd-rig", "muster-sim"],
         why: "it is the operator's binary and links what it starts, and nothing that is for tests",
     },
     Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
@@ -85,6 +85,12 @@ const RULES: &[Rule] = &[
         why: "it judges Muster's own backend from outside and shares no code with it",
     },
     Rule { name: "muster-small-disk", ours: Some(&[]), never: &[], why: "it is for tests, whatever they test" },
+    Rule {
+        name: "muster-sim",
+        ours: Some(&["muster-core", "muster-store"]),
+        never: &["reqwest"],
+        why: "it is for tests, stands in for a store, and knows nothing of what is above one",
+    },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];
 

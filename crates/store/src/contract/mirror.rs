@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::txn::Revision;
 
+use crate::error::StoreError;
 use crate::store::{KeyValue, Store};
 use crate::watch::{Change, Event, Watch, WatchFrom};
 
@@ -14,26 +15,39 @@ pub(super) fn as_text(change: Change) -> (String, Option<String>) {
     }
 }
 
-pub(super) struct Mirror {
+/// A copy of everything under a prefix. It panics when the watch breaks its rules.
+#[derive(Debug)]
+pub struct Mirror {
     watch: Watch,
-    pub(super) copy: BTreeMap<String, KeyValue>,
-    pub(super) revision: Revision,
-    pub(super) gaps: usize,
+    pub copy: BTreeMap<String, KeyValue>,
+    pub revision: Revision,
+    pub gaps: usize,
     in_snapshot: bool,
 }
 
 impl Mirror {
-    pub(super) fn new(store: &dyn Store, prefix: &str) -> Self {
+    pub fn new(store: &dyn Store, prefix: &str) -> Self {
         let watch = store.watch(prefix, WatchFrom::Now);
         Self { watch, copy: BTreeMap::new(), revision: Revision(0), gaps: 0, in_snapshot: true }
     }
 
     /// Follows the watch until the copy is that of a revision, or a later one.
-    pub(super) async fn reach(&mut self, revision: Revision) {
-        while self.in_snapshot || self.revision < revision {
-            let event = self.watch.next().await.unwrap();
-            self.take(event);
+    pub async fn reach(&mut self, revision: Revision) {
+        while !self.has_reached(revision) {
+            self.step().await.unwrap();
         }
+    }
+
+    /// Whether the copy is that of a revision, or a later one.
+    pub fn has_reached(&self, revision: Revision) -> bool {
+        !self.in_snapshot && self.revision >= revision
+    }
+
+    /// Takes one event. After an error the next step goes on where this one was.
+    pub async fn step(&mut self) -> Result<(), StoreError> {
+        let event = self.watch.next().await?;
+        self.take(event);
+        Ok(())
     }
 
     fn take(&mut self, event: Event) {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use muster_core::txn::{Op, Revision, Txn};
 
+pub use self::mirror::Mirror;
 use crate::store::{KeyValue, Outcome, Store};
 use crate::watch::{Event, Watch};
 

@@ -1,0 +1,54 @@
+//! The same random operations on the model, on the embedded backend and on a real etcd: they agree on every answer.
+//!
+//! `SEED=…` repeats a run, whose seed is printed first; `CASES=…` makes it longer. A failure is shrunk to the fewest
+//! steps that still show it. Where revisions start and what leases are called differs between backends, so all of that
+//! is compared relative to where a case began ([`side`]). What a slow watch is told may differ too, in where it has a
+//! gap; so a watch is not compared with the other watches but with the truth ([`follow`]).
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod follow;
+mod side;
+mod steps;
+mod truth;
+
+use std::hash::{BuildHasher, RandomState};
+
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tokio::runtime::Runtime;
+
+use crate::side::Side;
+
+/// Steps of one case: enough for every slot to be used and compacted away a few times, few enough to read.
+const STEPS: usize = 60;
+
+/// What one run is made of. Every case costs up to a hundred fsyncs of each backend.
+const CASES: u32 = 40;
+
+#[test]
+fn all_backends_agree() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = number("SEED").unwrap_or_else(|| RandomState::new().hash_one("seed"));
+    println!("SEED={seed}");
+    let cases = number("CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let steps = proptest::collection::vec(steps::step(), 1..STEPS);
+    let result = runner.run(&steps, |steps| {
+        run(&runtime, &steps);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("SEED={seed} repeats this: {failure}");
+    }
+}
+
+fn run(runtime: &Runtime, steps: &[steps::Step]) {
+    runtime.block_on(async {
+        let sides = vec![Side::model().await, Side::embedded().await];
+        steps::run(sides, steps).await;
+    });
+}

@@ -1,0 +1,193 @@
+//! One backend of the comparison, and its answers in words that all backends share.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use muster_sim::{Faults, Model};
+use muster_store::embedded::Options;
+use muster_store::{Embedded, KeyValue, LeaseId, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn};
+
+/// A revision, counted from where the case began. Signed, because a mistake may lead before it.
+pub(crate) type At = i64;
+
+/// A key with its value. The lease is the number of the grant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Kv {
+    pub(crate) key: String,
+    pub(crate) value: Vec<u8>,
+    pub(crate) revision: At,
+    pub(crate) lease: Option<usize>,
+}
+
+/// What a backend said.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    Committed {
+        revision: At,
+    },
+    Refused {
+        revision: At,
+        failed: Vec<String>,
+    },
+    Found(Option<Kv>),
+    Range {
+        revision: At,
+        kvs: Vec<Kv>,
+    },
+    Done,
+    Compacted {
+        asked: At,
+        oldest: At,
+    },
+    Ahead {
+        asked: At,
+        head: At,
+    },
+    LeaseEnded {
+        lease: Option<usize>,
+    },
+    /// No backend should say this here.
+    Failed(String),
+}
+
+type Opener = Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
+
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    open: Opener,
+    /// None only while it is opened again.
+    store: Option<Arc<dyn Store>>,
+    base: u64,
+    leases: Vec<LeaseId>,
+}
+
+impl Side {
+    pub(crate) async fn model() -> Self {
+        let model = Model::new(Arc::new(ManualClock::new()), Faults::none());
+        Self::new("model", move || {
+            let client: Arc<dyn Store> = Arc::new(model.client(Faults::none()));
+            Box::pin(async { client })
+        })
+        .await
+    }
+
+    pub(crate) async fn embedded() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self::new("embedded", move || {
+            let path = directory.path().join("store");
+            Box::pin(async {
+                let store: Arc<dyn Store> = Arc::new(Embedded::open(path, Options::default()).await.unwrap());
+                store
+            })
+        })
+        .await
+    }
+
+    async fn new(
+        name: &'static str,
+        open: impl Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync + 'static,
+    ) -> Self {
+        let store = open().await;
+        wipe(&*store).await;
+        let base = store.revision().await.unwrap().0;
+        Self { name, open: Box::new(open), store: Some(store), base, leases: Vec::new() }
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &**self.store.as_ref().unwrap()
+    }
+
+    /// As after a restart: the old one is gone before there is a new one.
+    pub(crate) async fn reopen(&mut self) {
+        self.store = None;
+        self.store = Some((self.open)().await);
+    }
+
+    /// Ends what would outlive the case.
+    pub(crate) async fn finish(self) {
+        for lease in &self.leases {
+            // Most of them have ended.
+            let _ = self.store().revoke(*lease).await;
+        }
+    }
+
+    pub(crate) fn revision(&self, at: At) -> Revision {
+        Revision(self.base.checked_add_signed(at).unwrap())
+    }
+
+    pub(crate) fn at(&self, revision: Revision) -> At {
+        revision.0.wrapping_sub(self.base).cast_signed()
+    }
+
+    /// The lease of that grant; one that never was, if there were fewer.
+    pub(crate) fn lease(&self, grant: usize) -> LeaseId {
+        self.leases.get(grant).copied().unwrap_or(LeaseId(i64::MAX - 7))
+    }
+
+    pub(crate) fn granted(&mut self, lease: LeaseId) {
+        self.leases.push(lease);
+    }
+
+    fn grant_of(&self, lease: LeaseId) -> Option<usize> {
+        self.leases.iter().position(|known| *known == lease)
+    }
+
+    pub(crate) fn kv(&self, kv: KeyValue) -> Kv {
+        let lease = kv.lease.map(|lease| self.grant_of(lease).expect("a key has a lease that was granted"));
+        Kv { key: kv.key, value: kv.value.to_vec(), revision: self.at(kv.revision), lease }
+    }
+
+    pub(crate) fn outcome(&self, answer: Result<Outcome, StoreError>) -> Answer {
+        match answer {
+            Ok(Outcome::Committed { revision }) => Answer::Committed { revision: self.at(revision) },
+            Ok(Outcome::Refused { revision, failed }) => Answer::Refused { revision: self.at(revision), failed },
+            Err(error) => self.failed(error),
+        }
+    }
+
+    pub(crate) fn done(&self, answer: Result<(), StoreError>) -> Answer {
+        answer.map_or_else(|error| self.failed(error), |()| Answer::Done)
+    }
+
+    pub(crate) async fn get(&self, key: &str) -> Answer {
+        match self.store().get(key).await {
+            Ok(found) => Answer::Found(found.map(|kv| self.kv(kv))),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    pub(crate) async fn range(&self, prefix: &str, at: Option<At>) -> Answer {
+        match self.store().range(prefix, at.map(|at| self.revision(at))).await {
+            Ok(range) => {
+                let kvs = range.kvs.into_iter().map(|kv| self.kv(kv)).collect();
+                Answer::Range { revision: self.at(range.revision), kvs }
+            }
+            Err(error) => self.failed(error),
+        }
+    }
+
+    pub(crate) fn failed(&self, error: StoreError) -> Answer {
+        match error {
+            StoreError::Compacted { asked, oldest } => {
+                Answer::Compacted { asked: self.at(asked), oldest: self.at(oldest) }
+            }
+            StoreError::Ahead { asked, head } => Answer::Ahead { asked: self.at(asked), head: self.at(head) },
+            StoreError::LeaseEnded { lease } => Answer::LeaseEnded { lease: self.grant_of(lease) },
+            error @ (StoreError::Invalid(_)
+            | StoreError::Full { .. }
+            | StoreError::Unavailable { .. }
+            | StoreError::Unknown { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Closed) => Answer::Failed(format!("{error:?}")),
+        }
+    }
+}
+
+/// Removes what an earlier case left in a store that outlives it.
+async fn wipe(store: &dyn Store) {
+    let left = store.range("", None).await.unwrap().kvs;
+    for some in left.chunks(100) {
+        let txn = some.iter().fold(Txn::new(), |txn, kv| txn.op(Op::delete(&kv.key)));
+        store.commit(txn).await.unwrap();
+    }
+}

@@ -1,0 +1,221 @@
+//! What goes wrong goes wrong as it is scripted, and whoever follows the contract loses nothing by it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+
+use muster_sim::{Dice, Fate, Faults, Model, Odds};
+use muster_store::contract::Mirror;
+use muster_store::{
+    Event, GapCause, Guard, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn, Watch, WatchFrom,
+};
+use tokio::task::JoinSet;
+
+fn model(faults: &Faults) -> Model {
+    Model::new(Arc::new(ManualClock::new()), faults.clone())
+}
+
+fn put(key: &str, value: &str) -> Txn {
+    Txn::new().op(Op::put(key, value))
+}
+
+async fn value(store: &Model, key: &str) -> Option<String> {
+    store.get(key).await.unwrap().map(|kv| String::from_utf8(kv.value.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_commit_meets_the_fate_that_was_scripted() {
+    let faults = Faults::none();
+    let store = model(&faults);
+    for (fate, done) in [
+        (Fate::Answered, true),
+        (Fate::NotReached, false),
+        (Fate::Full, false),
+        (Fate::RequestLost, false),
+        (Fate::AnswerLost, true),
+    ] {
+        faults.next_commit(fate);
+        let key = format!("{fate:?}");
+        let answer = store.commit(put(&key, "1")).await;
+        match fate {
+            Fate::Answered => assert!(matches!(answer, Ok(Outcome::Committed { .. }))),
+            Fate::NotReached => assert!(matches!(answer, Err(StoreError::Unavailable { .. }))),
+            Fate::Full => assert!(matches!(answer, Err(StoreError::Full { .. }))),
+            Fate::RequestLost | Fate::AnswerLost | Fate::DoneLater => {
+                assert!(matches!(answer, Err(StoreError::Unknown { .. })));
+            }
+        }
+        assert_eq!(value(&store, &key).await.is_some(), done, "{fate:?}");
+    }
+    // Only the commits that were scripted; the next one is as ever.
+    store.commit(put("k", "1")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_done_later_may_come_after_a_look_found_nothing() {
+    let faults = Faults::none();
+    let store = model(&faults);
+    let absent = || Guard::Absent { key: "k".into() };
+    faults.next_commit(Fate::DoneLater);
+    assert!(store.commit(put("k", "first").guard(absent())).await.is_err());
+
+    // A second attempt under the same guard: one of the two is carried out, whichever comes first.
+    let again = store.commit(put("k", "second").guard(absent())).await.unwrap();
+    store.settle();
+    match again {
+        Outcome::Committed { .. } => assert_eq!(value(&store, "k").await.unwrap(), "second"),
+        Outcome::Refused { .. } => assert_eq!(value(&store, "k").await.unwrap(), "first"),
+    }
+    assert_eq!(store.revision().await.unwrap(), Revision(1));
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_hears_nothing_and_then_everything() {
+    let store = model(&Faults::none());
+    let faults = Faults::none();
+    let client = store.client(faults.clone());
+    let mut watch = client.watch("", WatchFrom::Now);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+
+    faults.cut_off(true);
+    store.commit(put("k", "1")).await.unwrap();
+    assert!(matches!(client.commit(put("k", "2")).await, Err(StoreError::Unavailable { .. })));
+    assert!(matches!(client.get("k").await, Err(StoreError::Unavailable { .. })));
+    assert!(is_silent(&mut watch).await);
+
+    faults.cut_off(false);
+    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1), .. }));
+    assert_eq!(value(&client, "k").await.unwrap(), "1");
+}
+
+/// Nothing else runs here, so what is not there after a few polls never comes.
+async fn is_silent(watch: &mut Watch) -> bool {
+    for _ in 0..50 {
+        tokio::select! {
+            biased;
+            _ = watch.next() => return false,
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn an_interrupted_watch_goes_on_and_a_lost_one_starts_again() {
+    let faults = Faults::none();
+    let store = model(&faults);
+    let mut watch = store.watch("", WatchFrom::Now);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    store.commit(put("k", "1")).await.unwrap();
+
+    faults.set(Odds { watch_interrupted: 1.0, ..Odds::default() });
+    assert!(matches!(watch.next().await, Err(StoreError::Unavailable { .. })));
+    faults.set(Odds::default());
+    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1), .. }));
+
+    store.commit(put("k", "2")).await.unwrap();
+    faults.set(Odds { watch_lost: 1.0, ..Odds::default() });
+    assert_eq!(watch.next().await.unwrap(), Event::Gap { after: Revision(1), cause: GapCause::Lost });
+    faults.set(Odds::default());
+    assert!(matches!(watch.next().await.unwrap(), Event::Snapshot(kvs) if kvs.len() == 1));
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(2) });
+}
+
+#[tokio::test]
+async fn a_watch_that_lags_behind_a_compaction_has_a_gap() {
+    let faults = Faults::none();
+    let store = model(&faults);
+    let mut watch = store.watch("", WatchFrom::Now);
+    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    for n in 0..10 {
+        store.commit(put("k", &n.to_string())).await.unwrap();
+    }
+    faults.set(Odds { compacted: 1.0, ..Odds::default() });
+    store.commit(put("k", "last")).await.unwrap();
+    let gap = watch.next().await.unwrap();
+    assert!(matches!(gap, Event::Gap { after: Revision(0), cause: GapCause::Compacted { oldest } } if oldest.0 >= 8));
+}
+
+/// How many seeds `make test` tries; `SEED=` tries that one.
+fn seeds() -> Vec<u64> {
+    match std::env::var("SEED") {
+        Ok(seed) => vec![seed.parse().expect("SEED is a number")],
+        Err(_) => (1..=40).collect(),
+    }
+}
+
+/// The client that the contract asks for: after an unknown outcome it reads back, and what it sends again stands under
+/// the same guards. All of them count one counter up; none may be lost, and none counted twice.
+#[tokio::test]
+async fn clients_that_read_back_lose_nothing_and_do_nothing_twice() {
+    const CLIENTS: u64 = 4;
+    const EACH: u64 = 15;
+    for seed in seeds() {
+        println!("SEED={seed}");
+        let store = Arc::new(model(&Faults::none()));
+        let mut seeds = Dice::new(seed);
+        let mut faulty = || Faults::seeded(seeds.roll(), Odds::harsh());
+
+        let mut mirrors = JoinSet::new();
+        let (finished, end) = tokio::sync::watch::channel(None);
+        for _ in 0..2 {
+            let (client, end) = (store.client(faulty()), end.clone());
+            mirrors.spawn(async move { mirror(&client, end).await });
+        }
+        let mut counting = JoinSet::new();
+        for client in 0..CLIENTS {
+            let store = store.client(faulty());
+            counting.spawn(async move {
+                for n in 1..=EACH {
+                    count_one(&store, client, n).await;
+                }
+            });
+        }
+        counting.join_all().await;
+
+        finished.send_replace(Some(store.settle()));
+        let truth = store.range("", None).await.unwrap();
+        assert_eq!(value(&store, "counter").await.unwrap(), (CLIENTS * EACH).to_string(), "SEED={seed}");
+        for copy in mirrors.join_all().await {
+            assert_eq!(copy, truth.kvs, "SEED={seed}");
+        }
+    }
+}
+
+/// Counts one up, and notes in the same transaction that this was the client's n-th.
+async fn count_one(store: &Model, client: u64, n: u64) {
+    let mine = format!("done/{client}");
+    loop {
+        let Ok(seen) = store.range("", None).await else { continue };
+        let find = |key: &str| seen.kvs.iter().find(|kv| kv.key == key);
+        let number = |key: &str| find(key).map_or(0, |kv| std::str::from_utf8(&kv.value).unwrap().parse().unwrap());
+        if number(&mine) == n {
+            return;
+        }
+        let txn = Txn::new()
+            .guard(Guard::seen("counter", find("counter").map(|kv| kv.revision)))
+            .op(Op::put("counter", (number("counter") + 1).to_string()))
+            .op(Op::put(&mine, n.to_string()));
+        match store.commit(txn).await {
+            Ok(Outcome::Committed { .. }) => return,
+            // Somebody else was faster, or nobody knows: what is there now tells.
+            Ok(Outcome::Refused { .. })
+            | Err(StoreError::Unknown { .. } | StoreError::Unavailable { .. } | StoreError::Full { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Keeps a copy by watching, through every interruption, until it has reached the end.
+async fn mirror(
+    client: &Model,
+    mut end: tokio::sync::watch::Receiver<Option<Revision>>,
+) -> Vec<muster_store::KeyValue> {
+    let mut mirror = Mirror::new(client, "");
+    while !end.borrow().is_some_and(|end| mirror.has_reached(end)) {
+        tokio::select! {
+            step = mirror.step() => assert!(matches!(step, Ok(()) | Err(StoreError::Unavailable { .. }))),
+            changed = end.changed() => changed.unwrap(),
+        }
+    }
+    mirror.copy.into_values().collect()
+}
