@@ -40,6 +40,9 @@ pub struct Globals {
     /// The server's state directory [default: `.muster` here or in a directory above]
     #[arg(long, global = true, env = variables::STATE, hide_env_values = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Answer only from what is at least as new as this revision, which every change prints
+    #[arg(long, global = true, env = variables::MIN_REVISION, hide_env_values = true, value_name = "N")]
+    pub min_revision: Option<u64>,
     /// How to print the answer
     #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
     pub output: Format,

@@ -29,6 +29,7 @@ mod project;
 mod session;
 mod signals;
 mod state_dir;
+pub mod store_args;
 pub mod terminal;
 pub mod variables;
 

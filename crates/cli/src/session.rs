@@ -1,6 +1,7 @@
 //! Which server is asked, and about which environment.
 
 use muster_core::names::EnvName;
+use muster_core::txn::Revision;
 use muster_wire::client::{Client, ClientError};
 
 use crate::args::Globals;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 pub(crate) struct Server {
     pub(crate) client: Client,
     found: Found,
+    min_revision: Option<Revision>,
 }
 
 /// A server and the environment that is meant.
@@ -29,8 +31,18 @@ impl Server {
             (None, Some(state)) => discovery::find_by_state(state)?,
             (None, None) => discovery::find(&Places::of_process().map_err(NotFound::Nowhereabouts)?)?,
         };
-        let client = Client::new(found.url()).map_err(Failure::from)?;
-        Ok(Self { client, found })
+        let min_revision = globals.min_revision.map(Revision);
+        Ok(Self { client: client(&found, min_revision)?, found, min_revision })
+    }
+
+    /// Looks where the same server is now: started again, it may listen elsewhere. Another server is never taken for it.
+    fn find_again(&mut self) -> Result<(), Failure> {
+        if let Found::Announced { server, .. } = &self.found {
+            let found = discovery::find_by_state(&server.state)?;
+            self.client = client(&found, self.min_revision)?;
+            self.found = found;
+        }
+        Ok(())
     }
 
     /// What went wrong when the server was asked, with what to do about it.
@@ -68,20 +80,23 @@ impl Session {
         &self.server.client
     }
 
-    /// Looks where the same server is now: started again, it may listen elsewhere. Another server is never taken for it.
+    /// Looks where the same server is now.
     pub(crate) fn find_again(&mut self) -> Result<(), Failure> {
-        if let Found::Announced { server, .. } = &self.server.found {
-            let found = discovery::find_by_state(&server.state)?;
-            let client = Client::new(found.url()).map_err(Failure::from)?;
-            self.server = Server { client, found };
-        }
-        Ok(())
+        self.server.find_again()
     }
 
     /// Asks, and says what to do if there is no answer.
     pub(crate) fn told<T>(&self, answer: Result<T, ClientError>) -> Result<T, Failure> {
         answer.map_err(|error| self.server.failure(error))
     }
+}
+
+fn client(found: &Found, min_revision: Option<Revision>) -> Result<Client, Failure> {
+    let client = Client::new(found.url()).map_err(Failure::from)?;
+    Ok(match min_revision {
+        None => client,
+        Some(revision) => client.at_least(revision),
+    })
 }
 
 async fn only_environment(server: &Server) -> Result<EnvName, Failure> {

@@ -6,6 +6,11 @@ pub const ENV: &str = "MUSTER_ENV";
 pub const SERVER: &str = "MUSTER_SERVER";
 /// The state directory of the server, if `--state` does not say.
 pub const STATE: &str = "MUSTER_STATE";
+/// The revision that answers must have reached, if `--min-revision` does not say.
+pub const MIN_REVISION: &str = "MUSTER_MIN_REVISION";
+/// The password of the store's user, if `--store-password-file` does not say. There is no option for it: everybody on
+/// the machine can see the arguments of a process.
+pub const STORE_PASSWORD: &str = "MUSTER_STORE_PASSWORD";
 /// Where the user's servers announce themselves; see [`crate::discovery`].
 pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// The same on a machine without user sessions.

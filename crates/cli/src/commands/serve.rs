@@ -16,12 +16,16 @@ use crate::logging;
 use crate::project;
 use crate::signals::Signals;
 use crate::state_dir::state_dir;
+use crate::store_args::StoreArgs;
 use crate::terminal::Terminal;
 
 /// Run the server
 ///
 /// Serves the environments that are in its store, until it is told to stop (Ctrl-C or SIGTERM). Agents and operators
 /// have no identities yet, so it listens on loopback addresses only.
+///
+/// On etcd, any number of servers may run side by side, with a directory of blobs that all of them see. Give the agents
+/// the addresses of several.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -30,17 +34,16 @@ Exit codes:
 
 Examples:
   muster serve --store embedded:.muster/store
-  muster serve --store embedded:/var/lib/muster/store --project examples/quickstart")]
+  muster serve --store embedded:/var/lib/muster/store --project examples/quickstart
+  muster serve --store etcd://10.0.0.1:2379,10.0.0.2:2379 --blobs /srv/muster/blobs
+  muster serve --store etcd://etcd1:2379 --store-ca ca.pem --store-cert me.pem --store-key me.key \\
+               --store-user muster --store-password-file /etc/muster/password --blobs /srv/muster/blobs")]
 pub struct Args {
-    /// Where the state is: embedded:PATH
-    #[arg(long, value_name = "STORE")]
-    store: String,
+    #[command(flatten)]
+    store: StoreArgs,
     /// The address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7300")]
     listen: SocketAddr,
-    /// The directory for reports and their logs [default: `blobs` in the state directory]
-    #[arg(long, value_name = "DIR")]
-    blobs: Option<PathBuf>,
     /// Bring the environment and the releases of a project into the store first
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
@@ -57,9 +60,9 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
             Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
         }
     };
-    let store = muster_store::open(&args.store, &muster_store::Access::default()).await.map_err(Failure::failed)?;
+    let store = args.store.open(None, &mut terminal.notes).await?;
     let clock = Clock::system();
-    let blobs = args.blobs.clone().unwrap_or_else(|| state.join("blobs"));
+    let blobs = args.store.blobs.clone().unwrap_or_else(|| state.join("blobs"));
     let config = Config { listen: args.listen, blobs, patience: Patience::default(), clock: clock.clone() };
     let stop = CancellationToken::new();
     let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;

@@ -12,7 +12,8 @@ use crate::terminal::Terminal;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 All nodes go there by themselves. Asking for the version that the environment should run already changes nothing, \
-and is done.
+and is done. The answer names the revision of the change: another replica that is asked with --min-revision answers \
+when it has seen it, and with exit code 2 if that takes too long.
 
 Exit codes:
   0   it is set; whether nodes have arrived is for verify-hosts to say
@@ -33,8 +34,10 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let done = session.told(session.client().trigger_update(env, args.version.clone()).await)?;
     terminal.out.answer(&done, |out| match (&done.from, done.changed) {
         (_, false) => out.line(format_args!("{env} should run {} already: nothing was changed", done.to)),
-        (Some(from), true) => out.line(format_args!("{env} goes from {from} to {}", done.to)),
-        (None, true) => out.line(format_args!("{env} goes to {}", done.to)),
+        (Some(from), true) => {
+            out.line(format_args!("{env} goes from {from} to {} (revision {})", done.to, done.revision));
+        }
+        (None, true) => out.line(format_args!("{env} goes to {} (revision {})", done.to, done.revision)),
     });
     if done.changed {
         terminal.notes.note(format_args!("muster verify-hosts {} --wait waits until every node is there", done.to));

@@ -39,7 +39,8 @@ pub(crate) fn version(text: &str) -> Version {
 }
 
 /// What differs from run to run, and nothing else.
-pub(crate) const FILTERS: [(&str, &str); 6] = [
+pub(crate) const FILTERS: [(&str, &str); 7] = [
+    (r"\(revision \d+\)", "(revision N)"),
     (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:PORT"),
     (r"/[^\s:]*/\.tmp\w+", "TMP"),
     (r"20\d\d-\d\d-\d\dT[0-9:.]+Z", "TIME"),

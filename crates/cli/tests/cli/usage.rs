@@ -20,6 +20,12 @@ async fn what_is_not_understood_is_64() {
         &["status", "--env", "No Such"],
         &["status", "--server", "ftp://127.0.0.1"],
         &["completions", "cmd.exe"],
+        &["status", "--min-revision", "soon"],
+        &["serve"],
+        &["serve", "--store-user", "muster"],
+        &["serve", "--store", "etcd://127.0.0.1:1", "--store-cert", "x.pem"],
+        &["serve", "--store", "etcd://127.0.0.1:1", "--store-user", "muster"],
+        &["serve", "--store", "embedded:store", "--store-ca", "x.pem"],
     ];
     for args in bad {
         let text = machine.run(args).await;
@@ -123,5 +129,34 @@ async fn a_server_without_an_environment() {
     --- stderr
     error: the server at http://127.0.0.1:PORT has no environment yet
     hint: `muster up DIR` brings one up
+    ");
+}
+
+#[tokio::test]
+async fn the_options_of_a_store_are_explained() {
+    let machine = Machine::new();
+    snapshot!(machine.run(&["serve"]).await, @"
+    exit 64
+    --- stderr
+    error: no store was chosen
+    hint: write --store embedded:PATH for a store in a file, or --store etcd://HOST:PORT for one that several servers share
+    ");
+    let etcd = ["serve", "--store", "etcd://127.0.0.1:1"];
+    snapshot!(machine.run(&[&etcd[..], &["--store-key", "x.pem"]].concat()).await, @"
+    exit 64
+    --- stderr
+    error: --store-key is of no use without --store-cert
+    hint: etcd is shown both, or neither
+    ");
+    snapshot!(machine.run(&[&etcd[..], &["--store-user", "muster"]].concat()).await, @"
+    exit 64
+    --- stderr
+    error: there is no password for the store's user muster
+    hint: put it into a file that only you can read, and name that with --store-password-file
+    ");
+    snapshot!(machine.run(&["serve", "--store", "embedded:store", "--store-user", "muster"]).await, @"
+    exit 64
+    --- stderr
+    error: --store-user is for etcd: embedded:store is a file, whose permissions say who may use it
     ");
 }

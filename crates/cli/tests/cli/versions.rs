@@ -31,7 +31,7 @@ async fn an_update_is_triggered_once() {
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 0
     --- stdout
-    quickstart goes from v1 to v2
+    quickstart goes from v1 to v2 (revision N)
     --- stderr
     note: muster verify-hosts v2 --wait waits until every node is there
     ");
@@ -184,4 +184,27 @@ async fn a_single_version_is_one_that_runs_alone() {
       "revision": N
     }
     "#);
+}
+
+#[tokio::test]
+async fn an_answer_from_before_what_the_reader_demands_is_no_answer() {
+    let fleet = Fleet::start().await;
+    let revision = fleet.app.store.revision().await.unwrap().0;
+    for reached in [0, revision] {
+        let text = fleet.muster(&["current-version", "--min-revision", &reached.to_string()]).await;
+        assert_eq!(text, "exit 0\n--- stdout\nv1\n", "{reached}");
+    }
+    let ahead = (revision + 1_000).to_string();
+    let ask = async |verb: &[&str]| {
+        let output = fleet.machine.muster(verb).env("MUSTER_MIN_REVISION", &ahead).output().await.unwrap();
+        crate::fixture::shown(&output)
+    };
+    // At the same time: each waits for the revision as long as the server is willing to.
+    let (version, envs, single) = (&["current-version"], &["env", "list"], &["check-single-version", "v1"]);
+    let (version, envs, single) = tokio::join!(ask(version), ask(envs), ask(single));
+    for text in [version, envs, single] {
+        let expected =
+            format!("exit 2\n--- stderr\nerror: the view is at revision {revision}, and {ahead} was demanded");
+        assert!(text.starts_with(&expected), "{text}");
+    }
 }

@@ -32,7 +32,8 @@ use crate::logging;
 use crate::project::{self, Loaded};
 use crate::signals::Signals;
 use crate::state_dir::state_dir;
-use crate::terminal::Terminal;
+use crate::store_args::StoreArgs;
+use crate::terminal::{Notes, Terminal};
 
 use self::live::Live;
 use self::switched_off::all_off;
@@ -46,7 +47,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 
 /// Bring up a fleet of local nodes from a project directory
 ///
-/// Starts an embedded store, the server on a loopback address, and one agent for each node of the environment, each in
+/// Starts an embedded store (or uses the etcd that --store names), the server on a loopback address, and one agent for each node of the environment, each in
 /// a directory of its own with an address of its own. Shows how the nodes converge, and stays up until Ctrl-C, which
 /// ends every agent and everything that they started, and keeps the state: the next `muster up` goes on from there.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,6 +60,8 @@ Exit codes:
 Examples:
   muster up examples/quickstart             bring it up, and look after it
   muster up examples/quickstart --once      bring it up, prove that it works, and take it down again
+  muster up examples/quickstart --store etcd://127.0.0.1:2379
+                                            keep the state in etcd, for all who have a client of etcd to see
   muster status                             in another terminal: how it stands, and who blocks
   muster trigger-update v2                  in another terminal: move it to another version")]
 pub struct Args {
@@ -79,6 +82,8 @@ pub struct Args {
     /// The loopback network that the nodes' addresses are taken from
     #[arg(long, value_name = "NETWORK", default_value = "127.77.0.0/24")]
     network: Network,
+    #[command(flatten)]
+    store: StoreArgs,
     /// The agent's program [default: `muster-agent` beside this one, or on the PATH]
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
@@ -97,7 +102,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // Taken before anything is started, so that Ctrl-C at any moment ends everything that was.
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
 
-    let mut fleet = LocalFleet::start(args, loaded, &state).await?;
+    let mut fleet = LocalFleet::start(args, loaded, &state, &mut terminal.notes).await?;
     let shown = show(args, &mut fleet, &mut signals, terminal, began).await;
     terminal.notes.progress("stopping: ending the agents and what they started …");
     let stopped = fleet.stop().await;
@@ -133,15 +138,15 @@ struct LocalFleet {
 }
 
 impl LocalFleet {
-    async fn start(args: &Args, loaded: Loaded, state: &Path) -> Result<Self, Failure> {
+    async fn start(args: &Args, loaded: Loaded, state: &Path, notes: &mut Notes) -> Result<Self, Failure> {
         let Loaded { registration, machines: specs, releases } = loaded;
         let env = registration.env.clone();
-        let store = format!("embedded:{}", state.join("store").display());
-        let store = muster_store::open(&store, &muster_store::Access::default()).await.map_err(Failure::failed)?;
+        let default = format!("embedded:{}", state.join("store").display());
+        let store = args.store.open(Some(&default), notes).await?;
         let clock = Clock::system();
         let config = Config {
             listen: args.listen,
-            blobs: state.join("blobs"),
+            blobs: args.store.blobs.clone().unwrap_or_else(|| state.join("blobs")),
             patience: Patience::default(),
             clock: clock.clone(),
         };
