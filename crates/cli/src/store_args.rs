@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_store::{Access, Store};
+use muster_store::{Access, OpenError, Store};
 use thiserror::Error;
 
 use crate::exit::Exit;
@@ -122,6 +122,26 @@ impl StoreArgs {
             ));
         };
         muster_store::open(spec, &access).await.map_err(Failure::failed)
+    }
+
+    /// Opens a store that must be there: whoever examines, saves or compares one does not mean to make it.
+    pub(crate) async fn open_existing(&self, notes: &mut Notes) -> Result<Arc<dyn Store>, Failure> {
+        if let Some(path) = self.store.as_deref().and_then(|store| store.strip_prefix("embedded:"))
+            && !Path::new(path).exists()
+        {
+            return Err(Failure::failed(anyhow::anyhow!("there is no store at {path}")));
+        }
+        self.open(None, notes).await.map_err(|failure| {
+            let in_use = matches!(
+                failure.error.downcast_ref(),
+                Some(OpenError::Embedded(muster_store::embedded::OpenError::InUse { .. }))
+            );
+            if in_use {
+                failure.hint("if a server has it open, leave --store out: then that one is asked")
+            } else {
+                failure
+            }
+        })
     }
 
     /// A file needs no credentials; whoever gives some believes that they protect something.

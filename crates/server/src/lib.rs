@@ -22,6 +22,7 @@ mod api;
 mod blobs;
 mod clock;
 pub mod controllers;
+pub mod doctor;
 mod epoch;
 mod greeting;
 mod hub;

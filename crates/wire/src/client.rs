@@ -13,6 +13,7 @@ use muster_core::report::Report;
 use muster_core::standing::Activity;
 use muster_core::txn::Revision;
 
+use crate::doctor::Examination;
 use crate::operator::{
     CurrentVersion, EnvironmentRow, EnvironmentStatus, HostsVerified, MIN_REVISION, NodeDetail, NodeRow, Page,
     RunDetail, RunningVersionRow, TriggerUpdate, UpdateTriggered, VerifyHosts,
@@ -89,6 +90,16 @@ impl Client {
 
     pub async fn environments(&self) -> Result<Page<EnvironmentRow>, ClientError> {
         self.get("/v1/envs").await
+    }
+
+    /// Whether the server is there: the shortest question that there is.
+    pub async fn alive(&self) -> Result<(), ClientError> {
+        self.answer(self.request(Method::GET, "/healthz")).await.map(drop)
+    }
+
+    /// Has the server examine its store, itself and the other replicas.
+    pub async fn doctor(&self) -> Result<Examination, ClientError> {
+        self.get("/v1/doctor").await
     }
 
     pub async fn status(&self, env: &EnvName) -> Result<EnvironmentStatus, ClientError> {

@@ -1,6 +1,7 @@
 //! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
 //!
 //! - [`operator`]: what people and their tools ask about an environment.
+//! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
 //! - [`problem`]: every error that the server answers with (RFC 9457).
 //! - [`client`]: the typed client. It tries once: whoever retries knows why, and how often.
@@ -9,6 +10,7 @@
 //! on the wire and on the screen. The OpenAPI document is made from these types by the server and checked in.
 
 pub mod client;
+pub mod doctor;
 pub mod operator;
 pub mod problem;
 pub mod sse;

@@ -3,6 +3,7 @@
 mod check_single_version;
 mod completions;
 mod current_version;
+mod doctor;
 mod env;
 mod failures;
 mod hosts_at_version;
@@ -40,6 +41,7 @@ pub enum Command {
     /// Look at environments
     #[command(subcommand)]
     Env(env::Command),
+    Doctor(doctor::Args),
     Up(up::Args),
     Serve(serve::Args),
     Completions(completions::Args),
@@ -60,6 +62,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
         Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
+        Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
         Command::Up(args) => serving(up::run(&args, &globals, terminal)),
         Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),

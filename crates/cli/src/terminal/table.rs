@@ -80,10 +80,10 @@ fn paint(line: &str, span: Option<(usize, usize)>) -> String {
 pub(super) fn style(word: &str) -> Option<Style> {
     match word {
         "failed" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
-        "silent" => Some(AnsiColor::Magenta.on_default()),
-        "pending" | "outdated" | "configured" => Some(AnsiColor::Yellow.on_default()),
+        "silent" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
+        "pending" | "outdated" | "configured" | "warning" => Some(AnsiColor::Yellow.on_default()),
         "applying" | "validating" | "provisioning" => Some(AnsiColor::Cyan.on_default()),
-        "validated" | "passed" => Some(AnsiColor::Green.on_default()),
+        "validated" | "passed" | "ok" => Some(AnsiColor::Green.on_default()),
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 mod activity;
 mod answer;
 mod current_version;
+mod doctor;
 mod environments;
 mod failures;
 mod health;

@@ -12,8 +12,8 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activity, answer, current_version, environments, failures, health, metrics, nodes, reports, running_versions, runs,
-    status, sync, verify_hosts,
+    activity, answer, current_version, doctor, environments, failures, health, metrics, nodes, reports,
+    running_versions, runs, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -46,6 +46,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(reports::take))
         .routes(routes!(activity::say))
         // For whoever looks after the server.
+        .routes(routes!(doctor::examine))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::show))

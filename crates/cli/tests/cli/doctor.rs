@@ -1,0 +1,89 @@
+//! Whether what Muster stands on is sound.
+
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+
+use crate::fixture::{Fleet, Machine};
+
+/// What differs from machine to machine.
+const FILTERS: [(&str, &str); 7] = [
+    (r"\d+(\.\d+)? ms", "N ms"),
+    (r"\d+\.\d+ MiB", "N MiB"),
+    (r"revision \d+", "revision N"),
+    (r"\d+ revisions can be read, from \d+ to \d+", "N revisions can be read"),
+    (r"within \d+\.\d+ s", "within N s"),
+    (r"\d{6}\.\d+ s behind", "N s behind"),
+    (r"(embedded:)?/[^\s:]*/\.tmp\w+/work/\.muster/store", "STORE"),
+];
+
+/// Without the width of its columns, which depends on where the temporary files are.
+fn examined(text: &str) -> String {
+    let words =
+        |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(" | ");
+    text.lines().map(words).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn all_is_well() {
+    let fleet = Fleet::start().await;
+    fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
+    let text = fleet.muster(&["doctor"]).await;
+    insta::with_settings!({ filters => FILTERS.to_vec() }, {
+        insta::assert_snapshot!(examined(&text), @"
+        exit 0
+        --- stdout
+        CHECK | VERDICT | OF | SEEN
+        store | ok | STORE answers; for one server alone, at revision N
+        latency | ok | a read takes N ms
+        member | ok | STORE | redb, Muster 0.1.0, answers in N ms
+        space | ok | STORE | N MiB
+        history | ok | N revisions can be read
+        version | ok | the store runs redb, Muster 0.1.0
+        clock | ok | this machine → server | within N s
+
+        all is well
+        ");
+    });
+}
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_by_days_fails() {
+    let fleet = Fleet::start().await;
+    let text = fleet.muster(&["doctor"]).await;
+    assert!(text.starts_with("exit 1\n"), "{text}");
+    insta::with_settings!({ filters => FILTERS.to_vec() }, {
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("clock")).collect();
+        insta::assert_snapshot!(examined(&lines.join("\n")), @"
+        clock | failed | this machine → server | N s behind
+        clock this machine → server: let a time service (chrony, systemd-timesyncd) set the clocks of both machines
+        ");
+    });
+}
+
+#[tokio::test]
+async fn a_store_is_examined_without_a_server() {
+    let fleet = Fleet::start().await;
+    let store = format!("embedded:{}", fleet.machine.path("work/.muster/store").display());
+    let text = fleet.muster(&["doctor", "--store", &store]).await;
+    insta::with_settings!({ filters => FILTERS.to_vec() }, {
+        insta::assert_snapshot!(text, @"
+        exit 2
+        --- stderr
+        error: the store STORE is in use by another process: stop that one, or give this one a store of its own
+        hint: if a server has it open, leave --store out: then that one is asked
+        ");
+    });
+    let machine = fleet.end().await;
+    let text = machine.run(&["doctor", "--store", &store]).await;
+    assert!(text.starts_with("exit 0\n") && text.ends_with("all is well\n"), "{text}");
+    let text = machine.run(&["doctor", "--store", "embedded:nothing"]).await;
+    assert_eq!(text, "exit 2\n--- stderr\nerror: there is no store at nothing\n");
+    assert!(!machine.path("elsewhere/nothing").exists());
+}
+
+#[tokio::test]
+async fn without_a_server_nothing_can_be_told() {
+    let text = Machine::new().run(&["doctor"]).await;
+    assert!(text.starts_with("exit 2\n--- stderr\nerror: no server was found"), "{text}");
+}

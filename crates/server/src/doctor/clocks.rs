@@ -1,0 +1,53 @@
+//! How far two clocks are apart. Times in reports are the agents', ages are counted by servers and by people's tools.
+
+use jiff::{SignedDuration, Timestamp};
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+/// Ages on a screen are wrong by this much, which somebody will wonder about.
+const NOTICED: SignedDuration = SignedDuration::from_secs(1);
+/// As long as a lease: what is decided on ages is decided wrongly.
+const HARMFUL: SignedDuration = SignedDuration::from_secs(10);
+
+/// Judges another clock by an answer that carried its time: `theirs` was read somewhere between `asked` and `answered`.
+/// What the way there and back may account for is in its favour.
+pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
+    let way = answered.duration_since(asked).max(SignedDuration::ZERO);
+    let middle = asked.checked_add(way / 2).unwrap_or(asked);
+    let apart = theirs.duration_since(middle);
+    let certain = (apart.abs() - way / 2).max(SignedDuration::ZERO);
+    let by = format!("{}.{:03} s", apart.abs().as_secs(), apart.abs().subsec_millis());
+    let side = if apart.is_negative() { "behind" } else { "ahead" };
+    if certain <= NOTICED {
+        return Finding::new(Check::Clock, Verdict::Ok, format!("within {by}")).of(subject);
+    }
+    let verdict = if certain > HARMFUL { Verdict::Failed } else { Verdict::Warning };
+    let advice = "let a time service (chrony, systemd-timesyncd) set the clocks of both machines";
+    Finding::new(Check::Clock, verdict, format!("{by} {side}")).of(subject).advise(advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::told;
+    use super::*;
+
+    #[test]
+    fn clocks_are_judged_by_what_is_certain() {
+        let at = |millis: i64| Timestamp::from_millisecond(1_000_000 + millis).unwrap();
+        let table = [
+            (5, 10, "clock ctl2 ok: within 0.000 s"),
+            (900, 10, "clock ctl2 ok: within 0.895 s"),
+            (1_005, 10, "clock ctl2 ok: within 1.000 s"),
+            (1_100, 10, "clock ctl2 warning: 1.095 s ahead → let"),
+            (-1_100, 10, "clock ctl2 warning: 1.105 s behind → let"),
+            (11_000, 10, "clock ctl2 failed: 10.995 s ahead → let"),
+            (-60_000, 10, "clock ctl2 failed: 60.005 s behind → let"),
+            // A slow answer proves less.
+            (2_900, 4_000, "clock ctl2 ok: within 0.900 s"),
+            (5_500, 4_000, "clock ctl2 warning: 3.500 s ahead → let"),
+        ];
+        for (theirs, way, expected) in table {
+            let seen = told([clock("ctl2", at(0), at(theirs), at(way))]);
+            assert!(seen[0].starts_with(expected), "{theirs} {way}: {seen:?}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! How far back the store remembers. Without a bound it fills up.
+
+use muster_store::Health;
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+/// The servers keep some ten thousand; so many more means that nobody compacts.
+const UNBOUNDED: u64 = 500_000;
+
+pub(super) fn judge(health: &Health) -> Option<Finding> {
+    let revision = health.revision?;
+    let Some(oldest) = health.oldest else {
+        return Some(Finding::new(
+            Check::History,
+            Verdict::Ok,
+            format!("up to revision {revision}; from where on it does not say"),
+        ));
+    };
+    let kept = revision.0.saturating_sub(oldest.0);
+    let seen = format!("{kept} revisions can be read, from {oldest} to {revision}");
+    Some(if kept > UNBOUNDED {
+        Finding::new(Check::History, Verdict::Warning, seen).advise(
+            "nobody compacts the store: a running server does it by itself, so look at the logs of the servers; or run \
+             etcd with --auto-compaction-retention",
+        )
+    } else {
+        Finding::new(Check::History, Verdict::Ok, seen)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::txn::Revision;
+
+    use super::super::facts::tests::{health, told};
+    use super::*;
+
+    #[test]
+    fn a_history_without_a_bound_is_a_warning() {
+        let table = [
+            (Some(1), Some(1_000), "history ok: 999 revisions can be read, from 1 to 1000"),
+            (Some(10), Some(600_000), "history warning: 599990 revisions can be read, from 10 to 600000 → nobody"),
+            (None, Some(7), "history ok: up to revision 7; from where on it does not say"),
+        ];
+        for (oldest, newest, expected) in table {
+            let health = Health { oldest: oldest.map(Revision), revision: newest.map(Revision), ..health(Vec::new()) };
+            assert!(told(judge(&health))[0].starts_with(expected), "{:?}", told(judge(&health)));
+        }
+        assert_eq!(judge(&Health::default()), None);
+    }
+}

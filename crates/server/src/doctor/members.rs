@@ -1,0 +1,122 @@
+//! Each server of the store.
+
+use muster_store::{Health, Member, MemberState};
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+use super::store::millis;
+
+/// etcd itself stops to take writes when a member is 5,000 entries behind with applying.
+const FAR_BEHIND: u64 = 1_000;
+
+pub(super) fn judge(health: &Health) -> Vec<Finding> {
+    let answered = health.members.iter().filter(|member| member.state.is_ok()).count();
+    let mut findings: Vec<Finding> =
+        health.members.iter().map(|member| one(member, answered, health.members.len())).collect();
+    let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.leads));
+    if answered > 0 && !leads {
+        // The leader may be the one that does not answer, or there is none.
+        let verdict = if health.latency.is_some() { Verdict::Warning } else { Verdict::Failed };
+        let finding = Finding::new(Check::Member, verdict, "none of those that answer leads the others");
+        findings.push(finding.advise("ask again in a few seconds: an election takes one or two"));
+    }
+    findings
+}
+
+fn one(member: &Member, answered: usize, all: usize) -> Finding {
+    match &member.state {
+        Ok(state) => well(&member.name, state, all),
+        Err(why) => {
+            let seen = format!("does not answer at {}: {why}", member.endpoints.join(", "));
+            let quorum = all / 2 + 1;
+            let left = match answered {
+                left if left < quorum => {
+                    format!("{left} of {all} answer, and {quorum} are needed: nothing can be written")
+                }
+                left if left == quorum => format!("{left} of {all} answer, which is enough and not one more"),
+                left => format!("{left} of {all} answer, which is enough"),
+            };
+            Finding::new(Check::Member, Verdict::Failed, seen)
+                .of(&member.name)
+                .advise(format!("start it again, or replace it with `etcdctl member remove` and `member add`; {left}"))
+        }
+    }
+}
+
+fn well(name: &str, state: &MemberState, all: usize) -> Finding {
+    let part = match (state.leads, state.learner) {
+        // There is nobody to lead.
+        (true, _) if all == 1 => "",
+        (true, _) => ", leads",
+        (false, true) => ", learns, and does not vote yet",
+        (false, false) => ", follows",
+    };
+    let seen = format!("{}{part}, answers in {}", state.version, millis(state.latency));
+    let ok = |seen| Finding::new(Check::Member, Verdict::Ok, seen).of(name);
+    let warning = |seen| Finding::new(Check::Member, Verdict::Warning, seen).of(name);
+    if !state.errors.is_empty() {
+        let seen = format!("{seen}, and says: {}", state.errors.join("; "));
+        warning(seen).advise("look at its log")
+    } else if state.behind > FAR_BEHIND {
+        let seen = format!("{seen}, is {} entries behind", state.behind);
+        warning(seen).advise("its disk or its network is slower than the others': it catches up, or has to be replaced")
+    } else if state.learner {
+        warning(seen).advise("make it a voter with `etcdctl member promote` when it has caught up")
+    } else {
+        ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::{but, dead, health, member, told};
+    use super::*;
+
+    #[test]
+    fn members_are_named_and_a_dead_one_fails() {
+        let three = |third: Member| told(judge(&health(vec![member("etcd1"), member("etcd2"), third])));
+        assert_eq!(
+            three(member("etcd3")),
+            [
+                "member etcd1 ok: 3.6.4, leads, answers in 2.0 ms",
+                "member etcd2 ok: 3.6.4, follows, answers in 2.0 ms",
+                "member etcd3 ok: 3.6.4, follows, answers in 2.0 ms",
+            ]
+        );
+        assert_eq!(
+            three(dead("etcd3"))[2],
+            "member etcd3 failed: does not answer at http://etcd3:2379: connection refused → start it again, or replace \
+             it with `etcdctl member remove` and `member add`; 2 of 3 answer, which is enough and not one more"
+        );
+        let two = told(judge(&health(vec![member("etcd1"), dead("etcd2"), dead("etcd3")])));
+        assert!(two[1].ends_with("1 of 3 answer, and 2 are needed: nothing can be written"), "{}", two[1]);
+        let five = vec![member("etcd1"), member("etcd2"), member("etcd3"), member("etcd4"), dead("etcd5")];
+        assert!(told(judge(&health(five)))[4].ends_with("4 of 5 answer, which is enough"));
+    }
+
+    #[test]
+    fn what_a_member_lacks_is_a_warning() {
+        let table = [
+            (but("etcd1", |state| state.behind = 1_001), "is 1001 entries behind → its disk"),
+            (
+                but("etcd2", |state| state.learner = true),
+                "learns, and does not vote yet, answers in 2.0 ms → make it a voter",
+            ),
+            (
+                but("etcd1", |state| state.errors = vec!["etcdserver: no leader".into()]),
+                "says: etcdserver: no leader → look",
+            ),
+        ];
+        for (member, expected) in table {
+            let seen = told([one(&member, 1, 1)]);
+            assert!(seen[0].contains(" warning: ") && seen[0].contains(expected), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_without_a_leader_is_told() {
+        let health = health(vec![member("etcd2"), dead("etcd1")]);
+        assert!(told(judge(&health))[2].starts_with("member warning: none of those that answer leads"));
+        let lost = Health { latency: None, ..health };
+        assert!(told(judge(&lost))[2].starts_with("member failed: none of those that answer leads"));
+    }
+}

@@ -1,0 +1,95 @@
+//! How much room each member has left. A full one stops the whole store from taking writes.
+
+use muster_store::{Health, MemberState};
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+/// What etcd takes for its quota when nobody chose one, for members too old to tell.
+const DEFAULT_QUOTA: u64 = 2 * 1024 * MIB;
+const MIB: u64 = 1024 * 1024;
+/// From here on there is a day or a night to act in, and from there on hardly an hour.
+const FULL_SOON: u64 = 80;
+const NEARLY_FULL: u64 = 95;
+/// Below this it is not worth anybody's time.
+const WORTH_DEFRAGMENTING: u64 = 256 * MIB;
+
+pub(super) fn judge(health: &Health) -> impl Iterator<Item = Finding> {
+    let answered = health.members.iter().filter_map(|member| Some((&member.name, member.state.as_ref().ok()?)));
+    answered.map(|(name, state)| one(state).of(name))
+}
+
+fn one(state: &MemberState) -> Finding {
+    let is_etcd = state.version.starts_with(|first: char| first.is_ascii_digit());
+    let Some(quota) = state.quota.or_else(|| is_etcd.then_some(DEFAULT_QUOTA)).filter(|quota| *quota > 0) else {
+        return Finding::new(Check::Space, Verdict::Ok, size(state.bytes));
+    };
+    let percent = state.bytes.saturating_mul(100) / quota;
+    let assumed = if state.quota.is_none() { ", if its quota is the usual one" } else { "" };
+    let seen = format!(
+        "{} of {}, {percent} %{assumed}; {} of it in use",
+        size(state.bytes),
+        size(quota),
+        size(state.bytes_in_use)
+    );
+    let fragmented = state.bytes_in_use < state.bytes / 2;
+    let give_back = "run `etcdctl defrag` on this member: it gives back what is not in use";
+    if percent >= FULL_SOON {
+        let verdict = if percent >= NEARLY_FULL { Verdict::Failed } else { Verdict::Warning };
+        Finding::new(Check::Space, verdict, seen).advise(if fragmented {
+            give_back
+        } else {
+            "raise --quota-backend-bytes (etcd advises 8 GiB at most), or find out what fills it: when it is full, \
+             nothing is written any more"
+        })
+    } else if fragmented && state.bytes >= WORTH_DEFRAGMENTING {
+        Finding::new(Check::Space, Verdict::Warning, seen).advise(give_back)
+    } else {
+        Finding::new(Check::Space, Verdict::Ok, seen)
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
+    if bytes >= 1024 * MIB { format!("{} GiB", tenths(1024 * MIB)) } else { format!("{} MiB", tenths(MIB)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::{but, health, told};
+    use super::*;
+
+    #[test]
+    fn space_is_judged_by_the_quota() {
+        let table = [
+            (20, 15, Some(2048), "ok: 20.0 MiB of 2.0 GiB, 0 %; 15.0 MiB of it in use"),
+            (1639, 1500, Some(2048), "warning: 1.6 GiB of 2.0 GiB, 80 %; 1.4 GiB of it in use → raise"),
+            (1639, 100, Some(2048), "warning: 1.6 GiB of 2.0 GiB, 80 %; 100.0 MiB of it in use → run `etcdctl defrag`"),
+            (1946, 1900, Some(2048), "failed: 1.9 GiB of 2.0 GiB, 95 %"),
+            (
+                300,
+                100,
+                Some(2048),
+                "warning: 300.0 MiB of 2.0 GiB, 14 %; 100.0 MiB of it in use → run `etcdctl defrag`",
+            ),
+            (100, 10, Some(2048), "ok: "),
+            (100, 90, None, "ok: 100.0 MiB of 2.0 GiB, 4 %, if its quota is the usual one; "),
+        ];
+        for (bytes, in_use, quota, expected) in table {
+            let member = but("etcd1", |state| {
+                state.bytes = bytes * MIB;
+                state.bytes_in_use = in_use * MIB;
+                state.quota = quota.map(|quota: u64| quota * MIB);
+            });
+            let seen = told(judge(&health(vec![member])));
+            assert!(seen[0].starts_with(&format!("space etcd1 {expected}")), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_no_quota() {
+        let member = but("store", |state| {
+            state.version = "redb, Muster 0.1.0".into();
+            state.quota = None;
+        });
+        assert_eq!(told(judge(&health(vec![member]))), ["space store ok: 20.0 MiB"]);
+    }
+}

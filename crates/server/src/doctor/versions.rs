@@ -1,0 +1,96 @@
+//! Which versions of the store run, and which should not.
+
+use std::collections::BTreeMap;
+
+use muster_store::Health;
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+pub(super) fn judge(health: &Health) -> Vec<Finding> {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in &health.members {
+        if let Ok(state) = &member.state {
+            versions.entry(&state.version).or_default().push(&member.name);
+        }
+    }
+    let mut findings = Vec::new();
+    for (version, members) in &versions {
+        if let Some((why, least)) = too_old(version) {
+            let finding = Finding::new(Check::Version, Verdict::Warning, format!("etcd {version}: {why}"));
+            findings
+                .push(finding.of(members.join(", ")).advise(format!("go to {least} or newer, one member at a time")));
+        }
+    }
+    if versions.len() > 1 {
+        let each = versions.iter().map(|(version, members)| format!("{version} on {}", members.join(", ")));
+        let each: Vec<String> = each.collect();
+        let finding = Finding::new(Check::Version, Verdict::Warning, format!("members differ: {}", each.join("; ")));
+        findings.push(finding.advise("bring an upgrade that was begun to its end"));
+    }
+    if findings.is_empty()
+        && let Some((version, _)) = versions.first_key_value()
+    {
+        let everywhere = if health.members.len() > 1 { " everywhere" } else { "" };
+        findings.push(Finding::new(Check::Version, Verdict::Ok, format!("the store runs {version}{everywhere}")));
+    }
+    findings
+}
+
+/// What is wrong with a version of etcd, and which one has it repaired. Not a version at all: another kind of store.
+fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
+    const WATCHES: &str = "a watch of it can tell of old changes as if they were new";
+    const DIFFER: &str = "its members can come to differ after one was killed under load";
+    let mut numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0));
+    match (major, minor, patch) {
+        (0..=2, ..) | (3, 0..=3, _) => Some(("nobody repairs it any more", "3.5.9")),
+        (3, 4, 0..=24) => Some((WATCHES, "3.4.25")),
+        (3, 5, 0..=2) => Some((DIFFER, "3.5.9")),
+        (3, 5, 3..=7) => Some((WATCHES, "3.5.9")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::{but, dead, health, told};
+    use super::*;
+
+    #[test]
+    fn versions_with_known_faults_are_named() {
+        let table = [
+            ("3.3.25", true),
+            ("3.4.23", true),
+            ("3.4.25", false),
+            ("3.4.30", false),
+            ("3.5.0", true),
+            ("3.5.2", true),
+            ("3.5.7", true),
+            ("3.5.8", false),
+            ("3.6.0-rc.1", false),
+            ("4.0.0", false),
+            ("redb, Muster 0.1.0", false),
+            ("", false),
+        ];
+        for (version, old) in table {
+            assert_eq!(too_old(version).is_some(), old, "{version}");
+        }
+    }
+
+    #[test]
+    fn members_that_differ_are_told() {
+        let at = |name: &str, version: &str| but(name, |state| state.version = version.into());
+        let same = vec![at("etcd1", "3.5.9"), at("etcd2", "3.5.9"), dead("etcd3")];
+        assert_eq!(told(judge(&health(same))), ["version ok: the store runs 3.5.9 everywhere"]);
+        let differ = vec![at("etcd1", "3.4.23"), at("etcd2", "3.5.9"), at("etcd3", "3.4.23")];
+        assert_eq!(
+            told(judge(&health(differ))),
+            [
+                "version etcd1, etcd3 warning: etcd 3.4.23: a watch of it can tell of old changes as if they were new → \
+                 go to 3.4.25 or newer, one member at a time",
+                "version warning: members differ: 3.4.23 on etcd1, etcd3; 3.5.9 on etcd2 → bring an upgrade that was \
+                 begun to its end",
+            ]
+        );
+        assert_eq!(judge(&health(vec![dead("etcd1")])), []);
+    }
+}
