@@ -1,6 +1,6 @@
 //! Everything that happens in the store, as it happens.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use etcd_client::{Error, Event, EventType, WatchOptions};
 use tokio::sync::watch;
@@ -87,22 +87,36 @@ impl Follower {
                 Err(error) => attempts.failed(error).await,
             }
         };
+        self.until(revision).await;
+        revision
+    }
+
+    /// Waits until everything up to a revision has been seen. There has to be one that changed something, anywhere.
+    pub async fn until(&self, revision: i64) {
         let mut reached = self.reached.clone();
         let waited = timeout(PATIENCE, reached.wait_for(|reached| *reached >= revision)).await;
         if !matches!(waited, Ok(Ok(_))) {
             let lost = self.seen.lock().unwrap_or_else(PoisonError::into_inner).lost.clone();
             panic!("the follower has not come to revision {revision}: {}", lost.unwrap_or_default());
         }
-        revision
     }
 
     /// Everything so far, in the order of revisions.
     pub fn history(&self) -> Vec<Revision> {
+        self.seen().history.clone()
+    }
+
+    /// The same without what was taken before.
+    pub fn take(&self) -> Vec<Revision> {
+        std::mem::take(&mut self.seen().history)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lost) = &seen.lost {
             panic!("{lost}");
         }
-        seen.history.clone()
+        seen
     }
 }
 

@@ -37,6 +37,7 @@ mod leftovers;
 mod member;
 mod network;
 mod options;
+mod quota;
 mod rejoin;
 
 pub use certificates::Certificates;
