@@ -24,7 +24,19 @@ impl Answer {
 
 /// Asks; an error if nobody answers. `to` is `address:port`.
 pub fn try_request(method: &str, to: &str, path: &str, body: Option<&Value>) -> std::io::Result<Answer> {
-    let mut reader = send(method, to, path, body)?;
+    try_with(method, to, path, body, &[], PATIENCE)
+}
+
+/// The same with further headers, and for as long as the asker has patience: somebody may be there and say nothing.
+pub fn try_with(
+    method: &str,
+    to: &str,
+    path: &str,
+    body: Option<&Value>,
+    headers: &[(&str, &str)],
+    patience: Duration,
+) -> std::io::Result<Answer> {
+    let mut reader = send(method, to, path, body, headers, patience)?;
     let (status, length) = head(&mut reader)?;
     let mut bytes = Vec::new();
     match length {
@@ -54,7 +66,7 @@ pub struct Events(BufReader<TcpStream>);
 
 impl Events {
     pub fn open(to: &str, path: &str, body: &Value) -> Self {
-        let mut reader = send("POST", to, path, Some(body)).unwrap();
+        let mut reader = send("POST", to, path, Some(body), &[], PATIENCE).unwrap();
         let (status, _) = head(&mut reader).unwrap();
         assert_eq!(status, 200, "{path}");
         Self(reader)
@@ -77,15 +89,23 @@ impl Events {
     }
 }
 
-fn send(method: &str, to: &str, path: &str, body: Option<&Value>) -> std::io::Result<BufReader<TcpStream>> {
+fn send(
+    method: &str,
+    to: &str,
+    path: &str,
+    body: Option<&Value>,
+    headers: &[(&str, &str)],
+    patience: Duration,
+) -> std::io::Result<BufReader<TcpStream>> {
     let mut stream = TcpStream::connect(to)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     let body = body.map(Value::to_string).unwrap_or_default();
     let length = body.len();
+    let more: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
+         {more}Content-Length: {length}\r\n\r\n{body}"
     )?;
     Ok(BufReader::new(stream))
 }

@@ -6,6 +6,7 @@
 //! - [`process`]: a program that was started: its output line by line, its end, signals to it.
 //! - [`operator`], [`server`], [`agent`], [`up`]: the programs under test.
 //! - [`project`]: environments and releases that a test writes. [`gate`]: what lets a run of such a release go on.
+//! - [`cluster`]: Muster on etcd with several replicas, what is done to it, and the judge of what must hold.
 //! - [`http`]: the API, and whatever else answers.
 //! - [`eventually`]: the one place that asks again and again, for what nobody tells by himself.
 //!
@@ -14,6 +15,7 @@
 
 pub mod agent;
 pub mod binaries;
+pub mod cluster;
 pub mod eventually;
 pub mod gate;
 pub mod http;

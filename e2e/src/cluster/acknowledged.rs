@@ -1,0 +1,90 @@
+//! What an agent was told of its reports, by its own log; and what it still has to say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cluster::judge::Acknowledged;
+
+/// The log of one agent, read as far as it goes.
+#[derive(Debug)]
+pub struct AgentLog {
+    pub node: String,
+    log: PathBuf,
+    outbox: PathBuf,
+    read: usize,
+}
+
+/// What a log says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub acknowledged: Vec<Acknowledged>,
+    /// Reports that the agent has given up: whatever the reason, they are lost.
+    pub given_up: Vec<String>,
+}
+
+impl AgentLog {
+    pub fn new(node: &str, log: &Path, state: &Path) -> Self {
+        Self { node: node.to_owned(), log: log.to_owned(), outbox: state.join("outbox"), read: 0 }
+    }
+
+    /// What was said since the last time.
+    pub fn news(&mut self) -> Said {
+        let text = fs::read(&self.log).unwrap();
+        // A line that is being written is read the next time.
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1).max(self.read);
+        let news = String::from_utf8_lossy(&text[self.read..end]).into_owned();
+        self.read = end;
+        said(&self.node, &news)
+    }
+
+    /// How many reports wait for a server.
+    pub fn waiting(&self) -> usize {
+        let entries = fs::read_dir(&self.outbox).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".json")).count()
+    }
+}
+
+fn said(node: &str, text: &str) -> Said {
+    let mut said = Said::default();
+    for line in text.lines() {
+        if line.contains("it is dropped") || line.contains("it is put aside") || line.contains("asking to begin anew") {
+            said.given_up.push(format!("{node}: {line}"));
+        }
+        let Some((_, rest)) = line.split_once(" reported ") else { continue };
+        let field = |name: &str| {
+            rest.split(' ').find_map(|part| part.strip_prefix(name).and_then(|part| part.strip_prefix('=')))
+        };
+        let (Some(run), Some(seq), Some(taken)) = (field("run"), field("seq"), field("taken")) else {
+            panic!("{node}: a line about a report is not understood: {line}");
+        };
+        match taken {
+            "Applied" | "AlreadyApplied" => said.acknowledged.push(Acknowledged {
+                node: node.to_owned(),
+                seq: seq.parse().unwrap(),
+                run: run.to_owned(),
+            }),
+            _ => said.given_up.push(format!("{node}: {line}")),
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_about_reports_are_understood_and_others_passed_over() {
+        let log = "\
+2026-11-15T10:00:00Z  INFO a run begins run=r1
+2026-11-15T10:00:01Z DEBUG reported run=r1 seq=1 taken=Applied
+2026-11-15T10:00:02Z DEBUG reported run=r1 seq=2 taken=AlreadyApplied
+2026-11-15T10:00:03Z DEBUG reported run=r2 seq=3 taken=Outdated
+2026-11-15T10:00:04Z  WARN the server knows better than this report, also after a new hello; it is dropped run=r2
+";
+        let said = said("web1", log);
+        let acknowledged = |seq| Acknowledged { node: "web1".to_owned(), seq, run: "r1".to_owned() };
+        assert_eq!(said.acknowledged, [acknowledged(1), acknowledged(2)]);
+        assert_eq!(said.given_up.len(), 2, "{said:?}");
+    }
+}

@@ -1,0 +1,235 @@
+//! What is done to the fleet. A fault begins, lasts, and ends; between two of these anything else may happen, another
+//! fault as well.
+
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::eventually::{PATIENCE, eventually};
+
+/// What is done, and to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `kill -9`, and a start with the same disk.
+    KillMember(Member),
+    /// `SIGSTOP`, and `SIGCONT`.
+    StopMember(Member),
+    /// `kill -9`, and a member of the same name with an empty disk.
+    WipeMember(Member),
+    KillReplica(Replica),
+    StopReplica(Replica),
+    /// A replica is stopped; meanwhile its connections to etcd are lost, and what it has missed is compacted away.
+    CompactUnder(Replica),
+    /// Somebody else fills etcd until it refuses to write; its operator brings that in order.
+    ExhaustQuota,
+    /// Every connection between agents and replicas ends at once.
+    CutStreams,
+}
+
+/// Which member of etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// Whoever leads at that moment.
+    Leader,
+    Number(usize),
+}
+
+/// Which replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replica {
+    /// Whoever holds the controller `liveness` at that moment.
+    Holder,
+    Number(usize),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KillMember(member) => write!(f, "kill -9 of {member}"),
+            Self::StopMember(member) => write!(f, "SIGSTOP of {member}"),
+            Self::WipeMember(member) => write!(f, "an empty disk for {member}"),
+            Self::KillReplica(replica) => write!(f, "kill -9 of {replica}"),
+            Self::StopReplica(replica) => write!(f, "SIGSTOP of {replica}"),
+            Self::CompactUnder(replica) => write!(f, "compaction under the lagging watch of {replica}"),
+            Self::ExhaustQuota => f.write_str("an exhausted quota"),
+            Self::CutStreams => f.write_str("a cut of all streams"),
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leader => f.write_str("the etcd leader"),
+            Self::Number(index) => write!(f, "etcd member m{}", index + 1),
+        }
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder => f.write_str("the replica that holds the controllers"),
+            Self::Number(index) => write!(f, "replica{}", index + 1),
+        }
+    }
+}
+
+/// What has begun, and has to be ended: with the one whom it hit.
+#[derive(Debug)]
+#[must_use = "a fault that has begun has to be ended"]
+pub struct Begun {
+    fault: Fault,
+    hit: usize,
+}
+
+impl Fleet {
+    /// Does it, leaves it so for a while, and makes it good again.
+    pub fn suffer(&mut self, fault: Fault, lasts: Duration) {
+        let begun = self.begin(fault);
+        last_for(lasts);
+        self.end(begun);
+    }
+
+    pub fn begin(&mut self, fault: Fault) -> Begun {
+        let hit = match fault {
+            Fault::KillMember(member) | Fault::StopMember(member) | Fault::WipeMember(member) => self.member(member),
+            Fault::KillReplica(replica) | Fault::StopReplica(replica) | Fault::CompactUnder(replica) => {
+                self.replica(replica)
+            }
+            Fault::ExhaustQuota | Fault::CutStreams => 0,
+        };
+        match fault {
+            // The disk is emptied when the time has passed: a member that is added while it is away takes part in
+            // every count of votes.
+            Fault::KillMember(_) | Fault::WipeMember(_) => self.etcd.member(hit).kill(),
+            Fault::StopMember(_) => self.etcd.member(hit).stop(),
+            Fault::KillReplica(_) => self.replicas[hit].program.kill(),
+            Fault::StopReplica(_) | Fault::CompactUnder(_) => self.replicas[hit].program.stop(),
+            Fault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
+            Fault::CutStreams => {
+                let cut: usize = self.proxies.iter().map(super::proxy::Proxy::cut).sum();
+                assert!(cut >= self.agents.len(), "there were {cut} connections of {} agents", self.agents.len());
+            }
+        }
+        println!("    {fault} has begun{}", self.whom(fault, hit));
+        Begun { fault, hit }
+    }
+
+    pub fn end(&mut self, begun: Begun) {
+        let Begun { fault, hit } = begun;
+        match fault {
+            Fault::KillMember(_) => {
+                self.etcd.member(hit).start();
+                self.wait(self.etcd.wait_healthy());
+            }
+            Fault::StopMember(_) => {
+                self.etcd.member(hit).cont();
+                self.wait(self.etcd.wait_healthy());
+            }
+            Fault::WipeMember(_) => self.wait(self.etcd.wipe_and_rejoin(hit)),
+            Fault::KillReplica(_) => {
+                let stage = &self.stage;
+                self.replicas[hit].start_again(stage);
+            }
+            Fault::StopReplica(_) => self.replicas[hit].program.cont(),
+            Fault::CompactUnder(_) => {
+                // Its connections end while it cannot notice, one member at a time: the others go on.
+                for member in self.etcd.members() {
+                    member.kill();
+                    self.wait(self.etcd.leader());
+                    member.start();
+                    self.wait(self.etcd.wait_healthy());
+                }
+                // There is more that it has missed than what it may have had on its way.
+                let missed = self.load_goes_on();
+                self.wait(async {
+                    self.follower.catch_up(&self.etcd).await;
+                    let compacted = self.etcd.compact().await;
+                    assert!(compacted > missed, "nothing was compacted");
+                });
+                self.replicas[hit].program.cont();
+            }
+            Fault::ExhaustQuota => self.wait(async {
+                // Nobody can write, so this is the last revision; after the compaction it would be too late to see it.
+                let revision = self.etcd.revision().await;
+                self.follower.until(revision).await;
+                self.etcd.relieve_quota().await;
+            }),
+            Fault::CutStreams => {}
+        }
+        println!("    {fault} has ended");
+    }
+
+    /// Waits until the version has been changed once more, by whoever is there. Gives the revision before.
+    fn load_goes_on(&self) -> i64 {
+        let before = self.wait(self.etcd.dump(PREFIX));
+        let version = |dump: &muster_etcd_rig::Dump| {
+            dump.entries.iter().find(|entry| entry.key.ends_with("/current_version")).map(|entry| entry.mod_revision)
+        };
+        eventually("the version changes", PATIENCE * 2, || {
+            let now = self.wait(self.etcd.dump(PREFIX));
+            if version(&now) > version(&before) { Ok(()) } else { Err(format!("{:?}", version(&now))) }
+        });
+        before.revision
+    }
+
+    fn member(&self, member: Member) -> usize {
+        match member {
+            Member::Leader => self.wait(self.etcd.leader()),
+            Member::Number(index) => index,
+        }
+    }
+
+    fn replica(&self, replica: Replica) -> usize {
+        match replica {
+            Replica::Holder => self.holder(),
+            Replica::Number(index) => index,
+        }
+    }
+
+    /// Who holds the controllers, by the store: the replica whose record has the address of one of ours.
+    fn holder(&self) -> usize {
+        eventually("somebody holds the controllers", PATIENCE, || {
+            let dump = self.wait(self.etcd.dump(PREFIX));
+            let json = |suffix: &str| -> Option<serde_json::Value> {
+                let entry = dump.entries.iter().find(|entry| entry.key.ends_with(suffix))?;
+                serde_json::from_slice(&entry.value).ok()
+            };
+            let holder = json("/controllers/liveness").ok_or("nobody holds it")?;
+            let id = holder["replica"].as_str().ok_or("it names no replica")?.to_owned();
+            let record = json(&format!("/replicas/{id}")).ok_or("its replica has gone")?;
+            let url = record["url"].as_str().ok_or("it has no address")?;
+            let found = self.replicas.iter().position(|replica| url.ends_with(&replica.address.to_string()));
+            found.ok_or_else(|| format!("{url} is none of ours"))
+        })
+    }
+
+    fn whom(&self, fault: Fault, hit: usize) -> String {
+        match fault {
+            Fault::KillMember(Member::Leader)
+            | Fault::StopMember(Member::Leader)
+            | Fault::WipeMember(Member::Leader) => {
+                format!(" ({})", self.etcd.member(hit).name())
+            }
+            Fault::KillReplica(Replica::Holder)
+            | Fault::StopReplica(Replica::Holder)
+            | Fault::CompactUnder(Replica::Holder) => format!(" ({})", self.replicas[hit].name),
+            Fault::KillMember(_)
+            | Fault::StopMember(_)
+            | Fault::WipeMember(_)
+            | Fault::KillReplica(_)
+            | Fault::StopReplica(_)
+            | Fault::CompactUnder(_)
+            | Fault::ExhaustQuota
+            | Fault::CutStreams => String::new(),
+        }
+    }
+}
+
+/// The time that a fault lasts is part of it.
+pub fn last_for(time: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "no event is waited for: time itself is what hurts")]
+    thread::sleep(time);
+}

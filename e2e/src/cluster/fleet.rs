@@ -1,0 +1,226 @@
+//! Three etcd members, two replicas, twenty agents.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_etcd_rig::{Cluster, Follower, Options};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::binaries;
+use crate::cluster::acknowledged::AgentLog;
+use crate::cluster::judge::Judge;
+use crate::cluster::load::Load;
+use crate::cluster::program::Program;
+use crate::cluster::proxy::Proxy;
+use crate::project::{Project, Release};
+use crate::server::{Api, ENV};
+use crate::stage::Stage;
+
+/// Nodes that others look up, and nodes that do.
+const ROLES: [(&str, u8); 2] = [("db", 4), ("web", 16)];
+pub const VERSIONS: [&str; 2] = ["v1", "v2"];
+/// Where the follower and the judge look.
+pub const PREFIX: &str = "/muster/";
+/// The last part of the address of the first replica; the second has the next.
+const FIRST_REPLICA: u8 = 240;
+/// What the agents are told to be the servers.
+const FIRST_PROXY: u8 = 230;
+const REPLICAS: usize = 2;
+/// What is stored before the quota is exhausted: little enough to fill it in seconds, and a lot more than ten minutes
+/// of reports write.
+const QUOTA: u64 = 256 * 1024 * 1024;
+/// Starting is more than a moment: twenty-five programs on a machine with two processors.
+pub const START: Duration = Duration::from_secs(120);
+
+/// All of it. The order of the fields is the order of their end: the load, the agents, the replicas, etcd.
+#[derive(Debug)]
+pub struct Fleet {
+    pub load: Load,
+    pub agents: Vec<AgentLog>,
+    _agents: Vec<Program>,
+    pub proxies: Vec<Proxy>,
+    pub replicas: Vec<Replica>,
+    pub judge: Judge,
+    pub follower: Follower,
+    pub etcd: Cluster,
+    /// Last of those that use it.
+    pub runtime: Arc<Runtime>,
+    pub journal: PathBuf,
+    pub stage: Stage,
+    _logs: Logs,
+}
+
+/// One replica, through all its restarts.
+#[derive(Debug)]
+pub struct Replica {
+    pub name: String,
+    pub address: SocketAddr,
+    pub api: Api,
+    args: Vec<String>,
+    pub program: Program,
+}
+
+/// Where the logs are. They stay when the test has failed.
+#[derive(Debug)]
+struct Logs(Option<TempDir>);
+
+impl Fleet {
+    /// Starts all of it; every node has proved its first version when this returns, and the load is on.
+    pub fn start() -> Self {
+        let logs = Logs(Some(tempfile::Builder::new().prefix("muster-cluster-logs-").tempdir().unwrap()));
+        let stage = Stage::new();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let options = Options { quota_bytes: Some(QUOTA), logs: Some(logs.path().to_owned()), ..Options::members(3) };
+        let (etcd, follower) = runtime.block_on(async {
+            let etcd = Cluster::start(options).await;
+            let follower = etcd.follow(PREFIX, 1);
+            (etcd, follower)
+        });
+
+        let journal = stage.path("journal");
+        let mut project = Project::new(&stage, &ROLES.map(|(role, many)| (role, u32::from(many))));
+        for version in VERSIONS {
+            project = project.release(version, &release(&journal));
+        }
+        let replicas: Vec<Replica> =
+            (0..REPLICAS).map(|index| Replica::start(&stage, &etcd.spec(), &project, index, logs.path())).collect();
+        let proxies: Vec<Proxy> = (FIRST_PROXY..)
+            .zip(&replicas)
+            .map(|(last, replica)| Proxy::start(stage.address(last), replica.address))
+            .collect();
+
+        let names: Vec<String> = node_names().collect();
+        let programs: Vec<Program> = (1..)
+            .zip(&names)
+            .map(|(number, name)| agent(&stage, &project, name, number, &proxies, logs.path()))
+            .collect();
+        let agents = names
+            .iter()
+            .zip(&programs)
+            .map(|(name, program)| AgentLog::new(name, program.log(), &stage.path(&format!("nodes/{name}/agent"))))
+            .collect();
+        let load = Load::new(replicas.iter().map(|replica| replica.api.clone()).collect());
+        let mut judge = Judge::default();
+        judge.agents_started(1);
+        let mut fleet = Self {
+            load,
+            agents,
+            _agents: programs,
+            proxies,
+            replicas,
+            judge,
+            follower,
+            etcd,
+            runtime: Arc::new(runtime),
+            journal,
+            stage,
+            _logs: logs,
+        };
+        fleet.settle_for_the_first_time();
+        fleet.load.go_on();
+        fleet
+    }
+
+    /// Waits for something that the rig does.
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.agents.iter().map(|agent| agent.node.as_str())
+    }
+}
+
+impl Replica {
+    fn start(stage: &Stage, store: &str, project: &Project, index: usize, logs: &Path) -> Self {
+        let name = format!("replica{}", index + 1);
+        let address: SocketAddr = (stage.address(FIRST_REPLICA + u8::try_from(index).unwrap()), 7300).into();
+        // Each has a state of its own, and all have the blobs.
+        let (state, blobs) = (stage.path(&name), stage.path("blobs"));
+        fs::create_dir_all(&blobs).unwrap();
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let args = ["serve", "--store", store, "--listen", &address.to_string()].map(str::to_owned).into_iter();
+        let args: Vec<String> = args
+            .chain(["--blobs".to_owned(), text(&blobs), "--state".to_owned(), text(&state)])
+            .chain(["--project".to_owned(), text(&project.dir)])
+            .collect();
+        let mut program = launch(stage, &name, &args, logs);
+        program.says("API: http://", START);
+        Self { name, address, api: Api::new(address.to_string(), ENV), args, program }
+    }
+
+    /// Starts it again, as whoever looks after it would: with the same words.
+    pub fn start_again(&mut self, stage: &Stage) {
+        let logs = self.program.log().parent().unwrap().to_owned();
+        self.program = launch(stage, &self.name, &self.args, &logs);
+        self.program.says("API: http://", START);
+    }
+}
+
+fn launch(stage: &Stage, name: &str, args: &[String], logs: &Path) -> Program {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Program::start(name, stage.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
+}
+
+fn node_names() -> impl Iterator<Item = String> {
+    ROLES.into_iter().flat_map(|(role, many)| (1..=many).map(move |number| format!("{role}{number}")))
+}
+
+/// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up.
+fn release(journal: &Path) -> Release {
+    let script = r#"
+echo "$MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
+if [ "$MUSTER_ROLE" = web ]; then echo active_roles::db >> "$MUSTER_LOOKUPS_FILE"; fi
+echo "$MUSTER_VERSION" > "$MUSTER_ROOT/version"
+exit 2"#;
+    Release::script(&script.replace("JOURNAL", journal.to_str().unwrap()))
+        .program("right", r#"read version < "$MUSTER_ROOT/version"; [ "$version" = "$MUSTER_VERSION" ]"#)
+        .check("{name: right, exec: right, deadline: 30s}")
+}
+
+fn agent(stage: &Stage, project: &Project, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
+    let home = stage.path(&format!("nodes/{name}"));
+    let (state, root) = (home.join("agent"), home.join("root"));
+    fs::create_dir_all(&root).unwrap();
+    let servers: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let mut text = String::new();
+    let mut say = |key: &str, value: &dyn std::fmt::Debug| writeln!(text, "{key} = {value:?}").unwrap();
+    say("env", &ENV);
+    say("node", &name);
+    say("server", &servers);
+    say("state_dir", &state.to_str().unwrap());
+    say("root", &root.to_str().unwrap());
+    say("releases_dir", &project.dir.join("releases").to_str().unwrap());
+    writeln!(text, "interfaces = {{ eth0 = \"{}\" }}", stage.address(number)).unwrap();
+    let config = home.join("agent.toml");
+    fs::write(&config, text).unwrap();
+    let mut command = stage.command(binaries::muster_agent());
+    // What it is told of its reports is what the judge compares the store with.
+    command.args(["run", "--config"]).arg(&config).env("RUST_LOG", "info,muster_agent::report=debug");
+    Program::start(&format!("agent-{name}"), &mut command, logs)
+}
+
+impl Logs {
+    fn path(&self) -> &Path {
+        self.0.as_ref().map(TempDir::path).unwrap()
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(kept) = self.0.take()
+        {
+            let path = kept.keep();
+            #[expect(clippy::print_stderr, reason = "the test has failed, and somebody wants to know why")]
+            {
+                eprintln!("the logs of etcd, the replicas and the agents are kept in {}", path.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Small histories.
+
+use muster_core::generation::Generation;
+use muster_core::names::{RunId, Version};
+use muster_core::records::{LastRun, Observed};
+use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
+use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_etcd_rig::{Change, Revision};
+
+use super::Judge;
+
+pub(super) fn put(key: &str, value: &str) -> Change {
+    Change::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 0 }
+}
+
+pub(super) fn leased(key: &str, value: &str) -> Change {
+    Change::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 7 }
+}
+
+pub(super) fn delete(key: &str) -> Change {
+    Change::Delete { key: format!("/muster/test/{key}") }
+}
+
+/// The first transaction is revision 2, as in a new etcd.
+pub(super) fn history(transactions: &[Vec<Change>]) -> Vec<Revision> {
+    let numbered = transactions.iter().zip(2..);
+    numbered.map(|(changes, revision)| Revision { revision, changes: changes.clone() }).collect()
+}
+
+/// What a judge says of a history, without what follows from there being no choice of a version in it.
+pub(super) fn complaints(transactions: &[Vec<Change>]) -> Vec<String> {
+    let mut judge = Judge::default();
+    judge.read(&history(transactions));
+    judge.complaints().iter().filter(|told| !told.contains("was chosen")).cloned().collect()
+}
+
+fn run(run: &str, version: &str, outcome: Outcome, causes: Vec<Cause>) -> LastRun {
+    LastRun {
+        run: RunId::new(run).unwrap(),
+        outcome,
+        version: Version::new(version).unwrap(),
+        digest: String::new(),
+        generation: Generation { epoch: 1, number: 2 },
+        causes,
+        reason: None,
+        attempt: 0,
+        started: jiff_now(),
+        ended: jiff_now(),
+        counts: Counts::default(),
+        errors: Vec::new(),
+        log: None,
+    }
+}
+
+fn jiff_now<T: std::str::FromStr>() -> T {
+    "2026-11-15T10:00:00Z".parse().unwrap_or_else(|_| panic!("a time"))
+}
+
+fn version(version: &str) -> Vec<Cause> {
+    vec![Cause::Version { version: Version::new(version).unwrap() }]
+}
+
+pub(super) fn configured(id: &str, of: &str) -> LastRun {
+    run(id, of, Outcome::Configured(RunResult::Changed), version(of))
+}
+
+pub(super) fn validated(id: &str, of: &str) -> LastRun {
+    run(id, of, Outcome::Validated(Verdict::Passed), version(of))
+}
+
+pub(super) fn caused(id: &str, causes: Vec<Cause>) -> LastRun {
+    run(id, "v1", Outcome::Configured(RunResult::Changed), causes)
+}
+
+/// The record that a report of this run leaves.
+pub(super) fn observed(node: &str, incarnation: u64, seq: u64, last: LastRun) -> Change {
+    let version = last.version.clone();
+    let (state, passed) = match last.outcome {
+        Outcome::Configured(_) => (ServiceState::Configured { result: Configured::Success, version }, None),
+        Outcome::Validated(_) => {
+            let passed = Some(version.clone());
+            (ServiceState::Validated { result: Validated::Success, version }, passed)
+        }
+    };
+    let observed = Observed {
+        incarnation,
+        seq,
+        state: Some(state),
+        running: passed.clone(),
+        passed,
+        last: Some(last),
+        ..Observed::default()
+    };
+    put(&format!("observed/{node}"), &serde_json::to_string(&observed).unwrap())
+}

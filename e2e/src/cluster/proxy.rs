@@ -1,0 +1,116 @@
+//! What stands between agents and a replica: it passes everything on, and can end all connections at once, as a
+//! firewall that forgets its table does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// It and its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    closed: AtomicBool,
+    /// Both ends of each connection.
+    open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
+}
+
+impl Proxy {
+    /// Listens on a free port of an address of its own, and passes on to `to`.
+    pub fn start(host: std::net::Ipv4Addr, to: SocketAddr) -> Self {
+        let listener = TcpListener::bind((host, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for (number, agent) in (0..).zip(listener.incoming()) {
+                if accepting.closed.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(agent) = agent else { continue };
+                let shared = Arc::clone(&accepting);
+                thread::spawn(move || shared.carry(number, agent, to));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends every connection; new ones may come at once. Gives how many there were.
+    pub fn cut(&self) -> usize {
+        let open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        for stream in open.values().flatten() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        open.len()
+    }
+}
+
+impl Shared {
+    fn carry(&self, number: u64, agent: TcpStream, to: SocketAddr) {
+        // Nobody there: the agent sees its connection end.
+        let Ok(replica) = TcpStream::connect(to) else { return };
+        let _ = agent.set_nodelay(true).and_then(|()| replica.set_nodelay(true));
+        let (Ok(a), Ok(b)) = (agent.try_clone(), replica.try_clone()) else { return };
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(number, [a, b]);
+        thread::scope(|scope| {
+            scope.spawn(|| pass(&agent, &replica));
+            pass(&replica, &agent);
+        });
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
+/// When one direction ends, so does the other.
+fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        // Wakes the one that waits for connections.
+        let _ = TcpStream::connect(self.address);
+        self.cut();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn it_passes_on_until_it_is_cut_and_afterwards_again() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        for _ in 0..2 {
+            let mut agent = TcpStream::connect(proxy.address).unwrap();
+            let (mut replica, _) = server.accept().unwrap();
+            agent.write_all(b"ping").unwrap();
+            let mut said = [0; 4];
+            replica.read_exact(&mut said).unwrap();
+            replica.write_all(b"pong").unwrap();
+            agent.read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"pong");
+
+            assert_eq!(proxy.cut(), 1);
+            assert_eq!(agent.read(&mut said).unwrap_or(0), 0);
+            assert_eq!(replica.read(&mut said).unwrap_or(0), 0);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The fleet at rest, and the judgement.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use muster_core::keys::{Key, parse};
+use muster_core::records::Observed;
+use muster_core::report::Outcome;
+use muster_etcd_rig::Dump;
+
+use crate::cluster::fleet::{Fleet, PREFIX, START};
+use crate::cluster::judge::Executed;
+use crate::cluster::load::Trigger;
+use crate::eventually::eventually;
+
+/// How long a fleet may take to come to rest after a fault. Agents notice a connection that died silently after 25
+/// seconds, and send reports again within 30; with those two in a row, on a slow machine, it is still less than this.
+const REST: Duration = Duration::from_secs(180);
+
+impl Fleet {
+    /// Stops the load, lets the fleet come to rest at one more version, checks everything, and goes on. `what` has
+    /// happened before.
+    pub fn judge(&mut self, what: &str) {
+        let begin = Instant::now();
+        self.load.pause();
+        let last = self.load.trigger();
+        self.rest(&last);
+        let rested = begin.elapsed();
+        self.read();
+        for trigger in self.load.acknowledged() {
+            self.judge.triggered(trigger.revision, &trigger.version);
+        }
+        let journal = self.journal();
+        self.judge.executed(&journal);
+        self.compare_views();
+        let complaints = self.judge.complaints();
+        assert!(complaints.is_empty(), "after {what}:\n  {}", complaints.join("\n  "));
+        println!(
+            "  judged after {what}: {} reports, revision {}; at rest after {rested:.1?}, judged in {:.1?}",
+            self.judge.reports(),
+            self.judge.last(),
+            begin.elapsed() - rested
+        );
+        self.load.go_on();
+    }
+
+    /// The first version of all. What nodes look up changes while they come into service one by one, and not any more
+    /// afterwards.
+    pub(super) fn settle_for_the_first_time(&mut self) {
+        let nodes = self.agents.len();
+        eventually("every node has proved its first version", START, || {
+            let dump = self.wait(self.etcd.dump(PREFIX));
+            let active = dump.entries.iter().filter(|entry| entry.key.contains("/active_roles/")).count();
+            if active == nodes { Ok(()) } else { Err(format!("{active} of {nodes} are in service")) }
+        });
+        let first = self.load.trigger();
+        self.rest(&first);
+        self.read();
+        self.judge.has_settled();
+        let complaints = self.judge.complaints();
+        assert!(complaints.is_empty(), "at the start:\n  {}", complaints.join("\n  "));
+    }
+
+    /// Waits until every node has proved this choice of a version, by the store, and has nothing left to report.
+    fn rest(&self, last: &Trigger) {
+        eventually(&format!("the fleet is at rest at {last:?}"), REST, || {
+            let waiting: Vec<String> = self
+                .agents
+                .iter()
+                .filter(|agent| agent.waiting() > 0)
+                .map(|agent| format!("{} has {} reports to send", agent.node, agent.waiting()))
+                .collect();
+            let dump = self.wait(self.etcd.dump(PREFIX));
+            let behind: Vec<&str> = self.nodes().filter(|node| !has_proved(&dump, node, last)).collect();
+            if waiting.is_empty() && behind.is_empty() {
+                return Ok(());
+            }
+            Err(format!("not at {}: {}; {}", last.version, behind.join(", "), waiting.join(", ")))
+        });
+    }
+
+    /// Brings the judge to the present.
+    fn read(&mut self) {
+        self.wait(self.follower.catch_up(&self.etcd));
+        self.judge.read(&self.follower.take());
+        for agent in &mut self.agents {
+            let said = agent.news();
+            self.judge.acknowledged(&said.acknowledged);
+            said.given_up.into_iter().for_each(|line| self.judge.complain(line));
+        }
+        for replica in &mut self.replicas {
+            if replica.program.has_ended() {
+                self.judge.complain(format!("{} has ended by itself", replica.name));
+            }
+        }
+    }
+
+    /// What appliers have written down.
+    fn journal(&self) -> Vec<Executed> {
+        let text = fs::read_to_string(&self.journal).unwrap();
+        let executed = |line: &str| {
+            let (node, run) = line.split_once(' ').unwrap_or_else(|| panic!("a line of the journal is {line:?}"));
+            Executed { node: node.to_owned(), run: run.to_owned() }
+        };
+        text.lines().map(executed).collect()
+    }
+}
+
+/// Whether a node's last word is that it has validated this choice of a version.
+fn has_proved(dump: &Dump, node: &str, trigger: &Trigger) -> bool {
+    let found = dump.entries.iter().find(|entry| match parse(&entry.key) {
+        Some((_, Key::Observed { node: of })) => of.as_str() == node,
+        Some(_) | None => false,
+    });
+    let observed: Option<Observed> = found.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+    observed.and_then(|observed| observed.last).is_some_and(|last| {
+        i64::try_from(last.generation.number) == Ok(trigger.revision) && matches!(last.outcome, Outcome::Validated(_))
+    })
+}

@@ -1,0 +1,122 @@
+//! The view of each replica against the store.
+
+use muster_core::fleet::{Fleet as Expected, KeyChange};
+use muster_core::keys;
+use muster_core::names::{EnvName, NodeName};
+use muster_core::txn::Revision;
+use muster_etcd_rig::Dump;
+use serde_json::{Value, json};
+
+use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::http;
+use crate::server::ENV;
+
+/// A reader may demand a revision; a replica that cannot reach it says so instead of answering.
+const MIN_REVISION: &str = "Muster-Min-Revision";
+/// How often a replica may change something of its own (who is connected to whom) in the middle of a comparison.
+const TRIES: usize = 20;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+impl Fleet {
+    /// Asks every replica for everything, and compares. The fleet must be at rest.
+    pub(super) fn compare_views(&mut self) {
+        for _ in 0..TRIES {
+            if let Some(complaints) = self.differences() {
+                return complaints.into_iter().for_each(|complaint| self.judge.complain(complaint));
+            }
+        }
+        self.judge.complain(format!("the store was still changing at the {TRIES}th look, with nobody to change it"));
+    }
+
+    /// None: something changed meanwhile, so that nothing can be told.
+    fn differences(&self) -> Option<Vec<String>> {
+        let dump = self.wait(self.etcd.dump(PREFIX));
+        let newest = self.judge.last().to_string();
+        let expected = expected(&dump);
+        let mut complaints = Vec::new();
+        for replica in &self.replicas {
+            let mut ask = |path: &str| {
+                let path = format!("/v1/envs/{ENV}/{path}");
+                let answer = http::try_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], PATIENCE);
+                match answer {
+                    Ok(answer) if answer.status == 200 => Some(answer.json()),
+                    Ok(answer) => {
+                        complaints.push(format!("{}: {path}: {} {}", replica.name, answer.status, answer.body));
+                        None
+                    }
+                    Err(error) => {
+                        complaints.push(format!("{}: {path}: {error}", replica.name));
+                        None
+                    }
+                }
+            };
+            let mut seen: Vec<(String, Value, Value)> = Vec::new();
+            if let Some(status) = ask("status") {
+                let status = json!([status["desired"], status["generation"], status["running"], status["unreadable"]]);
+                seen.push(("the status".to_owned(), status, status_of(&expected)));
+            }
+            for node in self.agents.iter().map(|agent| &agent.node) {
+                if let Some(detail) = ask(&format!("nodes/{node}")) {
+                    seen.push((node.clone(), shown(&detail), stored(&expected, node)));
+                }
+            }
+            for (what, view, store) in seen {
+                if view != store {
+                    let name = &replica.name;
+                    complaints
+                        .push(format!("{name}: its view of {what} is not the store\n view: {view}\nstore: {store}"));
+                }
+            }
+        }
+        (self.wait(self.etcd.dump(PREFIX)).entries == dump.entries).then_some(complaints)
+    }
+}
+
+/// The environment as the store has it, built at once from all keys.
+fn expected(dump: &Dump) -> Expected {
+    let env = EnvName::new(ENV).unwrap();
+    let mut fleet = Expected::new(env.clone());
+    let revision = |number: i64| Revision(u64::try_from(number).unwrap_or_default());
+    let changes = dump.entries.iter().filter_map(|entry| {
+        let (of, key) = keys::parse(&entry.key)?;
+        let change = KeyChange { key: &entry.key, value: Some(&entry.value), revision: revision(entry.mod_revision) };
+        (of == env).then_some((change, key))
+    });
+    fleet.apply(revision(dump.revision), changes);
+    fleet
+}
+
+fn status_of(fleet: &Expected) -> Value {
+    let desired = fleet.desired();
+    let running: std::collections::BTreeMap<_, _> =
+        fleet.running().iter().map(|(version, nodes)| (version.clone(), nodes.len())).collect();
+    json!([
+        desired.as_ref().map(|desired| &desired.version),
+        desired.as_ref().map(|desired| desired.generation),
+        running,
+        fleet.unreadable()
+    ])
+}
+
+/// What a replica says of a node, without what only it can know: what the agent does at the moment.
+fn shown(detail: &Value) -> Value {
+    let fields = ["states", "incarnation", "last", "history", "interfaces", "record", "running", "active", "desired"];
+    Value::Object(fields.iter().map(|field| ((*field).to_owned(), detail[field].clone())).collect())
+}
+
+/// The same by the store.
+fn stored(fleet: &Expected, name: &str) -> Value {
+    let node = NodeName::new(name.to_owned()).ok().and_then(|name| fleet.get(&name).cloned()).unwrap_or_default();
+    let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
+    json!({
+        "states": node.states.keys().collect::<Vec<_>>(),
+        "incarnation": observed.incarnation,
+        "last": observed.last,
+        "history": node.history().0,
+        "interfaces": observed.interfaces,
+        "record": node.record,
+        "running": node.running.first(),
+        "active": node.active().is_some(),
+        "desired": fleet.desired().map(|desired| desired.version),
+    })
+}
