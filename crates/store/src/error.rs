@@ -14,7 +14,8 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 ///
 /// The variants differ in what the caller should do next, and that is why they are apart: after
 /// [`Unavailable`](StoreError::Unavailable) and [`Full`](StoreError::Full) *nothing* was written and the same request
-/// may be sent again; after [`Unknown`](StoreError::Unknown) it may have been, and only reading back can tell.
+/// may be sent again; after [`Unknown`](StoreError::Unknown) it may have been, and only reading back can tell. In a
+/// cluster it may even be written a little later; a change whose guards name what it was made from cannot do harm then.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The request breaks a rule of the contract, on every backend alike. Sending it again cannot help.
@@ -33,7 +34,7 @@ pub enum StoreError {
     #[error("lease {} has ended: grant a new one, and put its keys again", .lease.0)]
     LeaseEnded { lease: LeaseId },
 
-    #[error("{store}: no space left, nothing was written: free some space, and the store goes on by itself")]
+    #[error("{store}: no space left, nothing was written: make room, and it takes changes again")]
     Full {
         store: String,
         #[source]
@@ -54,7 +55,7 @@ pub enum StoreError {
         cause: Cause,
     },
 
-    #[error("{store}: its content is damaged: stop the server, keep a copy of the file, and restore a backup")]
+    #[error("{store}: its content is damaged: stop the server, keep a copy of the store's files, and restore a backup")]
     Corrupt {
         store: String,
         #[source]

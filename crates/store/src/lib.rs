@@ -48,6 +48,7 @@ pub use self::access::Access;
 pub use self::clock::{Clock, ManualClock, SystemClock};
 pub use self::embedded::Embedded;
 pub use self::error::{Cause, StoreError};
+pub use self::etcd::Etcd;
 pub use self::health::{Alarm, AlarmKind, Health, Member, MemberState, Sharing};
 pub use self::limits::Invalid;
 pub use self::open::{OpenError, open};

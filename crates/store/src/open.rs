@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::access::Access;
 use crate::embedded::{self, Embedded, Options};
-use crate::etcd;
+use crate::etcd::{self, Etcd};
 use crate::store::Store;
 
 /// Why a store could not be opened.
@@ -29,7 +29,7 @@ pub async fn open(spec: &str, access: &Access) -> Result<Arc<dyn Store>, OpenErr
     match spec.split_once(':') {
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
         Some(("embedded", path)) => Ok(Arc::new(Embedded::open(path, Options::default()).await?)),
-        Some(("etcd", address)) => Ok(etcd::open(address, access).await?),
+        Some(("etcd", _)) => Ok(Arc::new(Etcd::open(spec, access, etcd::Options::default()).await?)),
         _ => Err(OpenError::Unknown { given: spec.to_owned() }),
     }
 }

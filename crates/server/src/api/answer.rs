@@ -70,7 +70,7 @@ impl From<StoreError> for Refusal {
         let detail = chain(&error);
         match error {
             StoreError::Full { .. } => {
-                Self(Problem::new(Code::StoreFull, detail).hint("free some space on the server's disk"))
+                Self(Problem::new(Code::StoreFull, detail).hint("make room where the store keeps its data"))
             }
             StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Closed => {
                 Self(Problem::new(Code::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))

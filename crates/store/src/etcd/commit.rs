@@ -1,0 +1,131 @@
+//! Transactions: guards become comparisons, and etcd does the rest.
+
+use std::sync::atomic::Ordering;
+
+use etcd_client::proto::{PbResponseOp, PbTxnOpResponse, PbTxnResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn as Request, TxnOp};
+use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
+
+use super::ask::Sending;
+use super::shared::{Shared, for_etcd, revision};
+use super::verdict::Answer;
+use super::{leases, read};
+use crate::error::StoreError;
+use crate::limits;
+use crate::store::Outcome;
+
+pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<Outcome, StoreError> {
+    limits::check_txn(&txn)?;
+    if txn.guards.is_empty() && txn.ops.is_empty() {
+        // etcd answers a transaction without anything in it from what one member happens to know.
+        let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
+        return Ok(Outcome::Committed { revision: Revision(head) });
+    }
+    let request = request(&txn);
+    let sending = if txn.ops.is_empty() { Sending::Repeatable } else { Sending::Once };
+    let asked = shared
+        .ask(sending, |connection| {
+            let request = request.clone();
+            async move { connection.kv().txn(request).await }
+        })
+        .await;
+    match asked {
+        Ok(answer) => Ok(outcome(shared, &txn, answer.0)),
+        Err(failure) if failure.is(Answer::NoLease) => Err(ended_lease(shared, &txn).await),
+        Err(failure) => Err(shared.error(failure)),
+    }
+}
+
+/// The transaction as etcd takes it. If a guard does not hold it reads all guarded keys instead, so that the answer can
+/// name those that failed, as of the same moment.
+fn request(txn: &Txn) -> Request {
+    let ops: Vec<TxnOp> = txn
+        .ops
+        .iter()
+        .map(|op| match op {
+            Op::Put { key, value, lease } => {
+                let options = lease.map(|LeaseId(lease)| PutOptions::new().with_lease(lease));
+                TxnOp::put(key.as_str(), value.as_slice(), options)
+            }
+            Op::Delete { key } => TxnOp::delete(key.as_str(), None),
+        })
+        .collect();
+    let look: Vec<TxnOp> =
+        txn.guards.iter().map(|guard| TxnOp::get(guard.key(), Some(GetOptions::new().with_keys_only()))).collect();
+    Request::new().when(txn.guards.iter().map(comparison).collect::<Vec<_>>()).and_then(ops).or_else(look)
+}
+
+fn comparison(guard: &Guard) -> Compare {
+    match guard {
+        Guard::Absent { key } => Compare::version(key.as_str(), CompareOp::Equal, 0),
+        // To etcd a key that is not there was last changed at 0, but here "unchanged" says that it exists: never true.
+        Guard::Unchanged { key, since: Revision(0) } => Compare::version(key.as_str(), CompareOp::Less, 0),
+        Guard::Unchanged { key, since } => Compare::mod_revision(key.as_str(), CompareOp::Equal, for_etcd(*since)),
+    }
+}
+
+fn outcome(shared: &Shared, txn: &Txn, answer: PbTxnResponse) -> Outcome {
+    let at = answer.header.as_ref().map_or(0, |header| revision(header.revision));
+    if !answer.succeeded {
+        shared.head.heard(at);
+        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let failed = txn.guards.iter().zip(&answer.responses).filter(|(guard, seen)| !holds(guard, seen));
+        return Outcome::Refused {
+            revision: Revision(at),
+            failed: failed.map(|(guard, _)| guard.key().to_owned()).collect(),
+        };
+    }
+    let changed = txn.ops.iter().zip(&answer.responses).filter(|(_, answer)| has_changed(answer));
+    let changed = changed.map(|(op, _)| op.key());
+    if changed.clone().next().is_some() {
+        shared.counters.transactions.fetch_add(1, Ordering::Relaxed);
+        shared.head.made(at, changed);
+    } else {
+        shared.head.heard(at);
+    }
+    Outcome::Committed { revision: Revision(at) }
+}
+
+fn holds(guard: &Guard, seen: &PbResponseOp) -> bool {
+    let Some(PbTxnOpResponse::ResponseRange(seen)) = &seen.response else { return true };
+    let seen = seen.kvs.first().map(|kv| Revision(revision(kv.mod_revision)));
+    match guard {
+        Guard::Absent { .. } => seen.is_none(),
+        Guard::Unchanged { since, .. } => seen == Some(*since),
+    }
+}
+
+fn has_changed(answer: &PbResponseOp) -> bool {
+    match &answer.response {
+        Some(PbTxnOpResponse::ResponsePut(_)) => true,
+        Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => deleted.deleted > 0,
+        Some(PbTxnOpResponse::ResponseRange(_) | PbTxnOpResponse::ResponseTxn(_)) | None => false,
+    }
+}
+
+/// Which of the leases of a transaction has ended. etcd says only that one has.
+async fn ended_lease(shared: &Shared, txn: &Txn) -> StoreError {
+    let mut named: Vec<LeaseId> = txn
+        .ops
+        .iter()
+        .filter_map(|op| match op {
+            Op::Put { lease, .. } => *lease,
+            Op::Delete { .. } => None,
+        })
+        .collect();
+    named.dedup();
+    let Some((last, others)) = named.split_last() else {
+        return StoreError::Unavailable {
+            store: shared.name.clone(),
+            cause: crate::error::said("etcd misses a lease in a transaction that names none"),
+        };
+    };
+    for lease in others {
+        match leases::has_ended(shared, *lease).await {
+            Ok(false) => {}
+            Ok(true) => return StoreError::LeaseEnded { lease: *lease },
+            Err(error) => return error,
+        }
+    }
+    StoreError::LeaseEnded { lease: *last }
+}

@@ -1,0 +1,152 @@
+//! How the cluster is, and each of its members by its own word.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use etcd_client::proto::PbMember;
+use etcd_client::{AlarmAction, AlarmType, StatusResponse};
+use futures::future::join_all;
+use muster_core::txn::Revision;
+use tokio::time::{Instant, timeout};
+
+use super::ask::{Failure, Sending};
+use super::connection::{self, Place};
+use super::shared::{Shared, revision};
+use super::words::words;
+use super::{metrics, read};
+use crate::health::{Alarm, AlarmKind, Health, Member, MemberState};
+
+/// Asks everybody at once: a member that is away takes its time, and must not take that of the others.
+pub(super) async fn ask(shared: &Shared) -> Health {
+    let known = members(shared).await;
+    let begun = Instant::now();
+    let (head, alarms, states) = futures::join!(
+        async { (read::head(shared).await, begun.elapsed()) },
+        alarms(shared),
+        join_all(known.iter().map(|member| state(shared, member))),
+    );
+    let (revision, latency) = match head {
+        (Ok(head), took) => (Some(Revision(head)), Some(took)),
+        (Err(_), _) => (None, None),
+    };
+    let names: BTreeMap<u64, &str> = known.iter().map(|member| (member.id, member.name.as_str())).collect();
+    let alarms = alarms
+        .into_iter()
+        .map(|(id, kind)| {
+            let member = names.get(&id).map_or_else(|| format!("{id:x}"), |name| (*name).to_owned());
+            Alarm { member, kind }
+        })
+        .collect();
+    let mut members: Vec<Member> = known
+        .into_iter()
+        .zip(states)
+        .map(|(Known { name, urls, .. }, state)| Member { name, endpoints: urls, state })
+        .collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    let oldest = shared.compacted.load(Ordering::Relaxed);
+    Health { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
+}
+
+/// A member, as the cluster or our command line knows it.
+#[derive(Clone, Debug)]
+struct Known {
+    id: u64,
+    name: String,
+    urls: Vec<String>,
+}
+
+/// Everybody in the cluster, by the word of one of them; if nobody says, those that we were told of.
+async fn members(shared: &Shared) -> Vec<Known> {
+    let listed =
+        shared.ask(Sending::Repeatable, |connection| async move { connection.cluster().member_list().await }).await;
+    match listed {
+        Ok(listed) => listed.0.members.into_iter().map(known).collect(),
+        Err(_) => {
+            let scheme = shared.pool.credentials.scheme();
+            let named = |endpoint: &str| Known {
+                id: 0,
+                name: endpoint.to_owned(),
+                urls: vec![format!("{scheme}://{endpoint}")],
+            };
+            shared.pool.endpoints().map(named).collect()
+        }
+    }
+}
+
+fn known(member: PbMember) -> Known {
+    let PbMember { id, name, client_ur_ls: clients, peer_ur_ls: peers, .. } = member;
+    // One that was added and never started has neither a name nor an address for clients.
+    let name = if name.is_empty() { peers.first().cloned().unwrap_or_else(|| format!("{id:x}")) } else { name };
+    Known { id, name, urls: clients }
+}
+
+/// Asks a member itself, at each of its addresses until one answers.
+async fn state(shared: &Shared, member: &Known) -> Result<MemberState, String> {
+    let mut why = "it has not been started yet".to_owned();
+    for url in &member.urls {
+        match status(shared, url).await {
+            Ok((status, latency)) => return Ok(describe(shared, url, &status, latency).await),
+            Err(failed) => why = format!("{url}: {failed}"),
+        }
+    }
+    Err(why)
+}
+
+async fn status(shared: &Shared, url: &str) -> Result<(StatusResponse, Duration), String> {
+    let patience = &shared.options.patience;
+    // A connection for this question only: the pool holds those to the addresses that we were told, which need not be
+    // the ones that the members give themselves.
+    let place = Place { member: usize::MAX, generation: 0 };
+    let begun = Instant::now();
+    let asked = timeout(patience.health, async {
+        let connection = connection::connect(url, &shared.pool.credentials, patience, place).await?;
+        let begun = Instant::now();
+        let status = connection.maintenance().status().await?;
+        Ok((status, begun.elapsed()))
+    });
+    match asked.await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(words(&error)),
+        Err(_) => Err(format!("no answer within {} s", begun.elapsed().as_secs())),
+    }
+}
+
+async fn describe(shared: &Shared, url: &str, status: &StatusResponse, latency: Duration) -> MemberState {
+    let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
+    let own = status.header().map_or(0, |header| header.member_id());
+    let quota = match bytes(status.db_size_quota()) {
+        // Before 3.6 the status does not say.
+        0 => metrics::quota(url, shared.options.patience.health).await,
+        quota => Some(quota),
+    };
+    MemberState {
+        latency,
+        version: format!("etcd {}", status.version()),
+        leads: own != 0 && status.leader() == own,
+        learner: status.is_learner(),
+        bytes: bytes(status.db_size()),
+        bytes_in_use: bytes(status.raft_used_db_size()),
+        quota,
+        behind: status.raft_index().saturating_sub(status.raft_applied_index()),
+        errors: status.errors().to_vec(),
+    }
+}
+
+/// The alarms, each with the member that raised it.
+async fn alarms(shared: &Shared) -> Vec<(u64, AlarmKind)> {
+    let listed: Result<_, Failure> = shared
+        .ask(Sending::Repeatable, |connection| async move {
+            connection.maintenance().alarm(AlarmAction::Get, AlarmType::None, None).await
+        })
+        .await;
+    // Without a majority there is no list; that there is none shows in the latency, and in the members.
+    let Ok(listed) = listed else { return Vec::new() };
+    shared.head.heard(listed.header().map_or(0, |header| revision(header.revision())));
+    let kind = |alarm: i32| match AlarmType::try_from(alarm) {
+        Ok(AlarmType::Nospace) => Some(AlarmKind::NoSpace),
+        Ok(AlarmType::Corrupt) => Some(AlarmKind::Corrupt),
+        Ok(AlarmType::None) | Err(_) => None,
+    };
+    listed.0.alarms.into_iter().filter_map(|alarm| Some((alarm.member_id, kind(alarm.alarm)?))).collect()
+}
