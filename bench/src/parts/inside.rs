@@ -7,7 +7,7 @@ use anyhow::Context;
 use muster_core::liveness::Patience;
 use muster_core::names::Role;
 use muster_core::records::NodeRecord;
-use muster_server::{Clock, Config, FirstVersion, Registration, Server, register};
+use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Embedded;
 use muster_store::embedded::Options;
 use tokio::runtime::Runtime;
@@ -48,7 +48,13 @@ impl Inside {
         let started = handle.spawn(async move {
             let store = Arc::new(Embedded::open(store_path, Options::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
-            let config = Config { listen, blobs, patience: Patience::default(), clock: Clock::system() };
+            let config = Config {
+                listen,
+                blobs,
+                patience: Patience::default(),
+                lease: LeasePace::default(),
+                clock: Clock::system(),
+            };
             let server = Server::start(config, store.clone(), CancellationToken::new()).await?;
             register(server.app(), &registration).await?;
             anyhow::Ok((store, server))

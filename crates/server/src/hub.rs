@@ -10,18 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_core::liveness::Link;
 use muster_core::lookups::{LookupKey, Lookups};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::standing::Activity;
+use muster_core::txn::Revision;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::view::Changed;
+use crate::view::{Changed, View};
 
-type Place = (EnvName, NodeName);
+pub(crate) type Place = (EnvName, NodeName);
 
 #[derive(Debug)]
 pub struct Hub {
@@ -29,6 +29,8 @@ pub struct Hub {
     listening_since: Timestamp,
     inner: Mutex<Inner>,
     stop: CancellationToken,
+    /// How far the view is: what was said before an agent was heard, and what after.
+    view: watch::Receiver<Option<Revision>>,
     /// Steps whenever a connection begins or ends, or an agent does something else.
     changed: watch::Sender<u64>,
     opened: AtomicU64,
@@ -41,6 +43,9 @@ struct Inner {
     /// Looked-up key → the nodes whose last run looked it up.
     interested: HashMap<EnvName, HashMap<String, HashSet<NodeName>>>,
     silent_since: HashMap<Place, Timestamp>,
+    /// Nodes with a session here of which another replica says that they are connected to it: whether it is right shows
+    /// when they are heard again, here or there.
+    contested: HashSet<Place>,
 }
 
 /// One agent's connection.
@@ -61,6 +66,8 @@ struct Told {
     activity: Activity,
     /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
     heard: Instant,
+    /// How far the view was then.
+    heard_at: Revision,
 }
 
 impl Session {
@@ -75,6 +82,11 @@ impl Session {
 
     pub fn activity(&self) -> Activity {
         self.told().activity.clone()
+    }
+
+    /// How far the view was when the agent last said anything: what the view has shown since, it has not spoken against.
+    pub fn heard_at(&self) -> Revision {
+        self.told().heard_at
     }
 
     /// How long the agent has said nothing.
@@ -103,13 +115,14 @@ impl Drop for Connected {
 
 impl Hub {
     /// All streams end when `stop` is cancelled.
-    pub fn new(clock: Clock, stop: CancellationToken) -> Self {
+    pub fn new(clock: Clock, stop: CancellationToken, view: &View) -> Self {
         let listening_since = clock.now();
         Self {
             clock,
             listening_since,
             inner: Mutex::default(),
             stop,
+            view: view.subscribe(),
             changed: watch::Sender::new(0),
             opened: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -148,7 +161,12 @@ impl Hub {
             since: self.clock.now(),
             wake: Notify::new(),
             ended: self.stop.child_token(),
-            told: Mutex::new(Told { lookups: Lookups::new(), activity, heard: Instant::now() }),
+            told: Mutex::new(Told {
+                lookups: Lookups::new(),
+                activity,
+                heard: Instant::now(),
+                heard_at: self.view_at(),
+            }),
         });
         let mut inner = self.inner();
         let place = (env.clone(), node.clone());
@@ -181,38 +199,57 @@ impl Hub {
         let mut inner = self.inner();
         if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())).cloned() {
             inner.set_lookups(&session, lookups);
-            session.told().heard = Instant::now();
             session.wake.notify_one();
+            drop(inner);
+            self.heard(&session);
         }
     }
 
     pub fn acts(&self, env: &EnvName, node: &NodeName, activity: Activity) {
         if let Some(session) = self.session(env, node) {
-            let mut told = session.told();
-            told.heard = Instant::now();
+            self.heard(&session);
             // The answer to a ping says most often what is known; nobody is to look at it again.
-            if std::mem::replace(&mut told.activity, activity.clone()) != activity {
-                drop(told);
+            let before = std::mem::replace(&mut session.told().activity, activity.clone());
+            if before != activity {
                 self.step();
             }
         }
+    }
+
+    fn heard(&self, session: &Session) {
+        {
+            let mut told = session.told();
+            told.heard = Instant::now();
+            told.heard_at = self.view_at();
+        }
+        let place = (session.env.clone(), session.node.clone());
+        if self.inner().contested.contains(&place) {
+            self.step();
+        }
+    }
+
+    fn view_at(&self) -> Revision {
+        self.view.borrow().unwrap_or_default()
+    }
+
+    /// Names the nodes whose next word decides which replica they are connected to.
+    pub(crate) fn contest(&self, places: HashSet<Place>) {
+        self.inner().contested = places;
+    }
+
+    /// The connections of an environment's nodes.
+    pub fn sessions(&self, env: &EnvName) -> Vec<Arc<Session>> {
+        self.inner().sessions.values().filter(|session| session.env == *env).cloned().collect()
     }
 
     pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<Session>> {
         self.inner().sessions.get(&(env.clone(), node.clone())).cloned()
     }
 
-    /// Whether a node's agent is connected, and what it does.
-    pub fn link(&self, env: &EnvName, node: &NodeName) -> (Link, Activity) {
+    /// Since when a node has had no connection to this server: since it ended, or since the server started.
+    pub fn silent_since(&self, env: &EnvName, node: &NodeName) -> Timestamp {
         let place = (env.clone(), node.clone());
-        let inner = self.inner();
-        match inner.sessions.get(&place) {
-            Some(session) => (Link::Connected { since: session.since }, session.activity()),
-            None => {
-                let since = inner.silent_since.get(&place).copied().unwrap_or(self.listening_since);
-                (Link::Silent { since }, Activity::Idle)
-            }
-        }
+        self.inner().silent_since.get(&place).copied().unwrap_or(self.listening_since)
     }
 
     /// Wakes whom the changes of the view concern, for ever.

@@ -26,8 +26,11 @@ pub mod doctor;
 mod epoch;
 mod greeting;
 mod hub;
+mod links;
 mod metrics;
+mod newest;
 mod registration;
+pub mod replica;
 mod reports;
 pub mod rows;
 mod server;
@@ -36,14 +39,21 @@ mod view;
 
 use std::sync::Arc;
 
+use muster_core::names::{EnvName, NodeName};
 use muster_store::Store;
 use prometheus_client::registry::Registry;
+
+use replica::{Membership, Peers, Tenures};
+use rows::{Agents, Elsewhere};
 
 pub use api::openapi;
 pub use blobs::Blobs;
 pub use clock::Clock;
 pub use hub::Hub;
+pub use links::{Contact, Links, Whereabouts};
+pub use newest::Newest;
 pub use registration::{FirstVersion, RegisterError, Registered, Registration, register};
+pub use replica::LeasePace;
 pub use reports::Reports;
 pub use server::{Config, Server, StartError};
 pub use stream::PING;
@@ -58,7 +68,24 @@ pub struct App {
     pub reports: Reports,
     pub blobs: Arc<Blobs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
+    pub membership: Arc<Membership>,
+    pub tenures: Arc<Tenures>,
+    pub links: Arc<Links>,
+    pub peers: Arc<Peers>,
+    pub newest: Arc<Newest>,
     pub clock: Clock,
     /// Everything that is measured.
     pub metrics: Arc<Registry>,
+}
+
+impl App {
+    /// Who knows what agents do: this server, and what others have told.
+    pub fn agents<'a>(&'a self, elsewhere: &'a Elsewhere) -> Agents<'a> {
+        Agents { links: &self.links, elsewhere }
+    }
+
+    /// Asks the other replicas what their agents do; of one node, or of all.
+    pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> Elsewhere {
+        self.peers.activities(&self.view, &self.links, env, node).await
+    }
 }

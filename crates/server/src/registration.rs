@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::App;
 
-/// Stays below the 128 operations that a store takes in one transaction; a node that leaves has ten keys.
+/// Stays below the 128 operations that a store takes in one transaction; a node that leaves has eleven keys.
 const OPS: usize = 100;
 
 /// What an environment consists of.
@@ -156,6 +156,7 @@ fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Vec<Op> {
         keys.machine(name),
         keys.observed(name),
         keys.history(name),
+        keys.presence(name),
         keys.provisioned(true, name),
         keys.provisioned(false, name),
     ];

@@ -1,28 +1,61 @@
-//! A node as people and their tools see it: the view and the hub put together.
+//! A node as people and their tools see it: the view, this server's agents and those of the other replicas put together.
+
+use std::collections::BTreeMap;
 
 use muster_core::fleet::{Desired, Fleet, Node};
+use muster_core::liveness::Link;
 use muster_core::names::NodeName;
 use muster_core::records::NodeRecord;
-use muster_core::standing::{self, Standing};
+use muster_core::standing::{self, Activity, Standing};
 use muster_wire::operator::NodeRow;
+use muster_wire::replica::AgentActivity;
 
-use crate::hub::Hub;
+use crate::links::{Links, Whereabouts};
+
+/// What other replicas have told of their agents; empty where they were not asked, or did not answer.
+pub type Elsewhere = BTreeMap<NodeName, AgentActivity>;
+
+/// Who knows what agents do.
+#[derive(Clone, Copy, Debug)]
+pub struct Agents<'a> {
+    pub links: &'a Links,
+    pub elsewhere: &'a Elsewhere,
+}
+
+impl Agents<'_> {
+    /// Whether a node's agent is connected, and what it does as far as that is known.
+    pub fn of(&self, fleet: &Fleet, name: &NodeName) -> (Link, Activity) {
+        let contact = self.links.of(fleet, name);
+        let activity = match &contact.at {
+            Whereabouts::Here(session) => session.activity(),
+            Whereabouts::Elsewhere(_) => self.elsewhere.get(name).map(|told| told.doing.clone()).unwrap_or_default(),
+            Whereabouts::Nowhere => Activity::Idle,
+        };
+        (contact.link, activity)
+    }
+}
 
 /// How a node stands now.
-pub fn standing(fleet: &Fleet, hub: &Hub, name: &NodeName, node: &Node, desired: Option<&Desired>) -> Standing {
-    let (link, activity) = hub.link(&fleet.env, name);
+pub fn standing(
+    fleet: &Fleet,
+    agents: Agents<'_>,
+    name: &NodeName,
+    node: &Node,
+    desired: Option<&Desired>,
+) -> Standing {
+    let (link, activity) = agents.of(fleet, name);
     standing::judge(fleet, node, desired, link, &activity)
 }
 
 pub fn row(
     fleet: &Fleet,
-    hub: &Hub,
+    agents: Agents<'_>,
     name: &NodeName,
     node: &Node,
     record: &NodeRecord,
     desired: Option<&Desired>,
 ) -> NodeRow {
-    let (link, activity) = hub.link(&fleet.env, name);
+    let (link, activity) = agents.of(fleet, name);
     let Standing { word, since, why } = standing::judge(fleet, node, desired, link, &activity);
     NodeRow {
         node: name.clone(),
@@ -38,9 +71,9 @@ pub fn row(
 }
 
 /// All nodes of the design, in the order of the design.
-pub fn all(fleet: &Fleet, hub: &Hub) -> Vec<NodeRow> {
+pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
     let desired = fleet.desired();
     let mut nodes: Vec<_> = fleet.designed().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
-    nodes.into_iter().map(|(name, node, record)| row(fleet, hub, name, node, record, desired.as_ref())).collect()
+    nodes.into_iter().map(|(name, node, record)| row(fleet, agents, name, node, record, desired.as_ref())).collect()
 }

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use muster_core::liveness::Patience;
-use muster_store::Store;
+use muster_core::names::NameError;
+use muster_core::replicas::{BlobsMark, ReplicaRecord};
+use muster_store::{Store, StoreError};
 use prometheus_client::registry::Registry;
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -22,7 +24,11 @@ use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
+use crate::links::Links;
 use crate::metrics::{self, Measured, ReportMetrics, Work};
+use crate::newest::Newest;
+use crate::replica::presence::Presence;
+use crate::replica::{Identity, LeasePace, Membership, Tenures, identity};
 use crate::reports::Reports;
 use crate::view::View;
 
@@ -35,6 +41,8 @@ pub struct Config {
     /// The directory of the blobs.
     pub blobs: PathBuf,
     pub patience: Patience,
+    /// How long the others wait for this server when it is gone without a word.
+    pub lease: LeasePace,
     pub clock: Clock,
 }
 
@@ -61,6 +69,10 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    #[error("no name for this server can be made")]
+    Name(#[source] NameError),
+    #[error("what earlier servers have left in the store cannot be cleared")]
+    Predecessors(#[source] StoreError),
 }
 
 /// A server that listens, and whose view is complete.
@@ -76,35 +88,24 @@ pub struct Server {
 impl Server {
     /// Listens, builds the view, and starts the tasks. Requests are answered once [`Server::run`] runs.
     pub async fn start(config: Config, store: Arc<dyn Store>, stop: CancellationToken) -> Result<Self, StartError> {
-        let Config { listen, blobs: blobs_dir, patience, clock } = config;
+        let Config { listen, blobs: blobs_dir, patience, lease, clock } = config;
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
-        let blobs = Blobs::open(&blobs_dir).map_err(|source| StartError::Blobs { path: blobs_dir, source })?;
+        let unusable = |source| StartError::Blobs { path: blobs_dir.clone(), source };
+        let blobs = Blobs::open(&blobs_dir).map_err(unusable)?;
         let blobs = Arc::new(blobs);
+        let identity = identify(address, &blobs_dir, &clock)?;
         let mut registry = Registry::default();
         let measured = Arc::new(Measured::new(store, &mut registry));
         let store: Arc<dyn Store> = measured.clone();
         let view = Arc::new(View::default());
-        let hub = Arc::new(Hub::new(clock.clone(), stop.child_token()));
+        let hub = Arc::new(Hub::new(clock.clone(), stop.child_token(), &view));
         let counts = ReportMetrics::new(&mut registry);
         let (reports, intake) = Reports::channel(store.clone(), view.clone(), blobs.clone(), clock.clone(), counts);
-        let liveness = Liveness::new(store.clone(), view.clone(), hub.clone(), clock.clone(), patience);
-        let liveness = Arc::new(liveness);
 
         let mut tasks = JoinSet::new();
         let (changed, changes) = mpsc::channel(CHANGES);
-        let work = Work {
-            store: measured,
-            view: view.clone(),
-            hub: hub.clone(),
-            reports: reports.clone(),
-            blobs: blobs.clone(),
-            liveness: liveness.clone(),
-            changes: changed.downgrade(),
-            clock: clock.clone(),
-        };
-        metrics::watch_over(&mut registry, work, clock.now());
-        let metrics = Arc::new(registry);
+        let waiting = changed.downgrade();
         let (following, from) = (view.clone(), store.clone());
         tasks.spawn(async move {
             let error = following.follow(from.as_ref(), changed).await;
@@ -121,10 +122,58 @@ impl Server {
             // The server ends when one of its tasks does, and this one is only done early.
             std::future::pending::<()>().await;
         });
-        let living = liveness.clone();
+        let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());
+        membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
+        let membership = Arc::new(membership);
+        let tenures = Tenures::new(store.clone(), view.clone(), membership.clone(), clock.clone());
+        let tenures = Arc::new(tenures);
+        let links = Arc::new(Links::new(membership.id().clone(), hub.clone(), clock.clone(), &view));
+        let newest = Arc::new(Newest::new(store.clone()));
+        let liveness = Arc::new(Liveness {
+            view: view.clone(),
+            hub: hub.clone(),
+            links: links.clone(),
+            tenures: tenures.clone(),
+            newest: newest.clone(),
+            clock: clock.clone(),
+            patience,
+            held: Mutex::default(),
+        });
+        let (member, holding, living) = (membership.clone(), tenures.clone(), liveness.clone());
+        tasks.spawn(async move { member.run().await });
+        tasks.spawn(async move { holding.run().await });
         tasks.spawn(async move { living.run().await });
+        let presence =
+            Presence { store: store.clone(), view: view.clone(), hub: hub.clone(), membership: membership.clone() };
+        tasks.spawn(async move { presence.run().await });
 
-        let app = App { store, view, hub, reports, blobs, liveness, clock, metrics };
+        let work = Work {
+            store: measured,
+            view: view.clone(),
+            hub: hub.clone(),
+            links: links.clone(),
+            reports: reports.clone(),
+            blobs: blobs.clone(),
+            liveness: liveness.clone(),
+            changes: waiting,
+            clock: clock.clone(),
+        };
+        metrics::watch_over(&mut registry, work, clock.now());
+        let app = App {
+            store,
+            view,
+            hub,
+            reports,
+            blobs,
+            liveness,
+            membership,
+            tenures,
+            links,
+            peers: Arc::default(),
+            newest,
+            clock,
+            metrics: Arc::new(registry),
+        };
         Ok(Self { app, address, listener, tasks, stop })
     }
 
@@ -151,6 +200,8 @@ impl Server {
             }
         };
         self.tasks.shutdown().await;
+        // Last, when nothing is done any more in this replica's name: the others take over at once.
+        self.app.membership.leave().await;
         served
     }
 }
@@ -170,6 +221,21 @@ async fn sweep(blobs: Arc<Blobs>, view: Arc<View>) {
         Ok(Ok(removed)) => tracing::info!(removed, "reports that nothing refers to were removed"),
         Ok(Err(error)) => tracing::warn!(%error, "reports that nothing refers to cannot be removed"),
     }
+}
+
+/// What this server says of itself.
+fn identify(address: SocketAddr, blobs: &Path, clock: &Clock) -> Result<Identity, StartError> {
+    let host = identity::host();
+    let record = ReplicaRecord {
+        url: format!("http://{address}"),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        since: clock.now(),
+        blobs: BlobsMark { directory: blobs.display().to_string(), nonce: identity::nonce() },
+        host,
+    };
+    let id = identity::new_id(&record.host).map_err(StartError::Name)?;
+    Ok(Identity { id, record })
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -148,7 +148,7 @@ mod tests {
 
     /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
     async fn heard(answers: usize) -> (Vec<String>, bool) {
-        let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new()));
+        let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
         let connected = hub.join(&env, &node, Lookups::new(), Activity::Idle);
         let role = Role::new("web").unwrap();

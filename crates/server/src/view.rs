@@ -42,6 +42,8 @@ pub struct View {
     fleets: RwLock<BTreeMap<EnvName, Fleet>>,
     /// None until the first snapshot is complete.
     revision: watch::Sender<Option<Revision>>,
+    /// Steps when what concerns servers has changed: replicas, holders of controllers, presence, environments.
+    servers: watch::Sender<u64>,
     /// The text of the last snapshot of each environment, shared by all nodes that are woken by one change.
     snapshots: Mutex<BTreeMap<EnvName, (Revision, Arc<str>)>>,
     builds: AtomicU64,
@@ -52,6 +54,7 @@ impl Default for View {
         Self {
             fleets: RwLock::default(),
             revision: watch::Sender::new(None),
+            servers: watch::Sender::new(0),
             snapshots: Mutex::default(),
             builds: AtomicU64::new(0),
         }
@@ -77,6 +80,12 @@ impl View {
     /// Tells of every step of the view.
     pub fn subscribe(&self) -> watch::Receiver<Option<Revision>> {
         self.revision.subscribe()
+    }
+
+    /// Tells when replicas, holders of controllers, agents' presence or environments have changed. Quiet while nothing
+    /// but reports arrive: whoever cares for servers alone is not woken by a fleet at work.
+    pub fn subscribe_servers(&self) -> watch::Receiver<u64> {
+        self.servers.subscribe()
     }
 
     /// Waits until the view is complete for the first time.
@@ -149,6 +158,9 @@ impl View {
                     Vec::new()
                 }
             };
+            if told.iter().any(concerns_servers) {
+                self.servers.send_modify(|steps| *steps += 1);
+            }
             for what in told {
                 if changed.send(what).await.is_err() {
                     return StoreError::Closed;
@@ -177,6 +189,14 @@ impl View {
         // A reader asks a fleet for its revision: all of them have reached this one.
         fleets.values_mut().for_each(|fleet| fleet.revision = revision);
         told
+    }
+}
+
+fn concerns_servers(changed: &Changed) -> bool {
+    match changed {
+        Changed::Everything => true,
+        // An environment that begins gets its version or its epoch: that is how servers learn of it.
+        Changed::Env(_, effects) => effects.servers || effects.desired,
     }
 }
 

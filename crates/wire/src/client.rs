@@ -19,6 +19,7 @@ use crate::operator::{
     RunDetail, RunningVersionRow, TriggerUpdate, UpdateTriggered, VerifyHosts,
 };
 use crate::problem::Problem;
+use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
 use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
 
@@ -145,6 +146,17 @@ impl Client {
         let patience = ANSWER + Duration::from_secs(question.wait_seconds);
         let request = self.request(Method::POST, &format!("/v1/envs/{env}/verify-hosts"));
         self.send(request.timeout(patience).json(question)).await
+    }
+
+    /// What the agents do that are connected to this server; of one node, or of all that do something.
+    pub async fn activities(
+        &self,
+        env: &EnvName,
+        node: Option<&NodeName>,
+        patience: Duration,
+    ) -> Result<Page<AgentActivity>, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/activities")).timeout(patience);
+        self.send(request.query(&node.map(|node| [("node", node.as_str())]))).await
     }
 
     /// Opens the stream of a node.

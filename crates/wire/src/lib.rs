@@ -3,6 +3,7 @@
 //! - [`operator`]: what people and their tools ask about an environment.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
+//! - [`replica`]: what replicas of the server ask each other.
 //! - [`problem`]: every error that the server answers with (RFC 9457).
 //! - [`client`]: the typed client. It tries once: whoever retries knows why, and how often.
 //!
@@ -13,5 +14,6 @@ pub mod client;
 pub mod doctor;
 pub mod operator;
 pub mod problem;
+pub mod replica;
 pub mod sse;
 pub mod sync;

@@ -58,6 +58,10 @@ pub struct EnvironmentStatus {
     pub held_domains: Vec<HeldDomain>,
     /// Keys whose value cannot be read, with the reason.
     pub unreadable: BTreeMap<String, String>,
+    /// Since when the store has not answered the server; none while it does. Everything here is as of `revision`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub store_unreachable_since: Option<Timestamp>,
 }
 
 /// How many blockers a status shows.

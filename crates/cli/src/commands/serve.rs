@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use muster_core::liveness::Patience;
-use muster_server::{Clock, Config, Server, register};
+use muster_server::{Clock, Config, LeasePace, Server, register};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Globals;
@@ -63,7 +63,13 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let store = args.store.open(None, &mut terminal.notes).await?;
     let clock = Clock::system();
     let blobs = args.store.blobs.clone().unwrap_or_else(|| state.join("blobs"));
-    let config = Config { listen: args.listen, blobs, patience: Patience::default(), clock: clock.clone() };
+    let config = Config {
+        listen: args.listen,
+        blobs,
+        patience: Patience::default(),
+        lease: LeasePace::default(),
+        clock: clock.clone(),
+    };
     let stop = CancellationToken::new();
     let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
     let url = format!("http://{}", server.address());

@@ -34,6 +34,11 @@ pub(super) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) ->
 }
 
 fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+    if let Some(since) = status.store_unreachable_since {
+        let (at, revision) = (since.strftime("%H:%M:%S"), status.revision);
+        out.line(format_args!("store: not reachable since {at} UTC; what follows is as of revision {revision}"));
+        out.gap();
+    }
     let env = &status.env;
     match &status.desired {
         Some(version) if status.nodes > 0 && status.blocked == 0 => {

@@ -19,7 +19,7 @@ use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::standing::Activity;
-use muster_server::{App, Clock, Config, FirstVersion, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::SyncOpen;
 use tokio::io::AsyncWriteExt;
@@ -184,6 +184,7 @@ impl Fleet {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: state.join("blobs"),
             patience: Patience { lost_after: SignedDuration::from_secs(30), grace: SignedDuration::from_secs(60) },
+            lease: LeasePace::default(),
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };
         let stop = CancellationToken::new();

@@ -203,8 +203,7 @@ async fn an_answer_from_before_what_the_reader_demands_is_no_answer() {
     let (version, envs, single) = (&["current-version"], &["env", "list"], &["check-single-version", "v1"]);
     let (version, envs, single) = tokio::join!(ask(version), ask(envs), ask(single));
     for text in [version, envs, single] {
-        let expected =
-            format!("exit 2\n--- stderr\nerror: the view is at revision {revision}, and {ahead} was demanded");
-        assert!(text.starts_with(&expected), "{text}");
+        assert!(text.starts_with("exit 2\n--- stderr\nerror: the view is at revision "), "{text}");
+        assert!(text.contains(&format!(", and {ahead} was demanded")), "{text}");
     }
 }

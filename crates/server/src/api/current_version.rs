@@ -36,7 +36,7 @@ pub(crate) async fn change(
 ) -> Result<Json<UpdateTriggered>, Refusal> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
-    let newest = app.store.revision().await?;
+    let newest = app.newest.revision().await?;
     app.view.reach(newest).await?;
     let (current, release, releases) = scope.ask(&app, |fleet| {
         let current = fleet.current_version().map(|(version, at)| (version.clone(), at));

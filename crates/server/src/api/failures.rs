@@ -20,7 +20,8 @@ pub(crate) async fn list(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
-    let (mut rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, &app.hub), fleet.revision))?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (mut rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
     rows.retain(|row| is_failure(row.standing));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }

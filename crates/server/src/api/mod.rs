@@ -1,5 +1,6 @@
 //! The HTTP API. [`router`] is its table of contents; each resource has a file of its own.
 
+mod activities;
 mod activity;
 mod answer;
 mod current_version;

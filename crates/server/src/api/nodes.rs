@@ -46,7 +46,8 @@ pub(crate) async fn list(
     scope: Scope,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
-    let (rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, &app.hub), fleet.revision))?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -59,22 +60,26 @@ pub(crate) async fn show(
     Path(path): Path<NodePath>,
 ) -> Result<Json<NodeDetail>, Refusal> {
     let name = path.designed(&app, &scope)?;
-    let (_, activity) = app.hub.link(&scope.env, &name);
-    let lookups = app.hub.session(&scope.env, &name).map(|session| session.lookups()).unwrap_or_default();
+    let elsewhere = app.activities_elsewhere(&scope.env, Some(&name)).await;
+    let agents = app.agents(&elsewhere);
+    let lookups = match app.hub.session(&scope.env, &name) {
+        Some(session) => session.lookups().into_keys().collect(),
+        None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
+    };
     let detail = scope.ask(&app, |fleet| {
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         Some(NodeDetail {
-            row: rows::row(fleet, &app.hub, &name, node, record, fleet.desired().as_ref()),
+            row: rows::row(fleet, agents, &name, node, record, fleet.desired().as_ref()),
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),
-            activity,
+            activity: agents.of(fleet, &name).1,
             interfaces: observed.interfaces,
             incarnation: observed.incarnation,
             last: observed.last,
             history: node.history().0,
-            lookups: lookups.into_keys().collect(),
+            lookups,
             log: None,
             revision: fleet.revision,
         })

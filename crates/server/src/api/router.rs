@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activity, answer, current_version, doctor, environments, failures, health, metrics, nodes, reports,
+    activities, activity, answer, current_version, doctor, environments, failures, health, metrics, nodes, reports,
     running_versions, runs, status, sync, verify_hosts,
 };
 
@@ -45,6 +45,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sync::open))
         .routes(routes!(reports::take))
         .routes(routes!(activity::say))
+        // For the other replicas.
+        .routes(routes!(activities::list))
         // For whoever looks after the server.
         .routes(routes!(doctor::examine))
         .routes(routes!(health::live))

@@ -18,8 +18,10 @@ use super::scope::Scope;
     responses((status = 200, body = EnvironmentStatus)))]
 pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<EnvironmentStatus>, Refusal> {
     let held_domains = app.liveness.held(&scope.env);
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
-        let rows = rows::all(fleet, &app.hub);
+        let rows = rows::all(fleet, app.agents(&elsewhere));
         let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
         let nodes = rows.len();
@@ -40,6 +42,7 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<En
             blocked,
             held_domains,
             unreadable: fleet.unreadable().clone(),
+            store_unreachable_since,
         }
     })?;
     Ok(Json(status))

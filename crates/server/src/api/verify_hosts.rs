@@ -12,7 +12,7 @@ use muster_wire::operator::{HostsVerified, LONGEST_WAIT, MissingHost, VerifyHost
 use tokio::time::{Instant, timeout_at};
 
 use crate::App;
-use crate::rows;
+use crate::rows::{self, Elsewhere};
 
 use super::answer::{Refusal, chain};
 use super::scope::Scope;
@@ -29,10 +29,15 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
     let parsing = begin.elapsed();
     let deadline = begin + Duration::from_secs(question.wait_seconds.min(LONGEST_WAIT));
     let mut steps = app.view.subscribe();
+    let mut fresh = None;
     loop {
-        // What the store has acknowledged before the question must be in the answer.
-        let newest = app.store.revision().await?;
-        app.view.reach(newest).await?;
+        // What the store has acknowledged before the question must be in the answer. What the view takes in later is
+        // newer by itself; only a last "no" is looked at again.
+        if fresh.is_none() || Instant::now() >= deadline {
+            let newest = app.newest.revision().await?;
+            app.view.reach(newest).await?;
+            fresh = Some(newest);
+        }
         steps.mark_unchanged();
         let deciding = Instant::now();
         let mut answer = scope.ask(&app, |fleet| answer(&app, fleet, &question))?;
@@ -60,7 +65,8 @@ fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
     let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
-        let standing = found.map(|(name, node)| rows::standing(fleet, &app.hub, name, node, desired.as_ref()));
+        let standing = found
+            .map(|(name, node)| rows::standing(fleet, app.agents(&Elsewhere::new()), name, node, desired.as_ref()));
         MissingHost {
             host: host.clone(),
             running: found.and_then(|(_, node)| node.running.first().cloned()),

@@ -1,42 +1,47 @@
 //! Takes lost nodes out of `active_roles`, and puts them back when they return.
 //!
-//! [`muster_core::liveness::decide`] decides; this reads, commits, and sleeps until something changes or is due.
+//! [`muster_core::liveness::decide`] decides; this reads, commits, and sleeps until something changes or is due. Every
+//! replica judges, so that each can show what it sees; the one that holds the controller acts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::liveness::{Decision, HeldDomain, Patience, Seen, decide};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::records::ActiveRole;
+use muster_core::replicas::ControllerName;
 use muster_core::standing::Activity;
 use muster_core::txn::{Guard, Op, Txn};
-use muster_store::{Outcome, Store};
 
 use crate::clock::Clock;
 use crate::hub::Hub;
+use crate::links::{Links, Whereabouts};
+use crate::newest::Newest;
+use crate::replica::{Fenced, Held, Tenures};
 use crate::view::View;
 
 /// Connections that come and go are looked at together: losing a node is a matter of half a minute, not of this second.
 const PACE: Duration = Duration::from_secs(1);
+/// How long the end of a fleet waits for everybody to know that its agents are gone.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Liveness {
-    store: Arc<dyn Store>,
-    view: Arc<View>,
-    hub: Arc<Hub>,
-    clock: Clock,
-    patience: Patience,
-    held: Mutex<BTreeMap<EnvName, Vec<HeldDomain>>>,
+    pub(crate) view: Arc<View>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) tenures: Arc<Tenures>,
+    pub(crate) newest: Arc<Newest>,
+    pub(crate) clock: Clock,
+    pub(crate) patience: Patience,
+    pub(crate) held: Mutex<BTreeMap<EnvName, Vec<HeldDomain>>>,
 }
 
 impl Liveness {
-    pub fn new(store: Arc<dyn Store>, view: Arc<View>, hub: Arc<Hub>, clock: Clock, patience: Patience) -> Self {
-        Self { store, view, hub, clock, patience, held: Mutex::default() }
-    }
-
     /// Failure domains of an environment in which nobody is declared lost.
     pub fn held(&self, env: &EnvName) -> Vec<HeldDomain> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).get(env).cloned().unwrap_or_default()
@@ -45,21 +50,39 @@ impl Liveness {
     /// Looks after liveness, for ever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
+        let mut servers = self.view.subscribe_servers();
+        let mut tenures = self.tenures.subscribe();
         loop {
             connections.mark_unchanged();
+            servers.mark_unchanged();
+            tenures.mark_unchanged();
             let wait = self.look().await.unwrap_or(Duration::MAX).max(PACE);
-            // A connection that begins or ends, or a moment at which somebody becomes lost; nothing in between.
-            let _ = tokio::time::timeout(wait, connections.changed()).await;
+            // A connection that begins or ends, here or elsewhere, a replica that goes, a controller that is taken; or a
+            // moment at which somebody becomes lost; nothing in between.
+            tokio::select! {
+                _ = connections.changed() => {}
+                _ = servers.changed() => {}
+                _ = tenures.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
             tokio::time::sleep(PACE).await;
         }
     }
 
-    /// Takes all nodes of an environment out of their roles: somebody has switched their machines off.
+    /// Takes all nodes of an environment out of their roles: somebody has switched their machines off. Done in the name
+    /// of liveness, or of the provisioning that has switched them off; by nobody else.
     pub async fn switched_off(&self, env: &EnvName) {
+        let mine = |name| self.tenures.held(env, name);
+        let Some(held) = mine(ControllerName::Liveness).or_else(|| mine(ControllerName::Provision)) else {
+            tracing::info!(%env, "another replica holds its controllers, and looks after its nodes");
+            return;
+        };
         // Their last reports may have been committed a moment ago.
-        if let Ok(newest) = self.store.revision().await {
+        if let Ok(newest) = self.newest.revision().await {
             let _ = self.view.reach(newest).await;
         }
+        // Whoever still takes them for connected would put them back.
+        let _ = tokio::time::timeout(FAREWELL, self.all_silent(env)).await;
         let changes = {
             let fleets = self.view.fleets();
             let Some(fleet) = fleets.get(env) else { return };
@@ -67,31 +90,48 @@ impl Liveness {
             let withdraw = active.map(|(name, ..)| name.clone()).collect();
             changes(fleet, &Decision { withdraw, ..Decision::default() })
         };
-        self.commit(changes).await;
+        self.commit(&held, changes).await;
+    }
+
+    /// Waits until the store says of no node that it is connected.
+    async fn all_silent(&self, env: &EnvName) {
+        let mut servers = self.view.subscribe_servers();
+        loop {
+            servers.mark_unchanged();
+            let anybody = self.view.fleets().get(env).is_some_and(|fleet| {
+                let replica = |node: &Node| node.presence.as_ref().and_then(|(presence, _)| presence.replica.clone());
+                fleet.designed().filter_map(|(_, node, _)| replica(node)).any(|id| fleet.replicas().contains_key(&id))
+            });
+            if !anybody || servers.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Decides and acts once. Returns when to look again at the latest.
     async fn look(&self) -> Option<Duration> {
         let now = self.clock.now();
-        let (decisions, changes) = {
-            let fleets = self.view.fleets();
-            let decisions: BTreeMap<EnvName, Decision> =
-                fleets.values().map(|fleet| (fleet.env.clone(), self.judge(fleet))).collect();
-            let changes: Vec<(NodeName, Txn)> = decisions
-                .iter()
-                .filter_map(|(env, decision)| Some((fleets.get(env)?, decision)))
-                .flat_map(|(fleet, decision)| changes(fleet, decision))
-                .collect();
-            (decisions, changes)
-        };
-        for (env, decision) in &decisions {
-            decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
-            decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
+        let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
+        let mut all_done = true;
+        let mut recheck: Option<Timestamp> = None;
+        let mut held_domains = BTreeMap::new();
+        for env in envs {
+            let held = self.tenures.held(&env, ControllerName::Liveness);
+            let (decision, changes) = {
+                let fleets = self.view.fleets();
+                let Some(fleet) = fleets.get(&env) else { continue };
+                let decision = self.judge(fleet, held.as_ref());
+                let changes = held.as_ref().map(|_| changes(fleet, &decision)).unwrap_or_default();
+                (decision, changes)
+            };
+            if let Some(held) = &held {
+                tell(&env, &decision);
+                all_done &= self.commit(held, changes).await;
+                recheck = recheck.into_iter().chain(decision.recheck).min();
+            }
+            held_domains.insert(env, decision.held);
         }
-        let all_done = self.commit(changes).await;
-        let recheck = decisions.values().filter_map(|decision| decision.recheck).min();
-        let held = decisions.into_iter().map(|(env, decision)| (env, decision.held)).collect();
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held;
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held_domains;
         if !all_done {
             return Some(PACE);
         }
@@ -99,13 +139,15 @@ impl Liveness {
     }
 
     /// Commits changes; whether all of them were made. What was not is decided anew at the next look.
-    async fn commit(&self, changes: Vec<(NodeName, Txn)>) -> bool {
+    async fn commit(&self, held: &Held, changes: Vec<(NodeName, Txn)>) -> bool {
         let mut all_done = true;
         for (node, txn) in changes {
-            match self.store.commit(txn).await {
-                Ok(Outcome::Committed { .. }) => {}
+            match self.tenures.commit(held, txn).await {
+                Ok(Fenced::Committed { .. }) => {}
                 // Its status moved meanwhile.
-                Ok(Outcome::Refused { .. }) => all_done = false,
+                Ok(Fenced::Refused { .. }) => all_done = false,
+                // Somebody else looks after it now.
+                Ok(Fenced::Deposed) => return true,
                 Err(error) => {
                     all_done = false;
                     tracing::warn!(%node, %error, "its liveness cannot be recorded");
@@ -115,19 +157,31 @@ impl Liveness {
         all_done
     }
 
-    fn judge(&self, fleet: &Fleet) -> Decision {
+    /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
+    fn judge(&self, fleet: &Fleet, held: Option<&Held>) -> Decision {
+        let started = self.hub.listening_since();
+        let listening = held.map_or(started, |held| held.since.max(started));
         let seen = fleet.designed().map(|(name, node, record)| {
-            let (link, activity) = self.hub.link(&fleet.env, name);
+            let contact = self.links.of(fleet, name);
+            let running = match &contact.at {
+                Whereabouts::Here(session) => is_running(&session.activity()),
+                Whereabouts::Elsewhere(_) | Whereabouts::Nowhere => false,
+            };
             Seen {
                 node: name,
                 failure_domain: &record.failure_domain,
-                link,
-                fit: is_fit(node) && !is_running(&activity),
+                link: contact.link,
+                fit: is_fit(node) && !running,
                 active: node.active().is_some(),
             }
         });
-        decide(seen, self.patience, self.hub.listening_since(), self.clock.now())
+        decide(seen, self.patience, listening, self.clock.now())
     }
+}
+
+fn tell(env: &EnvName, decision: &Decision) {
+    decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
+    decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
 }
 
 /// A node that comes back in the middle of a run (its machine was restarted, say) proves itself by that run.

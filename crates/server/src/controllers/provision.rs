@@ -1,7 +1,8 @@
 //! Brings the machines of an environment up, and keeps them so.
 //!
 //! [`muster_provision`] decides and acts for one machine; this feeds it with what the view and the hub know, commits
-//! what became of it, and sleeps until something changes or is due.
+//! what became of it, and sleeps until something changes or is due. It does nothing until this replica holds the
+//! controller, and nothing more once it does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use futures::StreamExt;
 use futures::stream;
 use jiff::Timestamp;
 use muster_core::keys::Keys;
-use muster_core::liveness::Link;
 use muster_core::names::EnvName;
 use muster_core::records::MachineRecord;
+use muster_core::replicas::ControllerName;
 use muster_core::txn::Revision;
 use muster_provision::driver::{Driver, MachineSpec};
 use muster_provision::executor::{Next, advance};
 use muster_provision::lifecycle::Policy;
 use muster_provision::record::record_txn;
-use muster_store::Outcome;
 
 use crate::App;
+use crate::replica::{Fenced, Held};
 
 /// How many machines are looked after at the same time. A driver's controller is one service, often a small one.
 const AT_ONCE: usize = 16;
@@ -50,14 +51,31 @@ impl Provision {
         Self { app, env, driver, policy, machines: specs.into_iter().map(machine).collect() }
     }
 
-    /// Looks after the machines, for ever.
+    /// Looks after the machines, for ever: as soon as nobody else does.
     pub async fn run(mut self) {
+        self.app.tenures.want(&self.env, ControllerName::Provision);
+        // Connections to this server, and to the others.
         let mut connections = self.app.hub.subscribe();
+        let mut servers = self.app.view.subscribe_servers();
+        let mut tenures = self.app.tenures.subscribe();
         let mut changes = self.driver.changes();
+        let mut last: Option<Held> = None;
         loop {
             connections.mark_unchanged();
+            servers.mark_unchanged();
+            tenures.mark_unchanged();
             changes.as_mut().map(tokio::sync::watch::Receiver::mark_unchanged);
-            self.turn().await;
+            let held = self.app.tenures.held(&self.env, ControllerName::Provision);
+            if held.is_some() && held != last {
+                // Others may have moved the machines meanwhile: every one of them is looked at.
+                self.machines.iter_mut().for_each(|machine| machine.next = Next::AtOnce);
+            }
+            last = held;
+            let Some(held) = &last else {
+                let _ = tenures.changed().await;
+                continue;
+            };
+            self.turn(held).await;
             if self.machines.iter().any(|machine| machine.next == Next::AtOnce) {
                 continue;
             }
@@ -69,6 +87,8 @@ impl Provision {
             };
             tokio::select! {
                 _ = connections.changed() => {}
+                _ = servers.changed() => {}
+                _ = tenures.changed() => {}
                 told = driver_tells => {
                     self.machines.iter_mut().for_each(|machine| machine.next = Next::AtOnce);
                     if !told {
@@ -93,12 +113,15 @@ impl Provision {
     }
 
     /// One turn for each machine that is due, or whose agent has come or gone.
-    async fn turn(&mut self) {
+    async fn turn(&mut self, held: &Held) {
         let now = self.app.clock.now();
         let (app, env, driver, policy) = (&self.app, &self.env, &self.driver, &self.policy);
         let mut turns = Vec::new();
         for machine in &mut self.machines {
-            let connected = matches!(app.hub.link(env, &machine.spec.node).0, Link::Connected { .. });
+            let connected = {
+                let fleets = app.view.fleets();
+                fleets.get(env).is_some_and(|fleet| app.links.is_connected(fleet, &machine.spec.node))
+            };
             let changed = std::mem::replace(&mut machine.connected, connected) != connected;
             let due = match machine.next {
                 Next::AtOnce => true,
@@ -106,15 +129,18 @@ impl Provision {
                 Next::OnChange => false,
             };
             if due || changed {
-                turns.push(async move { machine.next = one(app, env, driver.as_ref(), policy, machine).await });
+                turns.push(async move { machine.next = one(app, held, driver.as_ref(), policy, machine).await });
             }
         }
         stream::iter(turns).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
 }
 
-async fn one(app: &App, env: &EnvName, driver: &dyn Driver, policy: &Policy, machine: &Machine) -> Next {
-    let node = &machine.spec.node;
+async fn one(app: &App, held: &Held, driver: &dyn Driver, policy: &Policy, machine: &Machine) -> Next {
+    let (env, node) = (&held.env, &machine.spec.node);
+    if app.tenures.held(env, held.name).as_ref() != Some(held) {
+        return Next::OnChange;
+    }
     let known: Option<(MachineRecord, Revision)> = {
         let fleets = app.view.fleets();
         fleets.get(env).and_then(|fleet| fleet.get(node)).and_then(|node| node.machine.clone())
@@ -132,13 +158,20 @@ async fn one(app: &App, env: &EnvName, driver: &dyn Driver, policy: &Policy, mac
             return later();
         }
     };
-    match app.store.commit(txn).await {
-        Ok(Outcome::Committed { revision }) => {
+    match app.tenures.commit(held, txn).await {
+        Ok(Fenced::Committed { revision }) => {
             tracing::debug!(%node, phase = record.phase.word(), "machine");
             if app.view.reach(revision).await.is_err() { later() } else { advance.next }
         }
         // Someone else moved it: the next turn begins with what they wrote.
-        Ok(Outcome::Refused { .. }) => Next::AtOnce,
+        Ok(Fenced::Refused { revision }) => {
+            if app.view.reach(revision).await.is_err() {
+                later()
+            } else {
+                Next::AtOnce
+            }
+        }
+        Ok(Fenced::Deposed) => Next::OnChange,
         Err(error) => {
             tracing::warn!(%node, %error, "the record of its machine cannot be committed");
             later()

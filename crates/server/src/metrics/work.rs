@@ -15,6 +15,7 @@ use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
+use crate::links::Links;
 use crate::reports::Reports;
 use crate::view::{Changed, View};
 
@@ -24,6 +25,7 @@ pub(crate) struct Work {
     pub(crate) store: Arc<Measured>,
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) links: Arc<Links>,
     pub(crate) reports: Reports,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) liveness: Arc<Liveness>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use muster_core::liveness::Patience;
-use muster_server::{Clock, Config, Server};
+use muster_server::{Clock, Config, LeasePace, Server};
 use muster_store::Store;
 use muster_wire::problem::{Code, Problem};
 use reqwest::{Client, Method, StatusCode};
@@ -92,6 +92,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
         listen: listen.parse::<SocketAddr>().unwrap(),
         blobs: dir.join("blobs"),
         patience: Patience::default(),
+        lease: LeasePace::default(),
         clock: Clock::system(),
     };
     Server::start(config, store, CancellationToken::new()).await

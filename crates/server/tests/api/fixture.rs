@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
 use muster_core::lookups::Lookups;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::records::NodeRecord;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Clock, Config, FirstVersion, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Store;
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen};
@@ -42,6 +43,11 @@ pub(crate) const CHANGED: Outcome = Outcome::Configured(RunResult::Changed);
 impl Fixture {
     /// A server for nodes given as (name, role), with releases v1 and v2, at v1.
     pub(crate) async fn start(nodes: &[(&str, &str)]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), nodes, Patience::default()).await
+    }
+
+    /// One that declares a silent node lost at once.
+    pub(crate) async fn start_impatient(nodes: &[(&str, &str)]) -> Self {
         let patience = Patience { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
         Self::start_in(tempfile::tempdir().unwrap(), nodes, patience).await
     }
@@ -57,6 +63,7 @@ impl Fixture {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: dir.path().join("blobs"),
             patience,
+            lease: LeasePace::default(),
             clock: Clock::system(),
         };
         let stop = CancellationToken::new();
@@ -153,6 +160,17 @@ impl Fixture {
 
     pub(crate) async fn revision(&self) -> Revision {
         self.store.revision().await.unwrap()
+    }
+
+    /// Everything that the store holds of the environment, but for what servers say of themselves and their agents.
+    pub(crate) async fn state(&self) -> Vec<(String, Revision)> {
+        let prefix = Keys::of(&self.env).prefix().to_owned();
+        let all = self.store.range(&prefix, None).await.unwrap().kvs.into_iter();
+        let of_servers = |key: &str| {
+            let rest = key.trim_start_matches(&prefix);
+            ["replicas/", "controllers/", "presence/"].iter().any(|begin| rest.starts_with(begin))
+        };
+        all.filter(|kv| !of_servers(&kv.key)).map(|kv| (kv.key, kv.revision)).collect()
     }
 
     /// Waits until the view shows something.

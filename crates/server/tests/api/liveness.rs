@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, PASSED, next, node};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_node_leaves_its_role_and_comes_back() {
     // Nothing is waited for here but the controller's own pace: the fixture declares a node lost at once.
-    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    let fixture = Fixture::start_impatient(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
     let db = Role::new("db").unwrap();
     let mut streams = Vec::new();
     for name in ["db1", "web1", "web2"] {
@@ -33,7 +33,7 @@ async fn a_lost_node_leaves_its_role_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_was_started_again_proves_itself_again() {
-    let fixture = Fixture::start(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    let fixture = Fixture::start_impatient(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
     let db = Role::new("db").unwrap();
     let hello = |boot: &str| SyncOpen { incarnation: Some(1), boot: Some(boot.into()), ..SyncOpen::default() };
     let proof = |seq, boot: &str| {

@@ -63,7 +63,8 @@ async fn it_says_what_happened() {
     // The second of two that saw the same is refused, which is no failure.
     let fence = Guard::Absent { key: Keys::of(&fixture.env).store_epoch() };
     fixture.app.store.commit(Txn::new().guard(fence).op(Op::put("/muster/test/current_version", "v2"))).await.unwrap();
-    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+    let reached = fixture.revision().await;
+    fixture.app.view.reach(reached).await.unwrap();
 
     let after = scrape(&fixture).await;
     let grown = |series: &str| after.value(series) - before.value(series);
@@ -85,8 +86,7 @@ async fn it_says_what_happened() {
     assert_eq!(after.value("muster_nodes{env=\"test\",standing=\"silent\"}"), 2.0);
     assert_eq!(after.sum("muster_nodes"), 3.0);
     assert_eq!(after.value("muster_node_states{env=\"test\",state=\"failed\"}"), 1.0);
-    assert_eq!(after.value("muster_view_behind_revisions"), 0.0);
-    assert_eq!(after.value("muster_view_revision"), fixture.revision().await.0 as f64);
+    assert!(after.value("muster_view_revision") >= reached.0 as f64);
     assert_eq!(after.value("muster_view_builds_total"), 1.0);
     assert_eq!(after.value("muster_queue_capacity{queue=\"reports\"}"), 1024.0);
     assert_eq!(after.value("muster_queue_waiting{queue=\"reports\"}"), 0.0);

@@ -38,7 +38,7 @@ async fn two_reports_make_a_run_and_move_the_node() {
 async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
-    let before = fixture.revision().await;
+    let before = fixture.state().await;
 
     let again = fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
     assert_eq!(again.taken, Taken::AlreadyApplied);
@@ -48,20 +48,20 @@ async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
     let zombie = fixture.send(&fixture.report("db1", 1, 99, failed)).await;
     assert_eq!(zombie.taken, Taken::Outdated);
 
-    assert_eq!(fixture.revision().await, before, "nothing was written");
+    assert_eq!(fixture.state().await, before, "nothing was written");
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_not_in_the_design_cannot_report() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
-    let before = fixture.revision().await;
+    let before = fixture.state().await;
     let error = fixture.client.report(&fixture.env, &fixture.report("db2", 1, 1, PASSED)).await.unwrap_err();
     let problem = error.problem().unwrap();
     assert_eq!(problem.code, Code::UnknownNode);
     assert_eq!(problem.detail, "db2 is not in the design of test");
     assert!(problem.hint.is_some() && problem.request_id.is_some(), "{problem:?}");
-    assert_eq!(fixture.revision().await, before);
+    assert_eq!(fixture.state().await, before);
     fixture.stop().await;
 }
 
@@ -82,7 +82,7 @@ async fn a_crowd_is_committed_in_groups_and_every_report_counts_once() {
     let after = fixture.store.stats();
     let transactions = after.transactions - before.transactions;
     assert!(transactions < 80 * reports, "{transactions} transactions for {} reports", 80 * reports);
-    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+    fixture.app.view.reach(fixture.store.revision().await.unwrap()).await.unwrap();
     let running = fixture.app.view.fleets()[&fixture.env].running()[&version("v1")].len();
     assert_eq!(running, 80);
     fixture.stop().await;
@@ -94,7 +94,7 @@ async fn what_was_acknowledged_survives_a_restart() {
     let fixture = Fixture::start(&nodes).await;
     fixture.validate("db1", 1).await;
     let shown = fixture.app.view.fleets()[&fixture.env].clone();
-    fixture.app.view.reach(fixture.revision().await).await.unwrap();
+    fixture.app.view.reach(fixture.store.revision().await.unwrap()).await.unwrap();
     let dir = fixture.stop().await;
 
     let fixture = Fixture::start_in(dir, &nodes, Patience::default()).await;
@@ -141,14 +141,13 @@ async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_leaves_no_revision_at_which_the_node_is_not_active() {
     let fixture = Fixture::start(&[("lb1", "lb")]).await;
-    fixture.validate("lb1", 1).await;
-    let before = fixture.revision().await;
+    let before = fixture.validate("lb1", 1).await.revision;
+    let mut after = before;
     for (seq, outcome) in [(2, CHANGED), (3, PASSED)] {
         let mut report = fixture.report("lb1", 1, seq, outcome);
         report.version = version("v2");
-        fixture.send(&report).await;
+        after = fixture.send(&report).await.revision;
     }
-    let after = fixture.revision().await;
     let prefix = format!("{}active_roles/", Keys::of(&fixture.env).prefix());
     for revision in before.0..=after.0 {
         let range = fixture.store.range(&prefix, Some(Revision(revision))).await.unwrap();

@@ -15,10 +15,11 @@ use anyhow::Context;
 use jiff::Timestamp;
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::replicas::{ControllerName, ControllerRecord};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
-use muster_server::{App, Clock, Config, RegisterError, Registered, Server, register, rows};
+use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, register, rows};
 use muster_wire::operator::NodeRow;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -33,7 +34,7 @@ use crate::project::{self, Loaded};
 use crate::signals::Signals;
 use crate::state_dir::state_dir;
 use crate::store_args::StoreArgs;
-use crate::terminal::{Notes, Terminal};
+use crate::terminal::{Notes, Terminal, age};
 
 use self::live::Live;
 use self::switched_off::all_off;
@@ -148,6 +149,7 @@ impl LocalFleet {
             listen: args.listen,
             blobs: args.store.blobs.clone().unwrap_or_else(|| state.join("blobs")),
             patience: Patience::default(),
+            lease: LeasePace::default(),
             clock: clock.clone(),
         };
         let stop = CancellationToken::new();
@@ -197,7 +199,15 @@ impl LocalFleet {
 
     fn rows(&self) -> Vec<NodeRow> {
         let fleets = self.app.view.fleets();
-        fleets.get(&self.env).map(|fleet| rows::all(fleet, &self.app.hub)).unwrap_or_default()
+        // The agents of this fleet are connected to this process; what others do elsewhere, `muster status` shows.
+        let elsewhere = rows::Elsewhere::new();
+        let agents = self.app.agents(&elsewhere);
+        fleets.get(&self.env).map(|fleet| rows::all(fleet, agents)).unwrap_or_default()
+    }
+
+    /// Who looks after the machines instead of this process, if somebody does.
+    fn machines_held_by(&self) -> Option<ControllerRecord> {
+        self.app.tenures.held_elsewhere(&self.env, ControllerName::Provision)
     }
 
     /// How the fleet stands, and which nodes have run since a moment.
@@ -281,8 +291,14 @@ async fn show(
     let deadline = Duration::try_from(args.timeout).map_or_else(|_| Instant::now(), |timeout| Instant::now() + timeout);
     let mut stuck_since: Option<Instant> = None;
     let mut announced = false;
+    let mut held_by: Option<ControllerRecord> = None;
     loop {
         steps.mark_unchanged();
+        let holder = fleet.machines_held_by();
+        if holder != held_by {
+            tell_holder(holder.as_ref(), clock.now(), terminal);
+            held_by = holder;
+        }
         connections.mark_unchanged();
         let rows = fleet.rows();
         match &mut live {
@@ -325,6 +341,18 @@ async fn show(
                 return Err(Failure::failed(anyhow::anyhow!("the server ended: {why}")));
             }
         }
+    }
+}
+
+/// Says who looks after the machines: nothing happens here until they are gone.
+fn tell_holder(holder: Option<&ControllerRecord>, now: Timestamp, terminal: &mut Terminal) {
+    match holder {
+        Some(ControllerRecord { replica, since }) => terminal.notes.note(format_args!(
+            "the machines of this environment are looked after by replica {replica}, for {}; this process takes over \
+             when it is gone",
+            age(*since, now)
+        )),
+        None => terminal.notes.note("nobody else looks after the machines any more: this process takes over"),
     }
 }
 

@@ -1,0 +1,23 @@
+//! This server as one of several on the same store.
+//!
+//! - [`identity`]: its name and what it says of itself.
+//! - [`membership`]: its lease, and `replicas/<id>` in every environment. A server that cannot keep its lease knows by
+//!   its own clock that it is cut off, and acts no more.
+//! - [`tenure`], [`tenures`]: who holds a controller. Every write of a controller carries the revision of its holder's
+//!   key, so that one who was deposed without knowing it changes nothing.
+//! - [`presence`]: which agents are connected here, in the store for the others.
+//! - [`peers`]: asks the other replicas what only they know.
+//!
+//! The same code runs on the embedded store, where there is one replica, and it holds everything.
+
+pub(crate) mod identity;
+pub mod membership;
+mod peers;
+pub mod presence;
+pub mod tenure;
+pub mod tenures;
+
+pub use identity::Identity;
+pub use membership::{LeasePace, Membership, State};
+pub use peers::Peers;
+pub use tenures::{Fenced, Held, Tenures};

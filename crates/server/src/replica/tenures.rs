@@ -1,0 +1,307 @@
+//! The controllers that this replica holds, each in one environment, and the fence around what they write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, ReplicaId};
+use muster_core::replicas::{ControllerName, ControllerRecord};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, Store, StoreError};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::membership::Membership;
+use super::tenure::{Sight, Step, decide};
+use crate::clock::Clock;
+use crate::view::View;
+
+/// After a failure the next try comes this soon.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Replicas that all see a controller become free try at different moments within this.
+const JITTER_MS: u64 = 200;
+
+type Place = (EnvName, ControllerName);
+
+/// A controller that this replica holds. What is written in its name goes through [`Tenures::commit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub env: EnvName,
+    pub name: ControllerName,
+    /// The revision of its key: whoever takes it over changes that.
+    pub revision: Revision,
+    /// Since when, by this server's clock: it has not watched over anything before.
+    pub since: Timestamp,
+}
+
+impl Held {
+    fn place(&self) -> Place {
+        (self.env.clone(), self.name)
+    }
+
+    fn guard(&self) -> Guard {
+        Guard::Unchanged { key: Keys::of(&self.env).controller(self.name), since: self.revision }
+    }
+}
+
+/// What became of a controller's write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fenced {
+    Committed {
+        revision: Revision,
+    },
+    /// What it was decided on has changed: decide again.
+    Refused {
+        revision: Revision,
+    },
+    /// The controller is held by somebody else, or this replica is cut off: do nothing more.
+    Deposed,
+}
+
+#[derive(Debug)]
+pub struct Tenures {
+    store: Arc<dyn Store>,
+    view: Arc<View>,
+    membership: Arc<Membership>,
+    clock: Clock,
+    inner: Mutex<Inner>,
+    /// Steps when a controller was taken or lost.
+    changed: watch::Sender<u64>,
+    /// Somebody wants another controller, or has found out that one is lost.
+    look: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// What is wanted besides liveness, which every server looks after everywhere.
+    wanted: BTreeSet<Place>,
+    held: BTreeMap<Place, Held>,
+    refused: BTreeMap<Place, Revision>,
+}
+
+impl Tenures {
+    pub fn new(store: Arc<dyn Store>, view: Arc<View>, membership: Arc<Membership>, clock: Clock) -> Self {
+        let (inner, changed) = (Mutex::default(), watch::Sender::new(0));
+        Self { store, view, membership, clock, inner, changed, look: Notify::new() }
+    }
+
+    /// Tells when a controller was taken or lost.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Takes a controller as soon as nobody else holds it, and for as long as this server lives.
+    pub fn want(&self, env: &EnvName, name: ControllerName) {
+        self.inner().wanted.insert((env.clone(), name));
+        self.look.notify_one();
+    }
+
+    /// The controller, if this replica holds it and may act.
+    pub fn held(&self, env: &EnvName, name: ControllerName) -> Option<Held> {
+        self.membership.lease()?;
+        self.inner().held.get(&(env.clone(), name)).cloned()
+    }
+
+    /// Who else holds a controller, and since when.
+    pub fn held_elsewhere(&self, env: &EnvName, name: ControllerName) -> Option<ControllerRecord> {
+        let fleets = self.view.fleets();
+        let (record, _) = fleets.get(env)?.controllers().get(&name)?;
+        (record.replica != *self.membership.id()).then(|| record.clone())
+    }
+
+    /// Commits a write of a controller, if this replica still holds it at the moment at which it is committed.
+    pub async fn commit(&self, held: &Held, txn: Txn) -> Result<Fenced, StoreError> {
+        if self.held(&held.env, held.name).as_ref() != Some(held) {
+            return Ok(Fenced::Deposed);
+        }
+        let guard = held.guard();
+        let key = guard.key().to_owned();
+        Ok(match self.store.commit(txn.guard(guard)).await? {
+            Outcome::Committed { revision } => Fenced::Committed { revision },
+            Outcome::Refused { revision, failed } if failed.contains(&key) => {
+                self.deposed(held, revision);
+                Fenced::Deposed
+            }
+            Outcome::Refused { revision, .. } => Fenced::Refused { revision },
+        })
+    }
+
+    /// Takes and keeps controllers, for ever.
+    pub async fn run(&self) {
+        let (mut servers, mut members) = (self.view.subscribe_servers(), self.membership.subscribe());
+        loop {
+            servers.mark_unchanged();
+            members.mark_unchanged();
+            let settled = self.look().await;
+            let changed = async {
+                tokio::select! {
+                    _ = servers.changed() => {}
+                    // Who may act by the clock of this process has changed, whether or not a key has.
+                    _ = members.changed() => self.step(),
+                    () = self.look.notified() => {}
+                }
+            };
+            if settled {
+                changed.await;
+            } else {
+                let _ = timeout(AGAIN, changed).await;
+            }
+        }
+    }
+
+    /// Goes through all controllers once. Whether there is nothing to do before something changes.
+    async fn look(&self) -> bool {
+        let free = self.settle();
+        if free.is_empty() {
+            return true;
+        }
+        if free.iter().any(|take| take.contended) {
+            sleep(Duration::from_millis(RandomState::new().hash_one(self.membership.id()) % JITTER_MS)).await;
+        }
+        let mut settled = true;
+        for take in self.settle() {
+            settled &= self.take(take).await;
+        }
+        settled
+    }
+
+    /// Notes what the view shows of every controller, and returns those that are to be taken.
+    fn settle(&self) -> Vec<Take> {
+        let fleets = self.view.fleets();
+        let mut inner = self.inner();
+        let places: BTreeSet<Place> = fleets
+            .values()
+            .filter(|fleet| fleet.is_founded())
+            .map(|fleet| (fleet.env.clone(), ControllerName::Liveness))
+            .chain(inner.wanted.iter().cloned())
+            .chain(inner.held.keys().cloned())
+            .collect();
+        let mut takes = Vec::new();
+        let mut moved = false;
+        for place in places {
+            let fleet = fleets.get(&place.0);
+            let mut step = decide(self.sight(fleet, &place, &inner));
+            if step == Step::Drop {
+                let held = inner.held.remove(&place);
+                moved = true;
+                tracing::info!(env = %place.0, controller = %place.1, ?held, "no longer held by this replica");
+                step = decide(self.sight(fleet, &place, &inner));
+            }
+            match step {
+                Step::Keep | Step::Wait | Step::Drop => {}
+                Step::Adopt { at } => {
+                    inner.refused.remove(&place);
+                    inner.held.insert(place.clone(), self.holding(place, at));
+                    moved = true;
+                }
+                Step::Take { over } => {
+                    let Some((fleet, my_key)) = fleet.and_then(|fleet| Some((fleet, self.my_key(fleet)?))) else {
+                        continue;
+                    };
+                    takes.push(Take { place, over, my_key, contended: fleet.replicas().len() > 1 });
+                }
+            }
+        }
+        drop(inner);
+        drop(fleets);
+        if moved {
+            self.step();
+        }
+        takes
+    }
+
+    fn sight<'a>(&'a self, fleet: Option<&'a Fleet>, place: &Place, inner: &Inner) -> Sight<'a> {
+        let holder = fleet.and_then(|fleet| fleet.controllers().get(&place.1));
+        let lives = |id: &ReplicaId| fleet.is_some_and(|fleet| fleet.replicas().contains_key(id));
+        Sight {
+            me: self.membership.id(),
+            is_member: self.membership.lease().is_some(),
+            my_key: fleet.and_then(|fleet| self.my_key(fleet)),
+            holder: holder.map(|(record, at)| (&record.replica, *at)),
+            holder_lives: holder.is_some_and(|(record, _)| lives(&record.replica)),
+            held: inner.held.get(place).map(|held| held.revision),
+            refused: inner.refused.get(place).copied(),
+            view: fleet.map(|fleet| fleet.revision).unwrap_or_default(),
+        }
+    }
+
+    fn my_key(&self, fleet: &Fleet) -> Option<Revision> {
+        fleet.replicas().get(self.membership.id()).map(|(_, at)| *at)
+    }
+
+    /// Takes a controller. Whether that is settled, one way or the other.
+    async fn take(&self, take: Take) -> bool {
+        let Some(lease) = self.membership.lease() else { return true };
+        let (env, name) = &take.place;
+        let keys = Keys::of(env);
+        let record = ControllerRecord { replica: self.membership.id().clone(), since: self.clock.now() };
+        let value = match serde_json::to_vec(&record) {
+            Ok(value) => value,
+            Err(error) => {
+                tracing::error!(%error, "the record of a controller's holder cannot be written");
+                return true;
+            }
+        };
+        let key = keys.controller(*name);
+        let mut txn = Txn::new()
+            // A replica that nobody can see, because its lease has ended, takes nothing.
+            .guard(Guard::Unchanged { key: keys.replica(self.membership.id()), since: take.my_key })
+            .guard(Guard::seen(key.clone(), take.over.as_ref().map(|(_, at)| *at)));
+        if let Some((gone, _)) = &take.over {
+            txn = txn.guard(Guard::Absent { key: keys.replica(gone) });
+        }
+        match self.store.commit(txn.op(Op::Put { key, value, lease: Some(lease) })).await {
+            Ok(Outcome::Committed { revision }) => {
+                tracing::info!(%env, controller = %name, "held by this replica");
+                let held = self.holding(take.place.clone(), revision);
+                self.inner().held.insert(take.place, held);
+                self.step();
+                true
+            }
+            // Somebody was quicker: the view shows who.
+            Ok(Outcome::Refused { .. }) => true,
+            // Whether it was taken after an unknown outcome, the view shows.
+            Err(error) => {
+                tracing::debug!(%env, controller = %name, %error, "a controller cannot be taken");
+                false
+            }
+        }
+    }
+
+    fn holding(&self, (env, name): Place, revision: Revision) -> Held {
+        Held { env, name, revision, since: self.clock.now() }
+    }
+
+    fn deposed(&self, held: &Held, at: Revision) {
+        let mut inner = self.inner();
+        if inner.held.get(&held.place()) == Some(held) {
+            inner.held.remove(&held.place());
+            inner.refused.insert(held.place(), at);
+        }
+        drop(inner);
+        tracing::warn!(env = %held.env, controller = %held.name, "another replica holds it: this one does no more");
+        self.step();
+        self.look.notify_one();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn step(&self) {
+        self.changed.send_modify(|steps| *steps += 1);
+    }
+}
+
+/// A controller that is free.
+#[derive(Debug)]
+struct Take {
+    place: Place,
+    over: Option<(ReplicaId, Revision)>,
+    my_key: Revision,
+    contended: bool,
+}
