@@ -211,5 +211,6 @@ fn name(event: &SyncEvent) -> &'static str {
         SyncEvent::Snapshot { .. } => "snapshot",
         SyncEvent::Run { .. } => "run",
         SyncEvent::Ping => PING,
+        SyncEvent::Move => "move",
     }
 }

@@ -113,7 +113,7 @@ async fn sleep_until(when: Option<Instant>) {
 }
 
 /// Whether the agent does, or is kept from doing, something.
-fn is_busy(activity: &Activity) -> bool {
+pub(crate) fn is_busy(activity: &Activity) -> bool {
     match activity {
         Activity::Applying { .. } | Activity::Validating { .. } | Activity::Blocked { .. } => true,
         Activity::Idle | Activity::Retrying { .. } => false,

@@ -26,7 +26,7 @@ use crate::report::Sender;
 use crate::servers::Servers;
 use crate::state_dir::{OpenStateError, StateDir};
 use crate::sync::Sync;
-use crate::{run, sync};
+use crate::{report, run, sync};
 
 /// The queue is asked and written faster than a server speaks; a few messages are enough to smooth it. When the disk
 /// does not take them, the stream stands still, which is right; [`Sync`] sees to it that the server knows.
@@ -68,7 +68,7 @@ async fn take_over(path: &Path) -> Result<StateDir, OpenStateError> {
 
 /// Runs an agent until it is told to end.
 pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), AgentError> {
-    let servers = Servers::new(config.server.urls()).map_err(AgentError::Server)?;
+    let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(AgentError::Server)?;
     let state = take_over(&config.state_dir).await?;
     let layout = state.layout();
     let mut ledger = Ledger::load(&layout, &config.env, &config.node)?;
@@ -119,7 +119,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         queue: messages.clone(),
         tell_activity: Arc::clone(&tell_activity),
         renewal: renewal_asked,
-        silence: sync::SILENCE,
+        bounds: sync::Bounds::default(),
         cancel: cancel.clone(),
     };
     let sender = Sender {
@@ -130,6 +130,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         wake: reports,
         renewal,
         settled,
+        answer: report::ANSWER,
         cancel: cancel.clone(),
     };
     let teller = Teller {

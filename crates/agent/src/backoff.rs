@@ -19,6 +19,13 @@ impl Backoff {
         spread(self.first.saturating_mul(1 << doublings).min(self.cap), chance)
     }
 
+    /// Anywhere between the first pause and that before the given attempt: for many who began to wait at the same moment,
+    /// which a tenth either way would leave in step.
+    pub fn anywhere(&self, attempt: u32, chance: f64) -> Duration {
+        let longest = self.pause(attempt, 0.5);
+        self.first + longest.saturating_sub(self.first).mul_f64(chance.clamp(0.0, 1.0))
+    }
+
     /// The longest pause, moved in the same way.
     pub fn longest(&self, chance: f64) -> Duration {
         spread(self.cap, chance)
@@ -48,6 +55,7 @@ mod tests {
         assert_eq!(backoff.pause(1, 0.0), Duration::from_millis(4500));
         assert_eq!(backoff.pause(1, 1.0), Duration::from_millis(5500));
         assert_eq!([0.0, 0.5, 1.0].map(|chance| backoff.longest(chance).as_secs()), [270, 300, 330]);
+        assert_eq!([0.0, 0.5, 1.0].map(|chance| backoff.anywhere(3, chance).as_millis()), [5_000, 12_500, 20_000]);
         assert!((0.0..1.0).contains(&chance()));
     }
 }

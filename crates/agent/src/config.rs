@@ -38,7 +38,7 @@ pub enum ReadConfigError {
 pub struct Config {
     pub env: EnvName,
     pub node: NodeName,
-    /// Where the servers are; tried in turn when one does not answer.
+    /// Where the servers are. The agent talks to one of them, and goes to another when that does not answer.
     pub server: Servers,
     /// The agent's own directory.
     pub state_dir: PathBuf,

@@ -15,7 +15,7 @@
 //!
 //! - [`queue`] owns all that the agent knows. What happened is decided on by a pure function, [`queue::decide`], and
 //!   nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`], [`durable`]).
-//! - [`sync`] holds the stream; [`run`] executes one run at a time: [`release`] → [`applier`] → [`validation`];
+//! - [`sync`] holds the stream, and by that decides which server all others talk to ([`servers`], [`route`]); [`run`] executes one run at a time: [`release`] → [`applier`] → [`validation`];
 //!   [`report`] empties the outbox in order; [`activity`] tells what goes on, at best effort.
 //! - [`process`] starts programs with a mark, ends all that carry it, and reaps what they leave. [`recovery`] does so
 //!   for a run that a former agent left.
@@ -42,6 +42,7 @@ pub mod recovery;
 pub mod release;
 pub mod renewal;
 pub mod report;
+pub mod route;
 pub mod run;
 pub mod run_id;
 pub mod servers;

@@ -11,16 +11,17 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
-use muster_agent::config::Config;
+use muster_agent::config::{Config, Servers};
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
+  muster-agent run --config agent.toml --server http://10.0.0.1:7300 --server http://10.0.0.2:7300
   RUST_LOG=debug muster-agent run --config agent.toml
 
 The configuration is one TOML file:
   env = "quickstart"                       # the environment that the node belongs to
   node = "web1"                            # its name in the design
-  server = "http://127.0.0.1:7300"         # or a list, tried in turn
+  server = "http://127.0.0.1:7300"         # or a list: ["http://10.0.0.1:7300", "http://10.0.0.2:7300"]
   state_dir = "/var/lib/muster-agent"      # the agent's own: ledger, outbox, runs
   root = "/srv/web1"                       # where the content may keep files (MUSTER_ROOT)
   releases_dir = "/srv/releases"           # one sub-directory per version
@@ -54,6 +55,12 @@ enum Command {
         /// The configuration of this agent.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// A server, instead of those in the configuration; several times, or with commas, for several.
+        ///
+        /// The agent talks to one of them at a time, begins with the one that its name falls to, and goes to another
+        /// when that does not answer.
+        #[arg(long, value_name = "URL", value_delimiter = ',')]
+        server: Vec<String>,
     },
 }
 
@@ -68,8 +75,8 @@ fn main() -> ExitCode {
         }
     };
     start_logging();
-    let Command::Run { config } = cli.command;
-    match run(&config) {
+    let Command::Run { config, server } = cli.command;
+    match run(&config, server) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -78,8 +85,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(config: &std::path::Path) -> anyhow::Result<()> {
-    let config = Config::read(config)?;
+fn run(config: &std::path::Path, servers: Vec<String>) -> anyhow::Result<()> {
+    let mut config = Config::read(config)?;
+    if !servers.is_empty() {
+        config.server = Servers::Several(servers);
+    }
     // One thread: the agent waits nearly all the time, and every further thread costs memory on every node.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

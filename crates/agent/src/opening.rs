@@ -26,8 +26,8 @@ impl Opening {
         }
     }
 
-    pub fn with(self, activity: Activity, boot: Option<String>) -> SyncOpen {
+    pub fn with(self, activity: Activity, boot: Option<String>, away: bool) -> SyncOpen {
         let Self { incarnation, generation, lookups, has_snapshot } = self;
-        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot }
+        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot, away }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use muster_wire::client::ClientError;
@@ -16,10 +17,14 @@ use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError, Waiting};
 use crate::renewal::Renewal;
 use crate::servers::Servers;
-use crate::sync::chain;
+use crate::sync::{self, chain};
 
 /// A server that comes back says hello on the stream, and that ends the pause: it can be long.
 const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
+
+/// How long the server may take to answer: a little longer than the time between two pings. When it said nothing on the stream
+/// either meanwhile it is frozen or cut off, and the stream goes to another server at once; see [`Servers::doubt`].
+pub const ANSWER: Duration = Duration::from_secs(sync::PING.as_secs() + 2);
 
 /// What the task works with.
 #[derive(Debug)]
@@ -34,6 +39,8 @@ pub struct Sender {
     pub renewal: Renewal,
     /// Set when nothing waits, or what waits cannot be sent now.
     pub settled: watch::Sender<bool>,
+    /// How long the server may take to answer.
+    pub answer: Duration,
     pub cancel: CancellationToken,
 }
 
@@ -108,7 +115,12 @@ impl Sender {
         };
         let mut report = waiting.report.clone();
         report.incarnation = incarnation;
-        let answer = self.servers.current().report(&self.node.env, &report).await;
+        let asked = Instant::now();
+        let Ok(answer) = timeout(self.answer, self.servers.current().report(&self.node.env, &report)).await else {
+            tracing::warn!(run = %report.run, "the server does not answer; the report is kept, and sent again");
+            self.servers.doubt(asked);
+            return Ok(false);
+        };
         let asked_before = *renewed_for == Some(waiting.seq);
         match &answer {
             Ok(taken) => {
@@ -166,5 +178,45 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         | Code::StoreUnavailable
         | Code::StoreFull
         | Code::Internal => Fate::Keep,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    use crate::testing::{node, report};
+
+    #[tokio::test]
+    async fn a_report_that_gets_no_answer_is_kept_and_casts_doubt_on_the_server() {
+        // The connection is made, as the kernel does that, and nobody reads what comes.
+        let frozen = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (directory, node) = node("web1");
+        let outbox = Outbox::new(directory.path().join("state/outbox"));
+        outbox.keep(&report(1)).unwrap();
+        let url = format!("http://{}", frozen.local_addr().unwrap());
+        let servers = Servers::new(&node.env, &node.name, &[url]).unwrap();
+        let (mut doubts, begun) = (servers.doubts(), Instant::now());
+        let cancel = CancellationToken::new();
+        let sender = Sender {
+            node: Arc::new(node),
+            servers,
+            outbox: outbox.clone(),
+            opening: watch::channel(Opening { incarnation: Some(1), ..Opening::default() }).1,
+            wake: Arc::default(),
+            renewal: Renewal::new().0,
+            settled: watch::channel(true).0,
+            answer: Duration::from_millis(50),
+            cancel: cancel.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sender.run());
+        doubts.wait_for(|asked| asked.is_some_and(|asked| asked >= begun)).await.unwrap();
+        assert_eq!(outbox.first().unwrap().map(|waiting| waiting.seq), Some(1));
+        cancel.cancel();
+        while tasks.join_next().await.is_some() {}
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use muster_core::standing::Activity;
@@ -14,19 +14,19 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::Code;
 use muster_wire::sync::SyncEvent;
 
-use crate::backoff::{self, Backoff};
+use crate::activity::is_busy;
+use crate::backoff;
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::queue::task::Message;
 use crate::renewal::Asked;
+use crate::route::Route;
 use crate::servers::Servers;
 
-/// A server that was restarted is back in a second or two; one that is away for long is asked now and then.
-const RECONNECT: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 /// The server pings this often.
-const PING: Duration = Duration::from_secs(10);
-/// After two pings that did not come the connection is dead, whatever TCP believes.
-pub const SILENCE: Duration = Duration::from_secs(25);
+pub const PING: Duration = Duration::from_secs(10);
+/// An agent that was sent elsewhere stays there at least this long, whatever the servers think of it.
+const STAY: Duration = Duration::from_secs(60);
 
 /// What the task works with.
 #[derive(Debug)]
@@ -40,9 +40,25 @@ pub struct Sync {
     pub tell_activity: Arc<Notify>,
     /// Another incarnation is asked for, and a new stream for it.
     pub renewal: Asked,
-    /// For how long a stream may say nothing at all.
-    pub silence: Duration,
+    pub bounds: Bounds,
     pub cancel: CancellationToken,
+}
+
+/// How long a server may take before another is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// To answer when a stream is opened. One that is frozen takes the connection and never answers.
+    pub open: Duration,
+    /// To say anything at all on an open stream.
+    pub silence: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        // A server to which a whole fleet comes at once still answers in a second or two. After two pings that did not
+        // come the connection is dead, whatever TCP believes.
+        Self { open: Duration::from_secs(10), silence: Duration::from_secs(25) }
+    }
 }
 
 /// Why a stream came to its end.
@@ -54,6 +70,15 @@ enum StreamEnd {
     Refused(String),
     /// Another incarnation is asked for.
     Renewed,
+    /// The server has more agents than its share.
+    SentElsewhere,
+}
+
+/// Where the agent goes when a stream ends.
+#[derive(Debug)]
+struct Way {
+    route: Route,
+    sent_elsewhere: Option<Instant>,
 }
 
 impl Sync {
@@ -67,68 +92,75 @@ impl Sync {
     }
 
     async fn work(&mut self) {
-        let mut attempt = 0;
+        let mut way = Way { route: Route::new(self.servers.count()), sent_elsewhere: None };
         loop {
-            let mut greeted = false;
-            let end = self.stream(&mut greeted).await;
-            // A stream that worked was no failed attempt: the first try to get it back is quick.
-            attempt = if greeted { 1 } else { attempt + 1 };
+            self.servers.take(way.route.current());
+            let end = self.stream(&mut way).await;
+            let is_first = way.route.failed() == 0;
+            let server = self.servers.current().base();
             match end {
                 StreamEnd::Over => return,
                 StreamEnd::Renewed => continue,
-                StreamEnd::Lost(why) if attempt == 1 => {
-                    tracing::warn!(
-                        server = self.servers.current().base(),
-                        why,
-                        "no connection; the node keeps its state"
-                    );
+                StreamEnd::SentElsewhere => {
+                    tracing::info!(server, "the server has more than its share of agents; going to another");
+                    way.sent_elsewhere = Some(Instant::now());
+                    way.route.leave();
+                    continue;
                 }
-                StreamEnd::Refused(why) if attempt == 1 => {
-                    tracing::error!(
-                        server = self.servers.current().base(),
-                        why,
-                        "the server refuses this node; trying again"
-                    );
+                StreamEnd::Lost(why) if is_first => {
+                    tracing::warn!(server, why, "no connection; the node keeps its state");
                 }
-                StreamEnd::Lost(why) | StreamEnd::Refused(why) => tracing::debug!(attempt, why, "no connection"),
+                StreamEnd::Refused(why) if is_first => {
+                    tracing::error!(server, why, "the server refuses this node; trying again");
+                }
+                StreamEnd::Lost(why) | StreamEnd::Refused(why) => tracing::debug!(server, why, "no connection"),
             }
-            self.servers.next();
-            tokio::time::sleep(RECONNECT.pause(attempt, backoff::chance())).await;
+            tokio::time::sleep(way.route.lost(backoff::chance())).await;
         }
     }
 
     /// One stream, from its opening to its end.
-    async fn stream(&mut self, greeted: &mut bool) -> StreamEnd {
+    async fn stream(&mut self, way: &mut Way) -> StreamEnd {
         let activity = self.activity.borrow().clone();
-        let mut open = self.opening.borrow().clone().with(activity, self.node.boot.clone());
+        let mut open = self.opening.borrow().clone().with(activity, self.node.boot.clone(), self.servers.is_away());
         let renewed = self.renewal.now();
         if renewed {
             open.incarnation = None;
         }
         let client = self.servers.current().clone();
-        let opened = timeout(self.silence, client.sync(&self.node.env, &self.node.name, &open)).await;
+        let opened = timeout(self.bounds.open, client.sync(&self.node.env, &self.node.name, &open)).await;
         let mut stream = match opened {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return failed(&error),
             Err(_) => return StreamEnd::Lost("the server does not answer".into()),
         };
+        let mut doubts = self.servers.doubts();
+        let (mut greeted, mut heard) = (false, Instant::now());
         loop {
             let event = tokio::select! {
-                event = timeout(self.silence, stream.next()) => event,
+                event = timeout_at(heard + self.bounds.silence, stream.next()) => event,
                 () = self.renewal.anew() => return StreamEnd::Renewed,
+                () = unanswered_since(&mut doubts, heard) => {
+                    return StreamEnd::Lost("it left a report without an answer, and is silent".into());
+                }
             };
+            heard = Instant::now();
             let event = match event {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return StreamEnd::Lost("the server has ended the stream".into()),
                 Ok(Err(error)) => return failed(&error),
-                Err(_) => return StreamEnd::Lost(format!("nothing was heard for {} s", self.silence.as_secs_f32())),
+                Err(_) => {
+                    let silence = self.bounds.silence.as_secs_f32();
+                    return StreamEnd::Lost(format!("nothing was heard for {silence} s"));
+                }
             };
             let message = match event {
                 SyncEvent::Hello { incarnation, role } => {
-                    if !*greeted {
+                    if !greeted {
                         tracing::info!(server = client.base(), "connected");
                     }
-                    *greeted = true;
+                    greeted = true;
+                    way.route.greeted();
                     if *self.activity.borrow() != open.activity {
                         self.tell_activity.notify_one();
                     }
@@ -145,11 +177,22 @@ impl Sync {
                     self.tell_activity.notify_one();
                     continue;
                 }
+                SyncEvent::Move if self.may_go(way) => return StreamEnd::SentElsewhere,
+                SyncEvent::Move => continue,
             };
             if !self.hand_over(message).await {
                 return StreamEnd::Over;
             }
+            // While the queue took nothing nobody listened: that is not the server's silence.
+            heard = Instant::now();
         }
+    }
+
+    /// Whether the agent goes to another server when it is asked to: if it knows another, not in the middle of a run, and
+    /// not over and over.
+    fn may_go(&self, way: &Way) -> bool {
+        let has_stayed = way.sent_elsewhere.is_none_or(|when| when.elapsed() >= STAY);
+        self.servers.count() > 1 && has_stayed && !is_busy(&self.activity.borrow())
     }
 
     /// Gives a message to the queue; false if that is gone. The queue takes nothing while the disk does not take what it
@@ -162,6 +205,15 @@ impl Sync {
                 Err(_) => self.tell_activity.notify_one(),
             }
         }
+    }
+}
+
+/// Waits until a question has gone without an answer that was asked after the server was last heard. A server that still
+/// speaks is there: it is its store that makes it slow, and the other servers have the same.
+async fn unanswered_since(doubts: &mut watch::Receiver<Option<Instant>>, heard: Instant) {
+    if doubts.wait_for(|asked| asked.is_some_and(|asked| asked > heard)).await.is_err() {
+        // Nobody is left to ask.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -207,7 +259,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::JoinSet;
-    use tokio::time::Instant;
+
+    use muster_core::names::{EnvName, NodeName, RunId, Version};
 
     use crate::renewal::Renewal;
     use crate::testing::node;
@@ -224,17 +277,25 @@ mod tests {
         stream
     }
 
-    fn sync(server: &str, queue: mpsc::Sender<Message>, cancel: &CancellationToken) -> (tempfile::TempDir, Sync) {
+    fn url(listener: &TcpListener) -> String {
+        format!("http://{}", listener.local_addr().unwrap())
+    }
+
+    fn servers(urls: &[String]) -> Servers {
+        Servers::new(&EnvName::new("test").unwrap(), &NodeName::new("web1").unwrap(), urls).unwrap()
+    }
+
+    fn sync(servers: Servers, queue: mpsc::Sender<Message>, cancel: &CancellationToken) -> (tempfile::TempDir, Sync) {
         let (directory, node) = node("web1");
         let sync = Sync {
             node: Arc::new(node),
-            servers: Servers::new(&[server.to_owned()]).unwrap(),
+            servers,
             opening: watch::channel(Opening::default()).1,
             activity: watch::channel(Activity::Idle).1,
             queue,
             tell_activity: Arc::default(),
             renewal: Renewal::new().1,
-            silence: Duration::from_millis(50),
+            bounds: Bounds { silence: Duration::from_millis(50), ..Bounds::default() },
             cancel: cancel.clone(),
         };
         (directory, sync)
@@ -245,7 +306,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (queue, mut messages) = mpsc::channel(16);
         let cancel = CancellationToken::new();
-        let (_directory, sync) = sync(&format!("http://{}", listener.local_addr().unwrap()), queue, &cancel);
+        let (_directory, sync) = sync(servers(&[url(&listener)]), queue, &cancel);
         let mut tasks = JoinSet::new();
         tasks.spawn(sync.run());
         // Held open: as far as TCP knows, all is well.
@@ -258,11 +319,80 @@ mod tests {
         while tasks.join_next().await.is_some() {}
     }
 
+    /// Two servers in the order of `web1`, and what leads to them.
+    async fn two() -> ([TcpListener; 2], Servers) {
+        let (a, b) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+        let servers = servers(&[url(&a), url(&b)]);
+        let is_first = servers.current().base() == url(&a);
+        (if is_first { [a, b] } else { [b, a] }, servers)
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_that_leaves_a_report_unanswered_is_left_at_once() {
+        let ([first, second], servers) = two().await;
+        let (queue, mut messages) = mpsc::channel(16);
+        let cancel = CancellationToken::new();
+        let (_directory, mut sync) = sync(servers.clone(), queue, &cancel);
+        sync.bounds.silence = Duration::from_secs(3600);
+        let before = Instant::now();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sync.run());
+        let _frozen = greet(&first).await;
+        messages.recv().await.unwrap();
+
+        // It was heard after this was asked, so it lives.
+        servers.doubt(before);
+        servers.doubt(Instant::now());
+        let _alive = greet(&second).await;
+        messages.recv().await.unwrap();
+        assert_eq!(servers.current().base(), url(&second));
+        assert!(servers.is_away());
+        cancel.cancel();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn a_frozen_server_is_not_waited_for_when_a_stream_is_opened() {
+        let ([_frozen, second], servers) = two().await;
+        let (queue, mut messages) = mpsc::channel(16);
+        let cancel = CancellationToken::new();
+        let (_directory, mut sync) = sync(servers, queue, &cancel);
+        // The connection is made, as the kernel does that, and nobody reads what comes.
+        sync.bounds.open = Duration::from_millis(50);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(sync.run());
+        let _alive = greet(&second).await;
+        messages.recv().await.unwrap();
+        cancel.cancel();
+        while tasks.join_next().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn whoever_is_sent_elsewhere_goes_if_it_can_and_then_stays() {
+        let ([_first, _second], several) = two().await;
+        let one = servers(&["http://127.0.0.1:1".into()]);
+        let now = Instant::now();
+        let (run, version) = (RunId::new("r1").unwrap(), Version::new("v1").unwrap());
+        let applying = Activity::Applying { run, version, since: jiff::Timestamp::UNIX_EPOCH };
+        for (servers, activity, sent, goes) in [
+            (&several, Activity::Idle, None, true),
+            (&several, Activity::Idle, now.checked_sub(STAY), true),
+            (&several, Activity::Idle, Some(now), false),
+            (&several, applying, None, false),
+            (&one, Activity::Idle, None, false),
+        ] {
+            let (_directory, mut sync) = sync(servers.clone(), mpsc::channel(1).0, &CancellationToken::new());
+            sync.activity = watch::channel(activity.clone()).1;
+            let way = Way { route: Route::new(servers.count()), sent_elsewhere: sent };
+            assert_eq!(sync.may_go(&way), goes, "{activity:?} {sent:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn while_the_queue_takes_nothing_the_server_hears_that_the_agent_is_there() {
         let (queue, mut messages) = mpsc::channel(1);
         queue.send(Message::Interrupted).await.unwrap();
-        let (_directory, sync) = sync("http://127.0.0.1:1", queue, &CancellationToken::new());
+        let (_directory, sync) = sync(servers(&["http://127.0.0.1:1".into()]), queue, &CancellationToken::new());
         let told = Arc::clone(&sync.tell_activity);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { sync.hand_over(Message::Interrupted).await });

@@ -3,7 +3,6 @@
 use muster_core::names::Role;
 use muster_core::snapshot::Snapshot;
 use serde::Deserialize;
-use serde::de::Error as _;
 use thiserror::Error;
 
 use crate::sync::SyncEvent;
@@ -62,7 +61,7 @@ impl Decoder {
     fn line(&mut self, line: &str) -> Result<Option<SyncEvent>, DecodeError> {
         if line.is_empty() {
             let (name, data) = (self.name.take(), std::mem::take(&mut self.data));
-            return name.map(|name| event(&name, &data)).transpose();
+            return name.map_or(Ok(None), |name| event(&name, &data));
         }
         // A line that begins with a colon is a comment; the standard asks to ignore fields that are not known.
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -81,13 +80,16 @@ impl Decoder {
     }
 }
 
-fn event(name: &str, data: &str) -> Result<SyncEvent, DecodeError> {
+fn event(name: &str, data: &str) -> Result<Option<SyncEvent>, DecodeError> {
     parse(name, data).map_err(|source| DecodeError::Event { text: format!("{name}: {data:.200}"), source })
 }
 
 /// Reads the data of an event straight into its type. A general JSON value in between would take several times the
 /// memory of a large fleet's snapshot, and an agent that has grown does not shrink again.
-fn parse(name: &str, data: &str) -> Result<SyncEvent, serde_json::Error> {
+///
+/// An event of another name is none: a newer server may say more than this agent understands, and must not lose it by
+/// that.
+fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Hello {
         incarnation: u64,
@@ -102,16 +104,25 @@ fn parse(name: &str, data: &str) -> Result<SyncEvent, serde_json::Error> {
     struct Run {
         id: String,
     }
-    match name {
-        "hello" => serde_json::from_str(data).map(|Hello { incarnation, role }| SyncEvent::Hello { incarnation, role }),
-        "desired" => serde_json::from_str(data).map(SyncEvent::Desired),
-        "snapshot" => {
-            serde_json::from_str(data).map(|Told { changed, snapshot }| SyncEvent::Snapshot { changed, snapshot })
+    let event = match name {
+        "hello" => {
+            let Hello { incarnation, role } = serde_json::from_str(data)?;
+            SyncEvent::Hello { incarnation, role }
         }
-        "run" => serde_json::from_str(data).map(|Run { id }| SyncEvent::Run { id }),
-        "ping" => Ok(SyncEvent::Ping),
-        unknown => Err(serde_json::Error::custom(format_args!("there is no event {unknown:?}"))),
-    }
+        "desired" => SyncEvent::Desired(serde_json::from_str(data)?),
+        "snapshot" => {
+            let Told { changed, snapshot } = serde_json::from_str(data)?;
+            SyncEvent::Snapshot { changed, snapshot }
+        }
+        "run" => {
+            let Run { id } = serde_json::from_str(data)?;
+            SyncEvent::Run { id }
+        }
+        "ping" => SyncEvent::Ping,
+        "move" => SyncEvent::Move,
+        _ => return Ok(None),
+    };
+    Ok(Some(event))
 }
 
 #[cfg(test)]
@@ -135,6 +146,7 @@ mod tests {
             SyncEvent::Snapshot { changed: vec!["active_roles::db".into()], snapshot: Snapshot::default() },
             SyncEvent::Run { id: "r".into() },
             SyncEvent::Ping,
+            SyncEvent::Move,
         ]
     }
 
@@ -163,9 +175,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_newer_server_says_is_passed_over() {
+        let stream = b"event: unheard_of\ndata: [not even JSON\n\nevent: ping\ndata: {}\n\n";
+        assert_eq!(Decoder::default().feed(stream).unwrap(), [SyncEvent::Ping]);
+    }
+
+    #[test]
     fn nonsense_is_an_error_and_not_an_event() {
         assert!(Decoder::default().feed(b"event: desired\ndata: {\"version\":1}\n\n").is_err());
-        assert!(Decoder::default().feed(b"event: unheard_of\ndata: {}\n\n").is_err());
         assert!(Decoder::default().feed(&vec![b'x'; LIMIT + 1]).is_err());
     }
 }

@@ -30,6 +30,9 @@ pub struct SyncOpen {
     /// Which start of the machine the agent runs in.
     #[serde(default)]
     pub boot: Option<String>,
+    /// Whether it would rather be at another server: it came here because that one did not answer.
+    #[serde(default)]
+    pub away: bool,
 }
 
 /// What the server tells an agent. On the stream, the name of an event is its `event:` and the rest its `data:`.
@@ -53,6 +56,8 @@ pub enum SyncEvent {
     },
     /// Nothing has happened; the connection is alive.
     Ping,
+    /// This server has more than its share of the agents: one that knows another server goes there.
+    Move,
 }
 
 /// What a node should run.

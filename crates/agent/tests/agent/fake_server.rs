@@ -61,7 +61,8 @@ struct Shared {
     /// Said at the beginning of each stream.
     greeting: Mutex<Vec<SyncEvent>>,
     answers: Mutex<VecDeque<Answer>>,
-    observed: Mutex<Observed>,
+    /// As in a store: replicas of one server know the same.
+    observed: Arc<Mutex<Observed>>,
     refuse_streams: Mutex<Option<Code>>,
     lose_activities: AtomicU32,
 }
@@ -81,6 +82,19 @@ impl FakeServer {
     }
 
     pub(crate) async fn start_at(address: SocketAddr) -> Self {
+        Self::start_with(address, Arc::default()).await
+    }
+
+    /// Another replica of the same server.
+    pub(crate) async fn start_beside(&self) -> Self {
+        self.start_beside_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    pub(crate) async fn start_beside_at(&self, address: SocketAddr) -> Self {
+        Self::start_with(address, Arc::clone(&self.shared.observed)).await
+    }
+
+    async fn start_with(address: SocketAddr, observed: Arc<Mutex<Observed>>) -> Self {
         let (heard, inbox) = mpsc::channel(1000);
         let hello = SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap() };
         let shared = Arc::new(Shared {
@@ -88,7 +102,7 @@ impl FakeServer {
             stream: Mutex::default(),
             greeting: Mutex::new(vec![hello]),
             answers: Mutex::default(),
-            observed: Mutex::default(),
+            observed,
             refuse_streams: Mutex::default(),
             lose_activities: AtomicU32::default(),
         });
@@ -116,6 +130,11 @@ impl FakeServer {
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.shared.answers.lock().unwrap().extend(answers);
+    }
+
+    /// From now on every report is taken.
+    pub(crate) fn take_all(&self) {
+        self.shared.answers.lock().unwrap().clear();
     }
 
     /// What the server knows of the node.

@@ -18,7 +18,7 @@ use muster_wire::sync::{DesiredState, SyncEvent};
 
 pub(crate) struct Fixture {
     directory: tempfile::TempDir,
-    server: SocketAddr,
+    servers: Vec<SocketAddr>,
     state: PathBuf,
 }
 
@@ -29,9 +29,13 @@ pub(crate) struct Agent {
 
 impl Fixture {
     pub(crate) fn new(server: SocketAddr) -> Self {
+        Self::with_servers(&[server])
+    }
+
+    pub(crate) fn with_servers(servers: &[SocketAddr]) -> Self {
         let directory = tempfile::Builder::new().prefix("muster-agent-").tempdir().unwrap();
         let state = directory.path().join("state");
-        Self { directory, server, state }
+        Self { directory, servers: servers.to_vec(), state }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -76,10 +80,11 @@ impl Fixture {
 
     pub(crate) fn write_config(&self) -> PathBuf {
         let path = self.path().join("agent.toml");
+        let servers: Vec<_> = self.servers.iter().map(|server| format!("http://{server}")).collect();
         let text = format!(
-            "env = \"test\"\nnode = \"web1\"\nserver = \"http://{}\"\nstate_dir = {:?}\nroot = {:?}\nreleases_dir = {:?}\n\
+            "env = \"test\"\nnode = \"web1\"\nserver = {:?}\nstate_dir = {:?}\nroot = {:?}\nreleases_dir = {:?}\n\
              interfaces = {{ eth0 = \"127.0.0.1\" }}\nretry = {{ first = \"100ms\", cap = \"200ms\" }}\n",
-            self.server,
+            servers,
             self.state,
             self.path().join("root"),
             self.path().join("releases"),

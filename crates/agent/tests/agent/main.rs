@@ -8,3 +8,4 @@ mod fixture;
 mod interruption;
 mod runs;
 mod server_faults;
+mod several_servers;

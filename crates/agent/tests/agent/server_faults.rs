@@ -11,7 +11,7 @@ use muster_wire::sync::{DesiredState, SyncEvent};
 use crate::fake_server::{Answer, FakeServer, Heard};
 use crate::fixture::{Fixture, greeting, news, with_dbs};
 
-const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
+pub(crate) const FINE: &str = "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0";
 
 /// A node that has been validated at v1.
 async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
@@ -21,12 +21,12 @@ async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
 }
 
 /// How many reports are in the agent's outbox.
-fn waiting_reports(fixture: &Fixture) -> usize {
+pub(crate) fn waiting_reports(fixture: &Fixture) -> usize {
     let files = fs::read_dir(fixture.state().join("outbox")).unwrap().flatten();
     files.filter(|file| file.path().extension().is_some_and(|extension| extension == "json")).count()
 }
 
-async fn until(is_so: impl Fn() -> bool, else_says: &str) {
+pub(crate) async fn until(is_so: impl Fn() -> bool, else_says: &str) {
     let so = async {
         while !is_so() {
             tokio::task::yield_now().await;
@@ -35,7 +35,7 @@ async fn until(is_so: impl Fn() -> bool, else_says: &str) {
     tokio::time::timeout(std::time::Duration::from_secs(30), so).await.expect(else_says);
 }
 
-async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
+pub(crate) async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
     let (one, two) = (server.report().await, server.report().await);
     assert_eq!(one.outcome.phase(), "configured");
     assert_eq!(two.outcome, Outcome::Validated(Verdict::Passed));
