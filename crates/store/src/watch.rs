@@ -60,6 +60,9 @@ pub enum Event {
     Changes { revision: Revision, changes: Vec<Change> },
     /// Everything under the prefix up to this revision has been said: what came since was elsewhere. A reader that
     /// was asked for a minimum revision needs this, or a change of another environment would leave it waiting.
+    ///
+    /// What is there at this revision is what was there at the last word. A key that was put and deleted again in
+    /// between may go unmentioned: old versions of etcd cannot be asked for more.
     Progress { revision: Revision },
     /// Changes after this revision may have been missed. Forget everything: a whole snapshot follows.
     Gap { after: Revision, cause: GapCause },

@@ -107,7 +107,15 @@ impl Following {
             }
             Event::Progress { revision } => {
                 let at = self.moved(side.at(revision), who);
-                truth.nothing_between(self.told.unwrap() + 1, at + 1, self.prefix, who);
+                let told = self.told.unwrap();
+                if side.tells_all {
+                    truth.nothing_between(told + 1, at + 1, self.prefix, who);
+                }
+                assert_eq!(
+                    truth.at(told, self.prefix),
+                    truth.at(at, self.prefix),
+                    "{who}: progress from {told} to {at}"
+                );
                 self.told = Some(at);
             }
             Event::Gap { after, cause } => {

@@ -13,6 +13,7 @@ mod truth;
 
 use std::hash::{BuildHasher, RandomState};
 
+use muster_etcd_rig::{Cluster, Options};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Runtime;
 
@@ -22,7 +23,7 @@ use crate::side::Side;
 const STEPS: usize = 60;
 
 /// What one run is made of. Every case costs up to a hundred fsyncs of each backend.
-const CASES: u32 = 40;
+const CASES: u32 = 30;
 
 #[test]
 fn all_backends_agree() {
@@ -32,13 +33,14 @@ fn all_backends_agree() {
     let cases = number("CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let etcd = runtime.block_on(Cluster::start(Options::members(1)));
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let steps = proptest::collection::vec(steps::step(), 1..STEPS);
     let result = runner.run(&steps, |steps| {
-        run(&runtime, &steps);
+        run(&runtime, &etcd, &steps);
         Ok(())
     });
     if let Err(failure) = result {
@@ -46,9 +48,9 @@ fn all_backends_agree() {
     }
 }
 
-fn run(runtime: &Runtime, steps: &[steps::Step]) {
+fn run(runtime: &Runtime, etcd: &Cluster, steps: &[steps::Step]) {
     runtime.block_on(async {
-        let sides = vec![Side::model().await, Side::embedded().await];
+        let sides = vec![Side::model().await, Side::embedded().await, Side::etcd(etcd.spec()).await];
         steps::run(sides, steps).await;
     });
 }

@@ -1,22 +1,32 @@
 //! One backend of the comparison, and its answers in words that all backends share.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use muster_sim::{Faults, Model};
 use muster_store::embedded::Options;
-use muster_store::{Embedded, KeyValue, LeaseId, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn};
+use muster_store::{Access, Embedded, KeyValue, LeaseId, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn};
 
 /// A revision, counted from where the case began. Signed, because a mistake may lead before it.
 pub(crate) type At = i64;
 
 /// A key with its value. The lease is the number of the grant.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Kv {
     pub(crate) key: String,
     pub(crate) value: Vec<u8>,
     pub(crate) revision: At,
     pub(crate) lease: Option<usize>,
+}
+
+/// Short, because failures show many of these: all bytes of a value are the same.
+impl fmt::Debug for Kv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, revision, lease } = self;
+        write!(f, "{key}={:?}×{} @{revision}", value.first(), value.len())?;
+        lease.map_or(Ok(()), |lease| write!(f, " lease {lease}"))
+    }
 }
 
 /// What a backend said.
@@ -54,6 +64,10 @@ type Opener = Box<dyn Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync>;
 
 pub(crate) struct Side {
     pub(crate) name: &'static str,
+    /// Whether its watches tell even of what came and went between two words of theirs; see [`Event::Progress`].
+    ///
+    /// [`Event::Progress`]: muster_store::Event::Progress
+    pub(crate) tells_all: bool,
     open: Opener,
     /// None only while it is opened again.
     store: Option<Arc<dyn Store>>,
@@ -83,6 +97,14 @@ impl Side {
         .await
     }
 
+    pub(crate) async fn etcd(spec: String) -> Self {
+        let open = move || -> BoxFuture<'static, Arc<dyn Store>> {
+            let spec = spec.clone();
+            Box::pin(async move { muster_store::open(&spec, &Access::default()).await.unwrap() })
+        };
+        Self { tells_all: false, ..Self::new("etcd", open).await }
+    }
+
     async fn new(
         name: &'static str,
         open: impl Fn() -> BoxFuture<'static, Arc<dyn Store>> + Send + Sync + 'static,
@@ -90,7 +112,7 @@ impl Side {
         let store = open().await;
         wipe(&*store).await;
         let base = store.revision().await.unwrap().0;
-        Self { name, open: Box::new(open), store: Some(store), base, leases: Vec::new() }
+        Self { name, tells_all: true, open: Box::new(open), store: Some(store), base, leases: Vec::new() }
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
