@@ -43,7 +43,7 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
     assert_eq!(waiting["why"]["needs"], json!([{"kind": "role", "role": "db", "want": 1, "have": 0}]));
     assert_eq!(waiting["lookups"], json!(["active_roles::db"]));
     server.api.until_node_is("web2", "pending");
-    stage.wait_for("v1", &["cache1"]);
+    server.api.until_node_is("cache1", "validated");
     let shown = stage.ask(&["status"]).stdout;
     assert!(shown.contains("web1  pending") && shown.contains("waiting for role db: 0 of 1 active"), "{shown}");
     assert_eq!(stage.ask(&["failures"]).code(), 0, "to wait is not to fail");
