@@ -53,6 +53,16 @@ test: setup lint build ## everything: lints and all tests, with the real Puppet
 	cargo test --locked --workspace --doc --quiet
 	$(call step,all passed)
 
+# The plan is printed first, and again what is done before it is done. SEED repeats a plan.
+SEED ?=
+MINUTES ?= 10
+
+.PHONY: soak
+soak: setup build ## a fleet on etcd under random faults for ten minutes (SEED=… repeats one, MINUTES=… is how long)
+	$(call step,soak: $(MINUTES) minutes)
+	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \
+		cargo nextest run --locked --profile soak --no-capture -p muster-e2e -E 'binary(cluster) and test(random_order)'
+
 .PHONY: check
 check: setup lint ## what to run before each commit: lints and the tests that start no fleet
 	$(call step,tests: all but the end-to-end ones)

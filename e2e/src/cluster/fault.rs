@@ -149,7 +149,13 @@ impl Fleet {
                     let compacted = self.etcd.compact().await;
                     assert!(compacted > missed, "nothing was compacted");
                 });
+                let said = self.replicas[hit].program.said().len();
                 self.replicas[hit].program.cont();
+                // It must have noticed: otherwise this was no lagging watch, and has shown nothing.
+                eventually("the replica has found the gap", PATIENCE, || {
+                    let said = self.replicas[hit].program.said().split_off(said);
+                    if said.contains("the store's history has a gap") { Ok(()) } else { Err(said) }
+                });
             }
             Fault::ExhaustQuota => self.wait(async {
                 // Nobody can write, so this is the last revision; after the compaction it would be too late to see it.

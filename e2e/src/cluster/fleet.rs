@@ -31,9 +31,13 @@ const FIRST_REPLICA: u8 = 240;
 /// What the agents are told to be the servers.
 const FIRST_PROXY: u8 = 230;
 const REPLICAS: usize = 2;
-/// What is stored before the quota is exhausted: little enough to fill it in seconds, and a lot more than ten minutes
-/// of reports write.
-const QUOTA: u64 = 256 * 1024 * 1024;
+/// What etcd stores before its quota is exhausted: little enough to fill it in seconds, and more than the reports of so
+/// many minutes write.
+const fn quota(minutes: u64) -> u64 {
+    (64 + 24 * minutes) * 1024 * 1024
+}
+/// Set to anything, the logs stay also when all went well.
+const KEEP_LOGS: &str = "MUSTER_KEEP_LOGS";
 /// Starting is more than a moment: twenty-five programs on a machine with two processors.
 pub const START: Duration = Duration::from_secs(120);
 
@@ -70,12 +74,14 @@ pub struct Replica {
 struct Logs(Option<TempDir>);
 
 impl Fleet {
-    /// Starts all of it; every node has proved its first version when this returns, and the load is on.
-    pub fn start() -> Self {
-        let logs = Logs(Some(tempfile::Builder::new().prefix("muster-cluster-logs-").tempdir().unwrap()));
+    /// Starts all of it, for a story of so many minutes; every node has proved its first version when this returns, and
+    /// the load is on.
+    pub fn start(minutes: u64) -> Self {
+        let logs = Logs::new();
         let stage = Stage::new();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let options = Options { quota_bytes: Some(QUOTA), logs: Some(logs.path().to_owned()), ..Options::members(3) };
+        let options =
+            Options { quota_bytes: Some(quota(minutes)), logs: Some(logs.path().to_owned()), ..Options::members(3) };
         let (etcd, follower) = runtime.block_on(async {
             let etcd = Cluster::start(options).await;
             let follower = etcd.follow(PREFIX, 1);
@@ -171,11 +177,14 @@ fn node_names() -> impl Iterator<Item = String> {
     ROLES.into_iter().flat_map(|(role, many)| (1..=many).map(move |number| format!("{role}{number}")))
 }
 
-/// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up.
+/// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up. Each node takes
+/// another time for it, so that there is always one that reports.
 fn release(journal: &Path) -> Release {
     let script = r#"
 echo "$MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
 if [ "$MUSTER_ROLE" = web ]; then echo active_roles::db >> "$MUSTER_LOOKUPS_FILE"; fi
+number=${MUSTER_NODE##*[a-z]}
+sleep "0.$((number * 7 % 10))"
 echo "$MUSTER_VERSION" > "$MUSTER_ROOT/version"
 exit 2"#;
     Release::script(&script.replace("JOURNAL", journal.to_str().unwrap()))
@@ -206,6 +215,10 @@ fn agent(stage: &Stage, project: &Project, name: &str, number: u8, proxies: &[Pr
 }
 
 impl Logs {
+    fn new() -> Self {
+        Self(Some(tempfile::Builder::new().prefix("muster-cluster-logs-").tempdir().unwrap()))
+    }
+
     fn path(&self) -> &Path {
         self.0.as_ref().map(TempDir::path).unwrap()
     }
@@ -213,7 +226,8 @@ impl Logs {
 
 impl Drop for Logs {
     fn drop(&mut self) {
-        if std::thread::panicking()
+        let wanted = std::env::var_os(KEEP_LOGS).is_some_and(|text| !text.is_empty());
+        if (std::thread::panicking() || wanted)
             && let Some(kept) = self.0.take()
         {
             let path = kept.keep();

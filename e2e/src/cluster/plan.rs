@@ -31,13 +31,19 @@ pub struct Pace {
     pub stopped: Duration,
     /// For how long somebody who was killed is away.
     pub away: Duration,
+    /// The same for a replica, every second time: its lease ends meanwhile, and another one takes its controllers.
+    pub long_away: Duration,
     /// What a step takes besides, for the healing and the judgement: only there to know when a plan is long enough.
     pub healing: Duration,
 }
 
 impl Pace {
-    pub const SHORT: Self =
-        Self { stopped: Duration::from_secs(15), away: Duration::from_secs(2), healing: Duration::from_secs(6) };
+    pub const SHORT: Self = Self {
+        stopped: Duration::from_secs(15),
+        away: Duration::from_secs(2),
+        long_away: Duration::from_secs(13),
+        healing: Duration::from_secs(6),
+    };
     pub const LONG: Self = Self { stopped: Duration::from_secs(30), ..Self::SHORT };
 }
 
@@ -76,7 +82,7 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
         let step = Step {
             before: Duration::from_millis(u64::try_from(dice.throw(30)).unwrap_or_default() * 100),
             fault,
-            lasts: kind.lasts(pace),
+            lasts: kind.lasts(pace, &mut dice),
             second: second(fault, &mut dice),
         };
         let takes = step.before + step.lasts + pace.healing;
@@ -135,9 +141,11 @@ impl Kind {
         }
     }
 
-    fn lasts(self, pace: Pace) -> Duration {
+    fn lasts(self, pace: Pace, dice: &mut Dice) -> Duration {
+        let long = dice.throw(2) == 1;
         match self {
             Kind::StopMember | Kind::StopReplica => pace.stopped,
+            Kind::KillReplica if long => pace.long_away,
             Kind::KillMember | Kind::WipeMember | Kind::KillReplica | Kind::Compact | Kind::Quota | Kind::Cut => {
                 pace.away
             }

@@ -1,10 +1,13 @@
 //! The fleet at rest, and the judgement.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use muster_core::keys::{Key, parse};
+use muster_core::names::ReplicaId;
 use muster_core::records::Observed;
+use muster_core::replicas::{ControllerName, ControllerRecord, PresenceRecord};
 use muster_core::report::Outcome;
 use muster_etcd_rig::Dump;
 
@@ -13,8 +16,8 @@ use crate::cluster::judge::Executed;
 use crate::cluster::load::Trigger;
 use crate::eventually::eventually;
 
-/// How long a fleet may take to come to rest after a fault. Agents notice a connection that died silently after 25
-/// seconds, and send reports again within 30; with those two in a row, on a slow machine, it is still less than this.
+/// How long a fleet may take to come to rest after a fault. A lease ends after 10 seconds. Agents notice a connection that
+/// died silently after 25, and send reports again within 30; with all of them in a row it is still less than this.
 const REST: Duration = Duration::from_secs(180);
 
 impl Fleet {
@@ -27,6 +30,7 @@ impl Fleet {
         self.rest(&last);
         let rested = begin.elapsed();
         self.read();
+        self.judge.all_acknowledged();
         for trigger in self.load.acknowledged() {
             self.judge.triggered(trigger.revision, &trigger.version);
         }
@@ -61,7 +65,9 @@ impl Fleet {
         assert!(complaints.is_empty(), "at the start:\n  {}", complaints.join("\n  "));
     }
 
-    /// Waits until every node has proved this choice of a version, by the store, and has nothing left to report.
+    /// Waits until every node has proved this choice of a version, by the store, and has nothing left to report; until
+    /// the store knows of the replicas that live and of no others, one of them holds the controller, and every agent is
+    /// connected to one.
     fn rest(&self, last: &Trigger) {
         eventually(&format!("the fleet is at rest at {last:?}"), REST, || {
             let waiting: Vec<String> = self
@@ -72,10 +78,11 @@ impl Fleet {
                 .collect();
             let dump = self.wait(self.etcd.dump(PREFIX));
             let behind: Vec<&str> = self.nodes().filter(|node| !has_proved(&dump, node, last)).collect();
-            if waiting.is_empty() && behind.is_empty() {
+            let servers = servers(&dump, self.replicas.len());
+            if waiting.is_empty() && behind.is_empty() && servers.is_ok() {
                 return Ok(());
             }
-            Err(format!("not at {}: {}; {}", last.version, behind.join(", "), waiting.join(", ")))
+            Err(format!("not at {}: {}; {}; {servers:?}", last.version, behind.join(", "), waiting.join(", ")))
         });
     }
 
@@ -103,6 +110,40 @@ impl Fleet {
             Executed { node: node.to_owned(), run: run.to_owned() }
         };
         text.lines().map(executed).collect()
+    }
+}
+
+/// Whether the store's word on the servers themselves is what it should be when all of them are there.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other keys say nothing of servers")]
+fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
+    let all: Vec<(Key, &[u8])> =
+        dump.entries.iter().filter_map(|entry| Some((parse(&entry.key)?.1, entry.value.as_slice()))).collect();
+    let replica = |key: &Key| match key {
+        Key::Replica { replica } => Some(replica.clone()),
+        _ => None,
+    };
+    let living: BTreeSet<ReplicaId> = all.iter().filter_map(|(key, _)| replica(key)).collect();
+    if living.len() != replicas {
+        return Err(format!("there are {replicas} replicas, and the store knows {living:?}"));
+    }
+    let mut holder = None;
+    for (key, value) in &all {
+        match key {
+            Key::Controller { name: ControllerName::Liveness } => {
+                holder = serde_json::from_slice::<ControllerRecord>(value).ok().map(|record| record.replica);
+            }
+            Key::Presence { node } => {
+                let at = serde_json::from_slice::<PresenceRecord>(value).ok().and_then(|record| record.replica);
+                if !at.as_ref().is_some_and(|at| living.contains(at)) {
+                    return Err(format!("{node} is connected to {at:?}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    match holder {
+        Some(holder) if living.contains(&holder) => Ok(()),
+        other => Err(format!("liveness is held by {other:?}")),
     }
 }
 

@@ -27,7 +27,7 @@ pub fn soak() {
         println!("  {number:3}. {step}");
     }
 
-    let mut fleet = Fleet::start();
+    let mut fleet = Fleet::start(minutes);
     println!("the fleet is at work");
     for (number, step) in (1..).zip(&steps) {
         println!("step {number} of {}: {step}", steps.len());

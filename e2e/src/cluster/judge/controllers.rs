@@ -78,7 +78,8 @@ impl Controllers {
         if !self.replicas.contains(&record.replica) {
             complaints.push(format_args!("{what} is held by {}, which is not there", record.replica));
         }
-        if let Some(before) = self.holders.insert(name, record.replica.clone()).filter(|it| *it != record.replica) {
+        let before = self.holders.insert(name, record.replica.clone()).filter(|before| *before != record.replica);
+        if let Some(before) = before.filter(|before| self.replicas.contains(before)) {
             complaints.push(format_args!("{what} was taken by {} while {before} held it", record.replica));
         }
     }

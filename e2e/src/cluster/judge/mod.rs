@@ -71,6 +71,11 @@ impl Judge {
         self.reports.compare(told, &mut self.complaints);
     }
 
+    /// Every report that was applied must have been acknowledged. Only when all is quiet.
+    pub fn all_acknowledged(&mut self) {
+        self.reports.all_acknowledged(&mut self.complaints);
+    }
+
     /// Compares with what appliers have written down themselves. Only when all is quiet: every run has been reported.
     pub fn executed(&mut self, journal: &[Executed]) {
         self.runs.compare(journal, &mut self.complaints);

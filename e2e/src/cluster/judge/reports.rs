@@ -1,6 +1,6 @@
 //! Every report is applied once, in order, and none that was acknowledged is missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Key;
 use muster_core::names::NodeName;
@@ -29,6 +29,8 @@ struct Seen {
     last: Option<(String, Outcome)>,
     /// Every report that was applied: its number, and its run.
     applied: BTreeMap<u64, String>,
+    /// Those that the agent was told to be taken.
+    acknowledged: BTreeSet<u64>,
 }
 
 impl Reports {
@@ -45,9 +47,12 @@ impl Reports {
         }
     }
 
-    pub(super) fn compare(&self, told: &[Acknowledged], complaints: &mut Vec<String>) {
+    pub(super) fn compare(&mut self, told: &[Acknowledged], complaints: &mut Vec<String>) {
         for Acknowledged { node, seq, run } in told {
-            let seen = NodeName::new(node.clone()).ok().and_then(|node| self.nodes.get(&node));
+            let mut seen = NodeName::new(node.clone()).ok().and_then(|node| self.nodes.get_mut(&node));
+            if let Some(seen) = &mut seen {
+                seen.acknowledged.insert(*seq);
+            }
             match seen.and_then(|seen| seen.applied.get(seq)) {
                 Some(applied) if applied == run => {}
                 Some(other) => complaints.push(format!(
@@ -56,6 +61,15 @@ impl Reports {
                 None => complaints.push(format!(
                     "{node}: report {seq} of run {run} was acknowledged and is in no revision of the store: it is lost"
                 )),
+            }
+        }
+    }
+
+    /// At rest no agent has anything left to send: so it was told of all of them.
+    pub(super) fn all_acknowledged(&self, complaints: &mut Vec<String>) {
+        for (node, seen) in &self.nodes {
+            for (seq, run) in seen.applied.iter().filter(|(seq, _)| !seen.acknowledged.contains(seq)) {
+                complaints.push(format!("{node}: report {seq} of run {run} was applied, and its agent never told"));
             }
         }
     }
@@ -142,5 +156,15 @@ mod tests {
         let told = &judge.complaints()[before..];
         assert!(told[0].contains("report 2 of run r1 was acknowledged and is in no revision"), "{told:?}");
         assert!(told[1].contains("under that number there is run r1"), "{told:?}");
+    }
+
+    #[test]
+    fn a_report_of_which_nobody_told_its_agent_is_noticed() {
+        let mut judge = Judge::default();
+        judge.read(&history(&[report(1, 1, "r1")]));
+        let before = judge.complaints().len();
+        judge.all_acknowledged();
+        let told = &judge.complaints()[before..];
+        assert!(told[0].contains("report 1 of run r1 was applied, and its agent never told"), "{told:?}");
     }
 }
