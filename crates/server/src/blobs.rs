@@ -2,38 +2,45 @@
 //!
 //! A blob is written whole and then renamed into place, before the key that names it is committed. It is not synced to
 //! disk on its own: after a power cut a log can be missing, and readers say so; the status that names it is never lost.
+//!
+//! Several replicas share the directory. What one of them writes now, another must not take for something that was left
+//! behind: only what is old is swept.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use muster_core::names::ReplicaId;
 use muster_core::release_dir::hex;
 use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 
+/// So many characters of a digest are the directory that its blob is in.
+const HEAD: usize = 2;
 /// How a file is named that is being written.
 const UNFINISHED: &str = "unfinished";
+
+/// What is younger than this may belong to a report that another replica is about to commit. Far longer than a commit
+/// takes, and than clocks of machines that share a directory are apart.
+const YOUNG: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub struct Blobs {
     root: PathBuf,
+    /// Whose unfinished files are whose.
+    replica: ReplicaId,
     counter: AtomicU64,
     written_bytes: AtomicU64,
 }
 
 impl Blobs {
-    /// Opens the directory, and makes it if it is not there. What a killed server has not finished writing goes.
-    pub fn open(root: &Path) -> io::Result<Self> {
+    /// Opens the directory, and makes it if it is not there.
+    pub fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         std::fs::create_dir_all(root)?;
-        for entry in std::fs::read_dir(root)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
-                std::fs::remove_file(path)?;
-            }
-        }
-        Ok(Self { root: root.to_owned(), counter: AtomicU64::new(0), written_bytes: AtomicU64::new(0) })
+        let (counter, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { root: root.to_owned(), replica, counter, written_bytes })
     }
 
     /// Keeps bytes, and says under which digest.
@@ -41,7 +48,7 @@ impl Blobs {
         let digest = hex(&Sha256::digest(bytes));
         let path = self.path(&digest);
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", std::process::id()));
+        let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica));
         let written = std::fs::write(&temporary, bytes).and_then(|()| into_place(&temporary, &path));
         if written.is_err() {
             // A full disk: nothing that could not be finished stays behind.
@@ -74,20 +81,30 @@ impl Blobs {
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
-    /// Removes what is older than a moment and that nobody needs: reports that were not applied, and those of nodes that
-    /// have left. A blob that is put again is a new file, so what a report of now needs is never old.
-    pub fn sweep(&self, before: SystemTime, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
+    /// Removes what is old and that nobody needs: reports that were not applied, those of nodes that have left, and what
+    /// a killed server has not finished writing. A blob that is put again is a new file, so what a report of now needs
+    /// is never old.
+    pub fn sweep(&self, now: SystemTime, needed: impl Fn(&str) -> bool) -> io::Result<usize> {
+        let before = now.checked_sub(YOUNG).unwrap_or(SystemTime::UNIX_EPOCH);
+        let is_old =
+            |entry: &std::fs::DirEntry| entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
         let mut removed = 0;
         for head in std::fs::read_dir(&self.root)? {
             let head = head?;
             if !head.file_type()?.is_dir() {
+                let unfinished = head.path().extension().is_some_and(|extension| extension == UNFINISHED);
+                if unfinished && is_old(&head) {
+                    std::fs::remove_file(head.path())?;
+                }
+                continue;
+            }
+            if head.file_name().len() != HEAD {
                 continue;
             }
             for tail in std::fs::read_dir(head.path())? {
                 let tail = tail?;
                 let digest = format!("{}{}", head.file_name().display(), tail.file_name().display());
-                let old = tail.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
-                if old && !needed(&digest) {
+                if is_old(&tail) && !needed(&digest) {
                     self.remove(&digest);
                     removed += 1;
                 }
@@ -106,7 +123,7 @@ impl Blobs {
     }
 
     fn path(&self, digest: &str) -> PathBuf {
-        let (head, tail) = digest.split_at(digest.len().min(2));
+        let (head, tail) = digest.split_at(digest.len().min(HEAD));
         self.root.join(head).join(tail)
     }
 }
@@ -126,27 +143,36 @@ fn into_place(temporary: &Path, path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn open(dir: &Path, replica: &str) -> Blobs {
+        Blobs::open(dir, ReplicaId::new(replica).unwrap()).unwrap()
+    }
+
     #[test]
     fn a_sweep_takes_what_is_old_and_not_needed() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
+        let blobs = open(dir.path(), "one-1");
         let (needed, orphan) = (blobs.put(b"needed").unwrap(), blobs.put(b"orphan").unwrap());
-        let written = |digest: &str| std::fs::metadata(blobs.path(digest)).unwrap().modified().unwrap();
-        let early = written(&needed).min(written(&orphan));
-        assert_eq!(blobs.sweep(early, |_| false).unwrap(), 0, "nothing is old");
-        let late = written(&orphan) + std::time::Duration::from_secs(1);
+        let unfinished = dir.path().join("other-2-7.unfinished");
+        std::fs::write(&unfinished, b"ha").unwrap();
+        let mark = dir.path().join(".replicas").join("other-2");
+        std::fs::create_dir(dir.path().join(".replicas")).unwrap();
+        std::fs::write(&mark, b"nonce").unwrap();
+        let written = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+        let last = written(&blobs.path(&orphan)).max(written(&unfinished));
+
+        assert_eq!(blobs.sweep(last, |_| false).unwrap(), 0, "another replica may have written it just now");
+        assert!(unfinished.exists());
+        let late = last + YOUNG + Duration::from_secs(1);
         assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
         assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
+        assert_eq!((unfinished.exists(), mark.exists()), (false, true));
     }
 
     #[test]
     fn what_was_put_is_got_and_what_was_damaged_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
-        let digest = blobs.put(b"a log").unwrap();
-        std::fs::write(dir.path().join("1-1.unfinished"), b"ha").unwrap();
-        let blobs = Blobs::open(dir.path()).unwrap();
-        assert!(!dir.path().join("1-1.unfinished").exists());
+        let digest = open(dir.path(), "one-1").put(b"a log").unwrap();
+        let blobs = open(dir.path(), "other-2");
         assert_eq!(blobs.put(b"a log").unwrap(), digest);
         assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]));
         std::fs::write(blobs.path(&digest), b"another").unwrap();

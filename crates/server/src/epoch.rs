@@ -3,41 +3,66 @@
 //! Agents refuse what is older than what they were told. A restored store counts on from an older revision, so without a
 //! new epoch everything that it says would be refused, and the fleet would stand still.
 
-use jiff::Timestamp;
 use muster_core::generation::Generation;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::txn::{Guard, Op, Txn};
-use muster_store::{Outcome, Store, StoreError};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, StoreError};
+use thiserror::Error;
 
-/// Begins a new epoch if an agent's generation cannot have come from this store as it is. Several agents that find it
-/// out at the same moment begin one.
-pub(crate) async fn keep_up(
-    store: &dyn Store,
-    env: &EnvName,
-    epoch: u64,
-    known: Generation,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let newest = Generation { epoch, number: store.revision().await?.0 };
-    if known <= newest {
-        return Ok(());
-    }
-    let key = Keys::of(env).store_epoch();
-    let kv = store.get(&key).await?;
-    let stored: u64 = kv.as_ref().and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok()).unwrap_or(0);
-    if stored > known.epoch {
-        // Another agent came first.
-        return Ok(());
-    }
-    let next = u64::try_from(now.as_second()).unwrap_or(0).max(known.epoch + 1);
-    let txn = Txn::new().guard(Guard::seen(key.clone(), kv.map(|kv| kv.revision))).op(Op::put(key, next.to_string()));
-    match store.commit(txn).await? {
-        Outcome::Committed { .. } => {
-            tracing::warn!(%env, agent = %known, store = %newest, "an agent knows a later life of the store: it was \
-                restored, and a new epoch begins");
+use crate::App;
+use crate::view::Behind;
+
+/// Several agents that find it out at the same moment begin one epoch; each of the others sees it at its second try.
+const TRIES: usize = 5;
+
+#[derive(Debug, Error)]
+pub(crate) enum EpochError {
+    #[error("a new epoch cannot be begun")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Behind(#[from] Behind),
+    #[error("the epoch of {env} is being changed elsewhere")]
+    Contended { env: EnvName },
+}
+
+/// Begins a new epoch if an agent's generation cannot have come from this store as it is. Reads the store only for an
+/// agent that knows more than the view: another replica may have told it what has not arrived here yet.
+pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Result<(), EpochError> {
+    let mut view_is_fresh = false;
+    for _ in 0..TRIES {
+        let (epoch, epoch_at, revision) = seen(app, env);
+        let newest = Generation { epoch, number: revision.0 };
+        if known <= newest {
+            return Ok(());
         }
-        Outcome::Refused { .. } => {}
+        if !view_is_fresh {
+            app.view.reach(app.newest.revision().await?).await?;
+            view_is_fresh = true;
+            continue;
+        }
+        let key = Keys::of(env).store_epoch();
+        let next = u64::try_from(app.clock.now().as_second()).unwrap_or(0).max(known.epoch + 1);
+        let txn = Txn::new().guard(Guard::seen(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
+        match app.store.commit(txn).await {
+            Ok(Outcome::Committed { revision }) => {
+                tracing::warn!(%env, agent = %known, store = %newest, "an agent knows a later life of the store: it \
+                    was restored, and a new epoch begins");
+                app.view.reach(revision).await?;
+                return Ok(());
+            }
+            // Another agent came first.
+            Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
+            Err(StoreError::Unknown { .. }) => view_is_fresh = false,
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(())
+    Err(EpochError::Contended { env: env.clone() })
+}
+
+/// The epoch of an environment, when it was written, and how far the view is.
+fn seen(app: &App, env: &EnvName) -> (u64, Option<Revision>, Revision) {
+    let fleets = app.view.fleets();
+    let view = app.view.revision().unwrap_or_default();
+    fleets.get(env).map_or((0, None, view), |fleet| (fleet.epoch(), fleet.epoch_at(), fleet.revision.max(view)))
 }

@@ -1,35 +1,43 @@
 //! Gives incarnations to agents.
+//!
+//! Decided on the view: a fleet that reconnects reads nothing from the store, and one that has kept its memory writes
+//! nothing. Where something is written, a guard finds out if the view was behind.
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::records::Observed;
 use muster_core::status_move;
-use muster_store::{Outcome, Store, StoreError};
+use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
-/// Only another server that greets the same node at the same moment makes a try fail.
+use crate::App;
+use crate::view::Behind;
+
+/// Only another server that greets the same node at the same moment, or a report of it, makes a try fail.
 const TRIES: usize = 5;
 
 #[derive(Debug, Error)]
 pub(crate) enum GreetError {
     #[error("an incarnation cannot be given out")]
     Store(#[source] StoreError),
-    #[error("what the store holds of {node} cannot be read")]
-    Unreadable {
+    #[error("what the store holds of {node} cannot be read: {problem}")]
+    Unreadable { node: NodeName, problem: String },
+    #[error("what is to be remembered of {node} cannot be written")]
+    Unwritable {
         node: NodeName,
         #[source]
         source: serde_json::Error,
     },
+    #[error(transparent)]
+    Behind(#[from] Behind),
     #[error("{node} is being greeted elsewhere")]
     Contended { node: NodeName },
 }
 
 /// Welcomes an agent that says hello, and gives the incarnation that it is to use.
 ///
-/// An agent that has kept its memory, on a machine that was not started again, keeps its incarnation: a fleet that
-/// reconnects writes nothing.
+/// An agent that has kept its memory, on a machine that was not started again, keeps its incarnation.
 pub(crate) async fn greet(
-    store: &dyn Store,
+    app: &App,
     env: &EnvName,
     node: &NodeName,
     has: Option<u64>,
@@ -37,19 +45,26 @@ pub(crate) async fn greet(
 ) -> Result<u64, GreetError> {
     let keys = Keys::of(env);
     for _ in 0..TRIES {
-        let kv = store.get(&keys.observed(node)).await.map_err(GreetError::Store)?;
-        let unreadable = |source| GreetError::Unreadable { node: node.clone(), source };
-        let observed: Option<(Observed, _)> = kv
-            .map(|kv| serde_json::from_slice(&kv.value).map(|observed| (observed, kv.revision)))
-            .transpose()
-            .map_err(unreadable)?;
-        let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
-        let welcome = status_move::greet(&keys, node, seen, has, boot).map_err(unreadable)?;
+        let welcome = {
+            let fleets = app.view.fleets();
+            let fleet = fleets.get(env);
+            if let Some(problem) = fleet.and_then(|fleet| fleet.unreadable().get(&keys.observed(node))) {
+                return Err(GreetError::Unreadable { node: node.clone(), problem: problem.clone() });
+            }
+            let observed = fleet.and_then(|fleet| fleet.get(node)?.observed.as_ref());
+            let seen = observed.map(|(observed, at)| (observed, *at));
+            let unwritable = |source| GreetError::Unwritable { node: node.clone(), source };
+            status_move::greet(&keys, node, seen, has, boot).map_err(unwritable)?
+        };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
-        match store.commit(txn).await {
+        match app.store.commit(txn).await {
             Ok(Outcome::Committed { .. }) => return Ok(welcome.incarnation),
-            // After an unknown outcome a further number is given out: gaps do no harm.
-            Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. }) => {}
+            Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
+            // A further number is given out if this one was: gaps do no harm.
+            Err(StoreError::Unknown { .. }) => {
+                let newest = app.newest.revision().await.map_err(GreetError::Store)?;
+                app.view.reach(newest).await?;
+            }
             Err(error) => return Err(GreetError::Store(error)),
         }
     }

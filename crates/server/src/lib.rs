@@ -34,6 +34,7 @@ pub mod replica;
 mod reports;
 pub mod rows;
 mod server;
+mod start_error;
 mod stream;
 mod view;
 
@@ -55,7 +56,8 @@ pub use newest::Newest;
 pub use registration::{FirstVersion, RegisterError, Registered, Registration, register};
 pub use replica::LeasePace;
 pub use reports::Reports;
-pub use server::{Config, Server, StartError};
+pub use server::{Config, Server};
+pub use start_error::StartError;
 pub use stream::PING;
 pub use view::{Changed, View};
 

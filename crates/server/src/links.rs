@@ -1,9 +1,9 @@
 //! Whether a node's agent is connected, wherever that is: what this server sees itself, and what the others say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, ReplicaId};
@@ -11,6 +11,10 @@ use muster_core::names::{NodeName, ReplicaId};
 use crate::clock::Clock;
 use crate::hub::{Hub, Session};
 use crate::view::View;
+
+/// Who went longer ago than this is forgotten, and its agents are silent since somebody asks: by then they have been lost
+/// for long.
+const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Where a node's agent is connected.
 #[derive(Clone, Debug)]
@@ -65,8 +69,31 @@ impl Links {
                 let link = Link::Connected { since: presence.since };
                 Contact { link, at: Whereabouts::Elsewhere(replica.clone()) }
             }
-            // Noted by whoever looks first. Liveness looks whenever a replica has gone.
+            // Noted here too, in case the question comes before the watcher has looked.
             Some(replica) => silent(*self.gone().entry(replica.clone()).or_insert_with(|| self.clock.now())),
+        }
+    }
+
+    /// Notes the moment at which each replica goes, for ever.
+    pub async fn watch(&self, view: &View) {
+        let mut servers = view.subscribe_servers();
+        let mut known: BTreeSet<ReplicaId> = BTreeSet::new();
+        loop {
+            servers.mark_unchanged();
+            let live: BTreeSet<ReplicaId> =
+                view.fleets().values().flat_map(|fleet| fleet.replicas().keys().cloned()).collect();
+            let now = self.clock.now();
+            {
+                let mut gone = self.gone();
+                gone.retain(|id, since| !live.contains(id) && now.duration_since(*since) < REMEMBERED);
+                known.difference(&live).for_each(|id| {
+                    gone.entry(id.clone()).or_insert(now);
+                });
+            }
+            known = live;
+            if servers.changed().await.is_err() {
+                return;
+            }
         }
     }
 

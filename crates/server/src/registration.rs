@@ -16,6 +16,8 @@ use crate::App;
 
 /// Stays below the 128 operations that a store takes in one transaction; a node that leaves has eleven keys.
 const OPS: usize = 100;
+/// Two servers that register the same environment at the same moment each meet the other's changes once or twice.
+const TRIES: usize = 8;
 
 /// What an environment consists of.
 #[derive(Clone, Debug)]
@@ -68,19 +70,38 @@ pub struct Registered {
 /// Writes the registration to the store, and waits until the view has taken it in.
 pub async fn register(app: &App, registration: &Registration) -> Result<Registered, RegisterError> {
     let empty = Fleet::new(registration.env.clone());
-    let (txns, registered) = {
-        let fleets = app.view.fleets();
-        plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
-    };
-    let mut last = Revision(0);
-    for txn in txns {
-        match app.store.commit(txn).await.map_err(RegisterError::Store)? {
-            Outcome::Committed { revision } => last = last.max(revision),
-            Outcome::Refused { .. } => return Err(RegisterError::Contended { env: registration.env.clone() }),
+    let mut all: Option<Registered> = None;
+    for _ in 0..TRIES {
+        let (txns, registered) = {
+            let fleets = app.view.fleets();
+            plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
+        };
+        // What the first plan was to do is done in the end, by whomever.
+        let all = all.get_or_insert(registered);
+        let (reached, done) = carry_out(app, txns).await?;
+        app.view.reach(reached).await.map_err(RegisterError::Behind)?;
+        if done {
+            return Ok(all.clone());
         }
     }
-    app.view.reach(last).await.map_err(RegisterError::Behind)?;
-    Ok(registered)
+    Err(RegisterError::Contended { env: registration.env.clone() })
+}
+
+/// Commits a plan. How far the view must be to see what became of it, and whether it is all done; if not, somebody else
+/// changes the environment too, or the store did not say, and it is planned anew on what is there then.
+async fn carry_out(app: &App, txns: Vec<Txn>) -> Result<(Revision, bool), RegisterError> {
+    let mut last = Revision(0);
+    for txn in txns {
+        match app.store.commit(txn).await {
+            Ok(Outcome::Committed { revision }) => last = last.max(revision),
+            Ok(Outcome::Refused { revision, .. }) => return Ok((revision, false)),
+            Err(StoreError::Unknown { .. }) => {
+                return Ok((app.newest.revision().await.map_err(RegisterError::Store)?, false));
+            }
+            Err(error) => return Err(RegisterError::Store(error)),
+        }
+    }
+    Ok((last, true))
 }
 
 /// Decides what to write.
@@ -104,21 +125,29 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registe
                 let newest = fleet.releases().values().map(|release| release.serial).max().unwrap_or(0);
                 let serial = newest + parts.len() as u64 + 1;
                 let record = ReleaseRecord { digest: digest.clone(), serial };
-                parts.push(Txn::new().op(Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?));
+                let absent = Guard::Absent { key: keys.release(version) };
+                let put = Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?;
+                parts.push(Txn::new().guard(absent).op(put));
             }
         }
     }
     for (name, record) in &registration.nodes {
         let known = fleet.get(name).and_then(|node| node.record.as_ref());
         if known != Some(record) {
-            parts.push(Txn::new().op(Op::put_json(keys.node(name), record).map_err(RegisterError::Record)?));
+            let seen = Guard::seen(keys.node(name), fleet.get(name).and_then(|node| node.record_at));
+            let put = Op::put_json(keys.node(name), record).map_err(RegisterError::Record)?;
+            parts.push(Txn::new().guard(seen).op(put));
         }
         if known.is_none() {
             registered.added.push(name.clone());
         }
     }
     for (name, node, _) in fleet.designed().filter(|(name, _, _)| !registration.nodes.contains_key(*name)) {
-        parts.push(Txn { guards: Vec::new(), ops: removal(&keys, name, node) });
+        // A report that is applied meanwhile would leave something behind.
+        let seen =
+            [(keys.node(name), node.record_at), (keys.observed(name), node.observed.as_ref().map(|(_, at)| *at))];
+        let guards = seen.map(|(key, at)| Guard::seen(key, at)).into();
+        parts.push(Txn { guards, ops: removal(&keys, name, node) });
         registered.removed.push(name.clone());
     }
     if fleet.epoch() == 0 {

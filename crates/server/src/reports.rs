@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
@@ -19,6 +19,7 @@ use muster_store::{Outcome, Store, StoreError};
 use muster_wire::sync::{ReportTaken, Taken};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::blobs::Blobs;
 use crate::clock::Clock;
@@ -34,6 +35,8 @@ const QUEUE: usize = 1024;
 /// How often a report is tried again when its node moves under it. Only two servers that both take reports of one node
 /// can make that happen, and one of them wins each time.
 const TRIES: usize = 5;
+/// How long a refused report waits for the view. Others wait behind it.
+const CATCH_UP: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Error)]
 pub enum ReportError {
@@ -306,8 +309,12 @@ impl Intake {
                             let observed = Some((applied.observed, revision));
                             return Ok((Taken::Applied, Status { observed, history: applied.history }));
                         }
-                        // Read again: the report's own place in the order tells whether it was applied.
-                        Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. }) => {}
+                        // Read again: the report's own place in the order tells whether it was applied. What the design
+                        // says comes from the view, which may have to catch up with another replica.
+                        Ok(Outcome::Refused { revision, .. }) => {
+                            let _ = timeout(CATCH_UP, self.view.reach(revision)).await;
+                        }
+                        Err(StoreError::Unknown { .. }) => {}
                         Err(error) => return Err(ReportError::Store(error)),
                     }
                 }

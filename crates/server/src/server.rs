@@ -3,16 +3,14 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use muster_core::liveness::Patience;
-use muster_core::names::NameError;
-use muster_core::replicas::{BlobsMark, ReplicaRecord};
-use muster_store::{Store, StoreError};
+use muster_core::names::ReplicaId;
+use muster_store::Store;
 use prometheus_client::registry::Registry;
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,11 +25,16 @@ use crate::hub::Hub;
 use crate::links::Links;
 use crate::metrics::{self, Measured, ReportMetrics, Work};
 use crate::newest::Newest;
+use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
-use crate::replica::{Identity, LeasePace, Membership, Tenures, identity};
+use crate::replica::shared_blobs::{Marks, unseen};
+use crate::replica::{Identity, LeasePace, Membership, Tenures};
 use crate::reports::Reports;
+use crate::start_error::StartError;
 use crate::view::View;
 
+/// A mark that is older than this, and whose replica is not in the store, was left by one that died.
+const OLD_MARK: Duration = Duration::from_secs(3600);
 /// How many changes of the view may wait to wake somebody. The view waits when it is full; nothing is lost.
 const CHANGES: usize = 256;
 
@@ -46,41 +49,13 @@ pub struct Config {
     pub clock: Clock,
 }
 
-#[derive(Debug, Error)]
-pub enum StartError {
-    #[error(
-        "refusing to listen on {0}: agents and operators have no identities yet, so whoever reaches the server could \
-         steer the fleet; listen on a loopback address (127.0.0.1 or ::1)"
-    )]
-    NotLoopback(SocketAddr),
-    #[error(
-        "{address} is taken by another process: stop it, or choose another address with --listen (port 0 takes a free one)"
-    )]
-    AddressTaken { address: SocketAddr },
-    #[error("cannot listen on {address}")]
-    Listen {
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
-    #[error("cannot use {} for reports and logs", path.display())]
-    Blobs {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("no name for this server can be made")]
-    Name(#[source] NameError),
-    #[error("what earlier servers have left in the store cannot be cleared")]
-    Predecessors(#[source] StoreError),
-}
-
 /// A server that listens, and whose view is complete.
 #[derive(Debug)]
 pub struct Server {
     app: App,
     address: SocketAddr,
     listener: TcpListener,
+    marks: Marks,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -92,9 +67,10 @@ impl Server {
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let unusable = |source| StartError::Blobs { path: blobs_dir.clone(), source };
-        let blobs = Blobs::open(&blobs_dir).map_err(unusable)?;
-        let blobs = Arc::new(blobs);
-        let identity = identify(address, &blobs_dir, &clock)?;
+        let identity = Identity::new(address, &blobs_dir, clock.now()).map_err(StartError::Name)?;
+        let blobs = Arc::new(Blobs::open(&blobs_dir, identity.id.clone()).map_err(unusable)?);
+        let marks = Marks::of(&blobs_dir);
+        marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;
         let mut registry = Registry::default();
         let measured = Arc::new(Measured::new(store, &mut registry));
         let store: Arc<dyn Store> = measured.clone();
@@ -116,14 +92,20 @@ impl Server {
         tasks.spawn(intake.run());
         // However long it takes: a server with half a view would say what is not true.
         view.ready().await;
-        let (sweeping, known) = (blobs.clone(), view.clone());
+        let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());
+        if membership.clear_predecessors().await.map_err(StartError::Predecessors)? == Cleared::Shared
+            && let Some((replica, record)) = unseen(&view, &marks, membership.id(), lease.ttl).await
+        {
+            marks.remove(membership.id());
+            let (host, theirs) = (record.host, record.blobs.directory);
+            return Err(StartError::BlobsNotShared { replica, host, theirs, ours: blobs_dir });
+        }
+        let (sweeping, known, old_marks) = (blobs.clone(), view.clone(), marks.clone());
         tasks.spawn(async move {
-            sweep(sweeping, known).await;
+            sweep(sweeping, old_marks, known).await;
             // The server ends when one of its tasks does, and this one is only done early.
             std::future::pending::<()>().await;
         });
-        let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());
-        membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
         let membership = Arc::new(membership);
         let tenures = Tenures::new(store.clone(), view.clone(), membership.clone(), clock.clone());
         let tenures = Arc::new(tenures);
@@ -142,6 +124,8 @@ impl Server {
         let (member, holding, living) = (membership.clone(), tenures.clone(), liveness.clone());
         tasks.spawn(async move { member.run().await });
         tasks.spawn(async move { holding.run().await });
+        let (linking, seen) = (links.clone(), view.clone());
+        tasks.spawn(async move { linking.watch(&seen).await });
         tasks.spawn(async move { living.run().await });
         let presence =
             Presence { store: store.clone(), view: view.clone(), hub: hub.clone(), membership: membership.clone() };
@@ -174,7 +158,7 @@ impl Server {
             clock,
             metrics: Arc::new(registry),
         };
-        Ok(Self { app, address, listener, tasks, stop })
+        Ok(Self { app, address, listener, marks, tasks, stop })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -202,40 +186,31 @@ impl Server {
         self.tasks.shutdown().await;
         // Last, when nothing is done any more in this replica's name: the others take over at once.
         self.app.membership.leave().await;
+        self.marks.remove(self.app.membership.id());
         served
     }
 }
 
-/// Removes the blobs that no history names.
-async fn sweep(blobs: Arc<Blobs>, view: Arc<View>) {
+/// Removes the blobs that no history names, and the marks of replicas that are gone.
+async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
-    let needed: HashSet<String> = {
+    let (needed, live): (HashSet<String>, HashSet<ReplicaId>) = {
         let fleets = view.fleets();
         let runs = fleets.values().flat_map(|fleet| fleet.designed()).flat_map(|(_, node, _)| node.history().0);
-        runs.flat_map(|past| past.logs).collect()
+        let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
+        (runs.flat_map(|past| past.logs).collect(), replicas.collect())
     };
-    let swept = tokio::task::spawn_blocking(move || blobs.sweep(now, |digest| needed.contains(digest))).await;
-    match swept {
+    let swept = move || {
+        let removed = blobs.sweep(now, |digest| needed.contains(digest))?;
+        marks.sweep(now.checked_sub(OLD_MARK).unwrap_or(now), |id| live.contains(id))?;
+        io::Result::Ok(removed)
+    };
+    match tokio::task::spawn_blocking(swept).await {
         Ok(Ok(0)) | Err(_) => {}
         Ok(Ok(removed)) => tracing::info!(removed, "reports that nothing refers to were removed"),
         Ok(Err(error)) => tracing::warn!(%error, "reports that nothing refers to cannot be removed"),
     }
-}
-
-/// What this server says of itself.
-fn identify(address: SocketAddr, blobs: &Path, clock: &Clock) -> Result<Identity, StartError> {
-    let host = identity::host();
-    let record = ReplicaRecord {
-        url: format!("http://{address}"),
-        pid: std::process::id(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        since: clock.now(),
-        blobs: BlobsMark { directory: blobs.display().to_string(), nonce: identity::nonce() },
-        host,
-    };
-    let id = identity::new_id(&record.host).map_err(StartError::Name)?;
-    Ok(Identity { id, record })
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -12,6 +12,7 @@ use muster_store::StoreError;
 use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
 use serde::de::DeserializeOwned;
 
+use crate::epoch::EpochError;
 use crate::greeting::GreetError;
 use crate::reports::ReportError;
 use crate::view::Behind;
@@ -100,8 +101,21 @@ impl From<GreetError> for Refusal {
     fn from(error: GreetError) -> Self {
         match error {
             GreetError::Store(error) => error.into(),
+            GreetError::Behind(behind) => behind.into(),
             GreetError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
-            GreetError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
+            GreetError::Unreadable { .. } | GreetError::Unwritable { .. } => {
+                Self(Problem::new(Code::Internal, chain(&error)))
+            }
+        }
+    }
+}
+
+impl From<EpochError> for Refusal {
+    fn from(error: EpochError) -> Self {
+        match error {
+            EpochError::Store(error) => error.into(),
+            EpochError::Behind(behind) => behind.into(),
+            EpochError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
         }
     }
 }

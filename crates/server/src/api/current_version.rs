@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use muster_core::keys::Keys;
 use muster_core::names::Version;
-use muster_core::txn::{Guard, Op, Txn};
-use muster_store::Outcome;
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, StoreError};
 use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
 use muster_wire::problem::{Code, Problem};
 
@@ -53,16 +53,32 @@ pub(crate) async fn change(
     }
     let key = Keys::of(&scope.env).current_version();
     let txn = Txn::new().guard(Guard::seen(key.clone(), at)).op(Op::put(key, to.as_str()));
-    match app.store.commit(txn).await? {
-        Outcome::Committed { revision } => {
-            tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
-            // Whoever asks this server next sees it.
-            app.view.reach(revision).await?;
-            Ok(Json(UpdateTriggered { from, to, changed: true, revision }))
-        }
-        Outcome::Refused { .. } => {
+    let revision = match app.store.commit(txn).await {
+        Ok(Outcome::Committed { revision }) => revision,
+        Ok(Outcome::Refused { .. }) => {
             let problem = Problem::new(Code::Conflict, "someone else changed the version at the same moment");
-            Err(Refusal(problem.hint("look at `muster current-version`, then decide again")))
+            return Err(Refusal(problem.hint("look at `muster current-version`, then decide again")));
         }
-    }
+        Err(error @ StoreError::Unknown { .. }) => read_back(&app, &scope, &to, at).await?.ok_or(error)?,
+        Err(error) => return Err(error.into()),
+    };
+    tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
+    // Whoever asks this server next sees it.
+    app.view.reach(revision).await?;
+    Ok(Json(UpdateTriggered { from, to, changed: true, revision }))
+}
+
+/// The revision at which the version became what was asked for, after the store did not say whether it did. None if it
+/// is as it was before: the change may still be on its way, and nobody can say more.
+async fn read_back(
+    app: &App,
+    scope: &Scope,
+    to: &Version,
+    before: Option<Revision>,
+) -> Result<Option<Revision>, Refusal> {
+    app.view.reach(app.newest.revision().await?).await?;
+    scope.ask(app, |fleet| {
+        let (version, at) = fleet.current_version()?;
+        (version == to && Some(at) > before).then_some(at)
+    })
 }

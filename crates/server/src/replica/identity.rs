@@ -1,9 +1,12 @@
 //! What a replica is called, and what it says of itself.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::path::Path;
 
+use jiff::Timestamp;
 use muster_core::names::{NameError, ReplicaId};
-use muster_core::replicas::ReplicaRecord;
+use muster_core::replicas::{BlobsMark, ReplicaRecord};
 
 /// Leaves room for the digits in the longest legal id.
 const LONGEST_HOST: usize = 40;
@@ -15,21 +18,39 @@ pub struct Identity {
     pub record: ReplicaRecord,
 }
 
+impl Identity {
+    /// This start of this server, which answers at an address and keeps its blobs in a directory.
+    pub(crate) fn new(address: SocketAddr, blobs: &Path, now: Timestamp) -> Result<Self, NameError> {
+        let host = host();
+        let id = new_id(&host)?;
+        let directory = std::path::absolute(blobs).unwrap_or_else(|_| blobs.to_owned()).display().to_string();
+        let record = ReplicaRecord {
+            url: format!("http://{address}"),
+            host,
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since: now,
+            blobs: BlobsMark { directory, nonce: nonce() },
+        };
+        Ok(Self { id, record })
+    }
+}
+
 /// The name of this machine, for people; an unknown one is no reason not to start.
-pub(crate) fn host() -> String {
+fn host() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = read.trim();
     if host.is_empty() { "unknown".to_owned() } else { host.to_owned() }
 }
 
 /// A new id: another start is another replica, so that nothing that the last one left is taken for ours.
-pub(crate) fn new_id(host: &str) -> Result<ReplicaId, NameError> {
+fn new_id(host: &str) -> Result<ReplicaId, NameError> {
     let digits = random() & 0xff_ffff;
     ReplicaId::new(format!("{}-{digits:06x}", as_segment(host)))
 }
 
 /// Sixteen digits that nobody else has.
-pub(crate) fn nonce() -> String {
+fn nonce() -> String {
     format!("{:016x}", random())
 }
 

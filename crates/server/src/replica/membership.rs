@@ -50,6 +50,14 @@ pub enum State {
     CutOff,
 }
 
+/// Who may be there besides this replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleared {
+    /// Nobody, for certain.
+    Alone,
+    Shared,
+}
+
 #[derive(Debug)]
 pub struct Membership {
     identity: Identity,
@@ -109,10 +117,10 @@ impl Membership {
     }
 
     /// Ends what earlier replicas have left, on a store that this process has for itself: they are certainly gone, and
-    /// nobody has to wait for their leases.
-    pub async fn clear_predecessors(&self) -> Result<(), StoreError> {
+    /// nobody has to wait for their leases. On a store that others may use, nothing is ended: they may live.
+    pub async fn clear_predecessors(&self) -> Result<Cleared, StoreError> {
         if self.store.sharing() == Sharing::Shared {
-            return Ok(());
+            return Ok(Cleared::Shared);
         }
         let left: Vec<String> = {
             let fleets = self.view.fleets();
@@ -132,7 +140,7 @@ impl Membership {
                 }
             }
         }
-        Ok(())
+        Ok(Cleared::Alone)
     }
 
     /// Keeps this replica a member, for ever.

@@ -6,14 +6,16 @@
 //! - [`tenure`], [`tenures`]: who holds a controller. Every write of a controller carries the revision of its holder's
 //!   key, so that one who was deposed without knowing it changes nothing.
 //! - [`presence`]: which agents are connected here, in the store for the others.
+//! - [`shared_blobs`]: whether all replicas see the same directory of reports and logs.
 //! - [`peers`]: asks the other replicas what only they know.
 //!
 //! The same code runs on the embedded store, where there is one replica, and it holds everything.
 
-pub(crate) mod identity;
+mod identity;
 pub mod membership;
 mod peers;
 pub mod presence;
+pub mod shared_blobs;
 pub mod tenure;
 pub mod tenures;
 

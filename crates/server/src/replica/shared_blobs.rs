@@ -1,0 +1,127 @@
+//! Whether all replicas see the same directory of blobs: one that has its own would answer with logs that are not there.
+//!
+//! Each replica leaves a file `.replicas/<id>` with a number that its key in the store holds too. Whoever starts looks
+//! for the files of all that live.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use muster_core::names::ReplicaId;
+use muster_core::replicas::ReplicaRecord;
+use tokio::time::timeout;
+
+use crate::view::View;
+
+/// The directory of the marks, beside the blobs.
+pub(crate) const MARKS: &str = ".replicas";
+
+/// A replica's file, and those of the others.
+#[derive(Clone, Debug)]
+pub struct Marks {
+    directory: PathBuf,
+}
+
+impl Marks {
+    pub(crate) fn of(blobs: &Path) -> Self {
+        Self { directory: blobs.join(MARKS) }
+    }
+
+    /// Leaves a mark.
+    pub(crate) fn put(&self, id: &ReplicaId, nonce: &str) -> io::Result<()> {
+        std::fs::create_dir_all(&self.directory)?;
+        std::fs::write(self.directory.join(id.as_str()), nonce)
+    }
+
+    /// Takes the mark away. One that is gone already is no error, and one that stays is swept some day.
+    pub(crate) fn remove(&self, id: &ReplicaId) {
+        if let Err(error) = std::fs::remove_file(self.directory.join(id.as_str()))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "the mark of this replica cannot be removed");
+        }
+    }
+
+    /// Whether a replica has left its mark here.
+    pub fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
+        std::fs::read_to_string(self.directory.join(id.as_str())).is_ok_and(|nonce| nonce == record.blobs.nonce)
+    }
+
+    /// Removes old marks of replicas that are gone.
+    pub(crate) fn sweep(&self, before: SystemTime, lives: impl Fn(&str) -> bool) -> io::Result<()> {
+        for entry in std::fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let old = entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
+            if old && !entry.file_name().to_str().is_some_and(&lives) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the mark of every other replica is seen, or the replica is gone. Returns one that lives elsewhere: it has
+/// been there for as long as a lease lives without a sign of life, so it does live.
+pub(crate) async fn unseen(
+    view: &View,
+    marks: &Marks,
+    me: &ReplicaId,
+    lease: Duration,
+) -> Option<(ReplicaId, ReplicaRecord)> {
+    let mut servers = view.subscribe_servers();
+    let all_seen = async {
+        loop {
+            servers.mark_unchanged();
+            if first_unseen(view, marks, me).is_none() || servers.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    match timeout(lease + Duration::from_secs(1), all_seen).await {
+        Ok(()) => None,
+        Err(_) => first_unseen(view, marks, me),
+    }
+}
+
+fn first_unseen(view: &View, marks: &Marks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
+    let fleets = view.fleets();
+    let mut replicas = fleets.values().flat_map(|fleet| fleet.replicas());
+    let unseen = replicas.find(|(id, (record, _))| *id != me && !marks.shows(id, record));
+    unseen.map(|(id, (record, _))| (id.clone(), record.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::replicas::BlobsMark;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_is_seen_by_its_number_and_swept_when_it_is_old_and_its_replica_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let marks = Marks::of(dir.path());
+        let record = |nonce: &str| ReplicaRecord {
+            url: String::new(),
+            host: String::new(),
+            pid: 1,
+            version: String::new(),
+            since: jiff::Timestamp::UNIX_EPOCH,
+            blobs: BlobsMark { directory: String::new(), nonce: nonce.into() },
+        };
+        let (one, other) = (ReplicaId::new("one-1").unwrap(), ReplicaId::new("other-2").unwrap());
+        assert!(!marks.shows(&one, &record("7")), "nothing is there");
+        marks.put(&one, "7").unwrap();
+        marks.put(&other, "8").unwrap();
+        assert!(marks.shows(&one, &record("7")));
+        assert!(!marks.shows(&one, &record("8")), "another directory that was copied, or another start");
+
+        let written = std::fs::metadata(dir.path().join(MARKS).join("other-2")).unwrap().modified().unwrap();
+        marks.sweep(written - Duration::from_secs(1), |_| false).unwrap();
+        assert!(marks.shows(&one, &record("7")), "nothing is old");
+        marks.sweep(written + Duration::from_secs(1), |id| id == "one-1").unwrap();
+        assert!(marks.shows(&one, &record("7")) && !marks.shows(&other, &record("8")));
+        marks.remove(&one);
+        marks.remove(&one);
+        assert!(!marks.shows(&one, &record("7")));
+    }
+}

@@ -1,0 +1,147 @@
+//! Agents come, move from one replica to another, and are seen from everywhere.
+
+use std::sync::atomic::Ordering;
+
+use futures::future::join_all;
+use muster_core::liveness::Link;
+use muster_core::names::{Role, RunId};
+use muster_core::standing::{Activity, Word};
+use muster_wire::sync::SyncOpen;
+
+use crate::cluster::{Cluster, env, node, presence, registration, until, version};
+
+fn known() -> SyncOpen {
+    SyncOpen { incarnation: Some(1), has_snapshot: true, ..SyncOpen::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_moves_belongs_to_the_replica_that_hears_it() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
+    let _at_a = a.open("web1", &known()).await;
+    b.sees_presence("web1", Some(a.id())).await;
+    assert!(matches!(b.client.node(&env(), "web1").await.unwrap().row.link, Link::Connected { .. }));
+
+    // It goes to b; its old connection at a is half open, and says nothing.
+    let at_b = b.open("web1", &known()).await;
+    a.sees_presence("web1", Some(b.id())).await;
+    // a goes on writing for others, and leaves this one alone.
+    let _web2 = a.open("web2", &known()).await;
+    b.sees_presence("web2", Some(a.id())).await;
+    assert_eq!(presence(&b.fleet(), &node("web1")).unwrap().replica.as_ref(), Some(b.id()));
+
+    // It was a living connection after all: it is heard at a.
+    a.client.activity(&env(), &node("web1"), &Activity::Idle).await.unwrap();
+    b.sees_presence("web1", Some(a.id())).await;
+    drop(at_b);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_goes_is_silent_everywhere_and_so_are_those_of_a_replica_that_dies() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
+    let (web1, _web2) = (a.open("web1", &known()).await, a.open("web2", &known()).await);
+    b.sees_presence("web1", Some(a.id())).await;
+    b.sees_presence("web2", Some(a.id())).await;
+
+    drop(web1);
+    b.sees_presence("web1", None).await;
+    let row = b.client.node(&env(), "web1").await.unwrap().row;
+    assert!(matches!(row.link, Link::Silent { .. }) && row.standing == Word::Silent, "{row:?}");
+    assert!(matches!(b.client.node(&env(), "web2").await.unwrap().row.link, Link::Connected { .. }));
+
+    cluster.time.fetch_add(100, Ordering::SeqCst);
+    let died_at = cluster.time.load(Ordering::SeqCst);
+    a.kill().await;
+    b.sees("b alone", |fleet| fleet.replicas().len() == 1).await;
+    let Link::Silent { since } = b.client.node(&env(), "web2").await.unwrap().row.link else { panic!("a is gone") };
+    assert_eq!(since.as_second(), died_at, "since b saw a go, by its own clock");
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
+    let applying = Activity::Applying {
+        run: RunId::new("r1").unwrap(),
+        version: version("v1"),
+        since: "2026-11-15T10:00:00Z".parse().unwrap(),
+    };
+    let tag = a.fleet().tag("active_roles::db");
+    let open =
+        SyncOpen { activity: applying.clone(), lookups: [("active_roles::db".to_owned(), tag)].into(), ..known() };
+    let _web1 = a.open("web1", &open).await;
+    let _web2 = b.open("web2", &known()).await;
+    b.sees_presence("web1", Some(a.id())).await;
+    a.sees_presence("web2", Some(b.id())).await;
+
+    let shown = b.client.node(&env(), "web1").await.unwrap();
+    assert_eq!((shown.row.standing, shown.activity), (Word::Applying, applying));
+    assert_eq!(shown.lookups, ["active_roles::db"]);
+    for replica in [&a, &b] {
+        let status = replica.client.status(&env()).await.unwrap();
+        assert_eq!(status.counts.get(&Word::Applying), Some(&1), "{:?}", status.counts);
+        assert_eq!(status.store_unreachable_since, None);
+        let rows = replica.client.nodes(&env()).await.unwrap().items;
+        assert_eq!(rows.iter().filter(|row| row.standing == Word::Applying).count(), 1);
+    }
+
+    // a is gone and its lease is not: the rows come without what only a knew.
+    a.kill().await;
+    let row = b.client.node(&env(), "web1").await.unwrap().row;
+    assert!(row.standing == Word::Outdated && matches!(row.link, Link::Connected { .. }), "{row:?}");
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_that_moves_reads_nothing_and_is_written_down_in_batches() {
+    const AGENTS: u32 = 400;
+    let cluster = Cluster::new().await;
+    let role = Role::new("web").unwrap();
+    let names: Vec<String> = (1..=AGENTS).map(|number| format!("{role}{number}")).collect();
+    let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    let (a, b) = cluster.pair(&nodes).await;
+    let new = SyncOpen::default();
+    // The first time, each is given its incarnation.
+    let first = join_all(names.iter().map(|name| a.open(name, &new))).await;
+    let at = |replica: &crate::cluster::Replica| {
+        let id = replica.id().clone();
+        move |fleet: &muster_core::fleet::Fleet| {
+            fleet.designed().all(|(name, ..)| presence(fleet, name).is_some_and(|p| p.replica.as_ref() == Some(&id)))
+        }
+    };
+    b.sees("all at a", at(&a)).await;
+    let generation = b.fleet().desired().unwrap().generation;
+    drop(first);
+    a.kill().await;
+
+    let (reads, commits) = (b.way.reads(), b.way.commits());
+    let open = SyncOpen { generation: Some(generation), ..known() };
+    let second = join_all(names.iter().map(|name| b.open(name, &open))).await;
+    b.sees("all at b", at(&b)).await;
+    assert_eq!(b.way.reads() - reads, 0, "a fleet that reconnects reads nothing");
+    // Rounds of a quarter of a second, with 64 nodes in a transaction; a round can be small, but they cannot be many.
+    let commits = b.way.commits() - commits;
+    assert!(commits < u64::from(AGENTS) / 8, "{commits} commits for {AGENTS} agents");
+    drop(second);
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_leaves_the_design_leaves_no_presence() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web"), ("web2", "web")]).await;
+    let _web2 = a.open("web2", &known()).await;
+    b.sees_presence("web2", Some(a.id())).await;
+    muster_server::register(&b.app, &registration(&[("web1", "web")])).await.unwrap();
+    a.sees("no trace of it", |fleet| fleet.get(&node("web2")).is_none()).await;
+    // Its agent is still there and talks; nothing is written for it.
+    let _web1 = a.open("web1", &known()).await;
+    b.sees_presence("web1", Some(a.id())).await;
+    until("nothing of web2", || b.fleet().get(&node("web2")).is_none()).await;
+    a.stop().await;
+    b.stop().await;
+}

@@ -1,0 +1,192 @@
+//! A store, and as many servers on it as a test wants.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::liveness::Patience;
+use muster_core::names::{EnvName, NodeName, ReplicaId, Role, Version};
+use muster_core::records::NodeRecord;
+use muster_core::replicas::PresenceRecord;
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
+use muster_store::{Access, Store};
+use muster_wire::client::{Client, SyncStream};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::way::Way;
+
+/// Long enough for a busy machine to keep a lease, and short enough to wait for its end.
+pub(crate) const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
+const WITHIN: Duration = Duration::from_secs(40);
+
+pub(crate) fn env() -> EnvName {
+    EnvName::new("test").unwrap()
+}
+
+pub(crate) fn keys() -> Keys {
+    Keys::of(&env())
+}
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(crate) fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+pub(crate) struct Cluster {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) dir: tempfile::TempDir,
+    /// Seconds; all servers go by it.
+    pub(crate) time: Arc<AtomicI64>,
+}
+
+pub(crate) struct Replica {
+    pub(crate) app: App,
+    pub(crate) client: Client,
+    pub(crate) way: Arc<Way>,
+    stop: CancellationToken,
+    server: JoinHandle<std::io::Result<()>>,
+}
+
+impl Cluster {
+    pub(crate) async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        let store = muster_store::open(&spec, &Access::default()).await.unwrap();
+        let time = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
+        Self { store, dir, time }
+    }
+
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.dir.path().join("blobs")
+    }
+
+    pub(crate) async fn start(&self, blobs: PathBuf) -> Result<Replica, StartError> {
+        let way = Way::new(self.store.clone());
+        let hand = self.time.clone();
+        let config = Config {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            blobs,
+            patience: Patience::default(),
+            lease: PACE,
+            clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
+        };
+        let stop = CancellationToken::new();
+        let server = Server::start(config, way.clone(), stop.clone()).await?;
+        let (app, client) = (server.app().clone(), Client::new(&format!("http://{}", server.address())).unwrap());
+        Ok(Replica { app, client, way, stop, server: tokio::spawn(server.run()) })
+    }
+
+    pub(crate) async fn replica(&self) -> Replica {
+        self.start(self.blobs()).await.unwrap()
+    }
+
+    /// Two servers that know each other, for nodes given as (name, role).
+    pub(crate) async fn pair(&self, nodes: &[(&str, &str)]) -> (Replica, Replica) {
+        let a = self.replica().await;
+        muster_server::register(&a.app, &registration(nodes)).await.unwrap();
+        a.sees("itself", |fleet| fleet.replicas().len() == 1 && !fleet.controllers().is_empty()).await;
+        let b = self.replica().await;
+        for replica in [&a, &b] {
+            replica.sees("both", |fleet| fleet.replicas().len() == 2).await;
+        }
+        (a, b)
+    }
+}
+
+pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
+    let record = |(position, (name, role)): (usize, &(&str, &str))| {
+        let record = NodeRecord {
+            role: Role::new(*role).unwrap(),
+            profile: None,
+            labels: BTreeMap::new(),
+            failure_domain: "default".into(),
+            position: position as u32,
+        };
+        (node(name), record)
+    };
+    Registration {
+        env: env(),
+        nodes: nodes.iter().enumerate().map(record).collect(),
+        releases: [("v1", "sha256:1"), ("v2", "sha256:2")].map(|(v, d)| (version(v), d.to_owned())).into(),
+        first_version: FirstVersion::Default(version("v1")),
+        epoch: 7,
+    }
+}
+
+impl Replica {
+    pub(crate) fn id(&self) -> &ReplicaId {
+        self.app.membership.id()
+    }
+
+    /// Ends it as an operator does.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.server.await.unwrap().unwrap();
+    }
+
+    /// Ends it as a power cut does: nothing is said to anybody.
+    pub(crate) async fn kill(self) {
+        self.way.cut(true);
+        self.stop.cancel();
+        let _ = self.server.await;
+    }
+
+    /// Waits until its view shows something.
+    pub(crate) async fn sees(&self, what: &str, mut shows: impl FnMut(&Fleet) -> bool) {
+        let mut steps = self.app.view.subscribe();
+        let seen = async {
+            loop {
+                steps.mark_unchanged();
+                if self.app.view.fleets().get(&env()).is_some_and(&mut shows) {
+                    return;
+                }
+                steps.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(WITHIN, seen).await.unwrap_or_else(|_| panic!("never seen: {what}"));
+    }
+
+    /// Waits until the store says that a node's agent is connected to some replica, or to none.
+    pub(crate) async fn sees_presence(&self, name: &str, replica: Option<&ReplicaId>) {
+        let name = node(name);
+        let shown = |fleet: &Fleet| presence(fleet, &name).is_some_and(|shown| shown.replica.as_ref() == replica);
+        self.sees(&format!("{name} at {replica:?}"), shown).await;
+    }
+
+    pub(crate) fn fleet(&self) -> Fleet {
+        self.app.view.fleets()[&env()].clone()
+    }
+
+    pub(crate) async fn open(&self, name: &str, open: &SyncOpen) -> SyncStream {
+        let mut stream = self.client.sync(&env(), &node(name), open).await.unwrap();
+        loop {
+            if let SyncEvent::Hello { .. } = stream.next().await.unwrap().unwrap() {
+                return stream;
+            }
+        }
+    }
+}
+
+pub(crate) fn presence(fleet: &Fleet, name: &NodeName) -> Option<PresenceRecord> {
+    fleet.get(name)?.presence.as_ref().map(|(presence, _)| presence.clone())
+}
+
+/// Waits until something holds, looking again whenever a server's own state steps.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(WITHIN, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+}

@@ -1,0 +1,123 @@
+//! A controller is held by one replica at a time, and whoever was deposed changes nothing.
+
+use std::sync::atomic::Ordering;
+
+use muster_core::replicas::ControllerName;
+use muster_core::txn::{Op, Txn};
+use muster_server::replica::Fenced;
+use muster_wire::sync::SyncOpen;
+
+use crate::cluster::{Cluster, env, keys, node, until};
+use crate::writing::passed;
+
+const LIVENESS: ControllerName = ControllerName::Liveness;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    let held = a.app.tenures.held(&env(), LIVENESS).unwrap();
+    let write = || Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
+    let first = a.app.tenures.commit(&held, write()).await.unwrap();
+    assert!(matches!(first, Fenced::Committed { .. }), "{first:?}");
+    let written = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
+
+    // Its lease ends, and it does not hear of it: neither by the watch nor by its keep-alives.
+    a.way.lag(true);
+    a.way.lies.store(true, Ordering::SeqCst);
+    let lease = cluster.store.get(&keys().replica(a.id())).await.unwrap().unwrap().lease.unwrap();
+    cluster.store.revoke(lease).await.unwrap();
+    until("b holds liveness", || b.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(a.app.tenures.held(&env(), LIVENESS), Some(held.clone()), "a believes that it holds it");
+
+    assert_eq!(a.app.tenures.commit(&held, write()).await.unwrap(), Fenced::Deposed);
+    let after = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
+    assert_eq!(after, written, "nothing was written");
+    assert_eq!(a.app.tenures.held(&env(), LIVENESS), None, "now it knows");
+    a.way.lag(false);
+    a.way.lies.store(false, Ordering::SeqCst);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    let mut streams = Vec::new();
+    for name in ["db1", "web1", "web2"] {
+        streams.push(a.open(name, &SyncOpen::default()).await);
+        a.client.report(&env(), &passed(&a, name, 1)).await.unwrap();
+    }
+    b.sees("three active nodes", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_some())).await;
+    b.sees_presence("db1", Some(a.id())).await;
+
+    // An hour later a dies; its agents go to b, but for db1.
+    cluster.time.fetch_add(3600, Ordering::SeqCst);
+    a.kill().await;
+    drop(streams);
+    until("b holds liveness", || b.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    until("b sees that db1 is silent", || !b.app.links.is_connected(&b.fleet(), &node("db1"))).await;
+    let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
+    let mut streams = Vec::new();
+    for name in ["web1", "web2"] {
+        streams.push(b.open(name, &open).await);
+        b.sees_presence(name, Some(b.id())).await;
+    }
+
+    // Just before the grace ends, everybody is looked at: web1, whose place is missing, gets it back, and db1 stays.
+    cluster.time.fetch_add(55, Ordering::SeqCst);
+    let key = keys().active_role(&crate::cluster::version("v1"), &node("web1"));
+    cluster.store.commit(Txn::new().op(Op::delete(key))).await.unwrap();
+    b.sees("web1 gone", |fleet| fleet.get(&node("web1")).unwrap().active().is_none()).await;
+    streams.push(b.open("web2", &open).await);
+    b.sees("web1 back", |fleet| fleet.get(&node("web1")).unwrap().active().is_some()).await;
+    assert!(b.fleet().get(&node("db1")).unwrap().active().is_some(), "the grace began when b took over");
+
+    cluster.time.fetch_add(10, Ordering::SeqCst);
+    streams.push(b.open("web2", &open).await);
+    b.sees("db1 lost", |fleet| fleet.get(&node("db1")).unwrap().active().is_none()).await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let provision = ControllerName::Provision;
+    a.app.tenures.want(&env(), provision);
+    until("a holds it", || a.app.tenures.held(&env(), provision).is_some()).await;
+    b.app.tenures.want(&env(), provision);
+    b.sees("the holder", |fleet| fleet.controllers().contains_key(&provision)).await;
+    assert_eq!(b.app.tenures.held_elsewhere(&env(), provision).unwrap().replica, *a.id());
+    assert_eq!(a.app.tenures.held_elsewhere(&env(), provision), None);
+    assert_eq!(b.app.tenures.held(&env(), provision), None);
+    a.stop().await;
+    until("b holds it", || b.app.tenures.held(&env(), provision).is_some()).await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_liveness() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    let stream = b.open("web1", &SyncOpen::default()).await;
+    b.client.report(&env(), &passed(&b, "web1", 1)).await.unwrap();
+    b.sees("web1 active", |fleet| fleet.get(&node("web1")).unwrap().active().is_some()).await;
+    b.sees_presence("web1", Some(b.id())).await;
+
+    // b has nothing to do with the machines: it leaves them alone.
+    b.app.liveness.switched_off(&env()).await;
+    assert!(b.fleet().get(&node("web1")).unwrap().active().is_some());
+    // Now it has.
+    b.app.tenures.want(&env(), ControllerName::Provision);
+    until("b holds provision", || b.app.tenures.held(&env(), ControllerName::Provision).is_some()).await;
+    drop(stream);
+    b.app.liveness.switched_off(&env()).await;
+    b.sees("web1 gone", |fleet| fleet.get(&node("web1")).unwrap().active().is_none()).await;
+    a.stop().await;
+    b.stop().await;
+}

@@ -1,0 +1,12 @@
+//! Several servers on one store, in one process: each with a way to the store that the test can hurt.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
+
+mod agents;
+mod blobs;
+mod cluster;
+mod controllers;
+mod members;
+mod reading;
+mod way;
+mod writing;

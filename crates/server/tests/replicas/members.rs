@@ -1,0 +1,95 @@
+//! Replicas come, go, and are cut off.
+
+use muster_core::replicas::ControllerName;
+use muster_server::replica::State;
+
+use crate::cluster::{Cluster, env, keys, until};
+
+const LIVENESS: ControllerName = ControllerName::Liveness;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_know_each_other_and_one_that_stops_is_gone_at_once() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    assert_ne!(a.id(), b.id());
+    let record = a.fleet().replicas()[b.id()].0.clone();
+    assert_eq!((record.url.as_str(), record.pid), (b.client.base(), std::process::id()));
+    let key = cluster.store.get(&keys().replica(a.id())).await.unwrap().unwrap();
+    assert!(key.lease.is_some(), "it goes with a lease");
+
+    let gone = a.id().clone();
+    a.stop().await;
+    // Not after its time to live: the stop itself has taken the key away.
+    assert!(cluster.store.get(&keys().replica(&gone)).await.unwrap().is_none());
+    b.sees("b alone", |fleet| fleet.replicas().len() == 1).await;
+    b.stop().await;
+    let left = cluster.store.range(&format!("{}replicas/", keys().prefix()), None).await.unwrap();
+    assert!(left.kvs.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_nothing() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let key = keys().replica(b.id());
+    let first = cluster.store.get(&key).await.unwrap().unwrap();
+    cluster.store.commit(muster_store::Txn::new().op(muster_store::Op::delete(key.clone()))).await.unwrap();
+    let id = b.id().clone();
+    let again =
+        |fleet: &muster_core::fleet::Fleet| fleet.replicas().get(&id).is_some_and(|(_, at)| *at > first.revision);
+    b.sees("its key again", again).await;
+
+    // Three keep-alives later the store has not moved.
+    let before = cluster.store.revision().await.unwrap();
+    tokio::time::sleep(crate::cluster::PACE.keep_every * 3).await;
+    assert_eq!(cluster.store.revision().await.unwrap(), before);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_cut_off_knows_it_and_comes_back_as_a_member_among_others() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(a.app.membership.state(), State::Member);
+
+    a.way.cut(true);
+    until("a is cut off", || a.app.membership.state() == State::CutOff).await;
+    assert!(a.app.tenures.held(&env(), LIVENESS).is_none(), "it does nothing more");
+    assert!(a.app.membership.store_unreachable_since().is_some());
+    until("b holds liveness", || b.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(b.fleet().replicas().keys().collect::<Vec<_>>(), [b.id()]);
+
+    a.way.cut(false);
+    b.sees("a again", |fleet| fleet.replicas().contains_key(a.id())).await;
+    until("a is a member", || a.app.membership.state() == State::Member).await;
+    assert_eq!(a.app.membership.store_unreachable_since(), None);
+    a.sees("that b holds it", |fleet| fleet.controllers()[&LIVENESS].0.replica == *b.id()).await;
+    assert!(a.app.tenures.held(&env(), LIVENESS).is_none());
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_ones_own_holds_nobody_else() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let (gone_a, gone_b) = (a.id().clone(), b.id().clone());
+    a.kill().await;
+    b.kill().await;
+    // On the embedded store itself, which no other process can have open.
+    let config = muster_server::Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        blobs: cluster.blobs(),
+        patience: muster_core::liveness::Patience::default(),
+        lease: muster_server::LeasePace::default(),
+        clock: muster_server::Clock::system(),
+    };
+    let stop = tokio_util::sync::CancellationToken::new();
+    let server = muster_server::Server::start(config, cluster.store.clone(), stop).await.unwrap();
+    let left = cluster.store.range(&format!("{}replicas/", keys().prefix()), None).await.unwrap();
+    let left: Vec<&str> = left.kvs.iter().map(|kv| kv.key.as_str()).collect();
+    assert!(!left.contains(&keys().replica(&gone_a).as_str()) && !left.contains(&keys().replica(&gone_b).as_str()));
+    drop(server);
+}

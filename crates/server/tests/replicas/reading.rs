@@ -1,0 +1,98 @@
+//! A reader gets what it demands, or is told that it cannot be told; never something older.
+
+use std::sync::atomic::Ordering;
+
+use futures::future::join_all;
+use muster_wire::operator::VerifyHosts;
+use muster_wire::problem::Code;
+
+use crate::cluster::{Cluster, env, until, version};
+use crate::writing::passed;
+
+fn question(wait_seconds: u64) -> VerifyHosts {
+    VerifyHosts { version: version("v1"), hosts: vec!["web1".into()], wait_seconds }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_changed_at_one_replica_is_read_at_the_other() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    b.way.lag(true);
+    let triggered = a.client.trigger_update(&env(), version("v2")).await.unwrap();
+    let reader = b.client.clone().at_least(triggered.revision);
+    // Without the demand, the answer is an older one; with it, the reader waits until the view is there.
+    assert_eq!(b.client.current_version(&env()).await.unwrap().version, Some(version("v1")));
+    let env = env();
+    let (demanded, ()) = tokio::join!(reader.current_version(&env), async { b.way.lag(false) });
+    let demanded = demanded.unwrap();
+    assert_eq!(demanded.version, Some(version("v2")));
+    assert!(demanded.revision >= triggered.revision);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_lags_makes_no_verdict() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let proved = a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
+    assert!(b.client.verify_hosts(&env(), &question(0)).await.unwrap().verified);
+
+    // It fails at a; b does not know yet, and must not say that all is well.
+    b.way.lag(true);
+    let mut failed = passed(&a, "web1", 2);
+    failed.outcome = muster_core::report::Outcome::Validated(muster_core::report::Verdict::Failed);
+    let failed = a.client.report(&env(), &failed).await.unwrap();
+    assert!(failed.revision > proved.revision);
+    let error = b.client.verify_hosts(&env(), &question(0)).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, Code::CannotTell);
+    b.way.lag(false);
+    let verdict = b.client.verify_hosts(&env(), &question(0)).await.unwrap();
+    assert!(!verdict.verified && verdict.revision >= failed.revision);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_ask_at_once_share_a_read() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
+    let before = b.way.reads();
+    let (env, question) = (env(), question(0));
+    let answers = join_all((0..100).map(|_| b.client.verify_hosts(&env, &question))).await;
+    assert!(answers.into_iter().all(|answer| answer.unwrap().verified));
+    assert!(b.way.reads() - before <= 100);
+    // One who waits reads at the beginning and at the end, whatever happens in between.
+    let before = b.way.reads();
+    let waiting = VerifyHosts { version: version("v2"), wait_seconds: 1, ..question };
+    let (answer, ()) = tokio::join!(b.client.verify_hosts(&env, &waiting), async {
+        for seq in 2..10 {
+            a.client.report(&env, &passed(&a, "web1", seq)).await.unwrap();
+        }
+    });
+    assert!(!answer.unwrap().verified);
+    assert_eq!(b.way.reads() - before, 2);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_store_the_last_state_is_shown_as_such_and_no_verdict_is_made() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    a.client.report(&env(), &passed(&a, "web1", 1)).await.unwrap();
+    b.sees("web1 runs v1", |fleet| !fleet.running().is_empty()).await;
+    b.way.cut(true);
+    until("b knows it", || b.app.membership.store_unreachable_since().is_some()).await;
+    let status = b.client.status(&env()).await.unwrap();
+    assert_eq!(status.store_unreachable_since.unwrap().as_second(), cluster.time.load(Ordering::SeqCst));
+    assert_eq!((status.nodes, status.running.get(&version("v1"))), (1, Some(&1)));
+    let error = b.client.verify_hosts(&env(), &question(0)).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, Code::StoreUnavailable);
+    b.way.cut(false);
+    until("it is back", || b.app.membership.store_unreachable_since().is_none()).await;
+    assert!(b.client.verify_hosts(&env(), &question(0)).await.unwrap().verified);
+    a.stop().await;
+    b.stop().await;
+}

@@ -1,0 +1,162 @@
+//! One server's way to the store: counted, and cut, delayed or lied on when a test says so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use muster_store::{
+    Health, KeyValue, Lease, LeaseId, Outcome, Range, Revision, Sharing, Stats, Store, StoreError, Txn, Watch,
+    WatchFrom,
+};
+use tokio::sync::watch;
+
+#[derive(Debug)]
+pub(crate) struct Way {
+    inner: Arc<dyn Store>,
+    pub(crate) reads: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    /// Nothing gets through, in either direction.
+    cut: watch::Sender<bool>,
+    /// Changes do not arrive; everything else works.
+    lagging: watch::Sender<bool>,
+    /// Says that a lease was kept alive without asking: a server that does not know that it is deposed.
+    pub(crate) lies: AtomicBool,
+    /// The next commit is made, and its answer lost.
+    pub(crate) loses_next_answer: AtomicBool,
+}
+
+impl Way {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            reads: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            cut: watch::Sender::new(false),
+            lagging: watch::Sender::new(false),
+            lies: AtomicBool::new(false),
+            loses_next_answer: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn cut(&self, on: bool) {
+        self.cut.send_replace(on);
+    }
+
+    pub(crate) fn lag(&self, on: bool) {
+        self.lagging.send_replace(on);
+    }
+
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    fn open(&self) -> Result<(), StoreError> {
+        if *self.cut.borrow() {
+            let cause = Arc::new(std::io::Error::other("the way is cut"));
+            return Err(StoreError::Unavailable { store: self.inner.name().to_owned(), cause });
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<(), StoreError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.open()
+    }
+}
+
+impl Store for Way {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>> {
+        Box::pin(async move {
+            self.read()?;
+            self.inner.get(key).await
+        })
+    }
+
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+        Box::pin(async move {
+            self.read()?;
+            self.inner.range(prefix, at).await
+        })
+    }
+
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+        Box::pin(async move {
+            self.commits.fetch_add(1, Ordering::SeqCst);
+            self.open()?;
+            let is_by_person = txn.ops.iter().any(|op| op.key().ends_with("/current_version"));
+            let outcome = self.inner.commit(txn).await?;
+            if is_by_person && self.loses_next_answer.swap(false, Ordering::SeqCst) {
+                let cause = Arc::new(std::io::Error::other("the answer is lost"));
+                return Err(StoreError::Unknown { store: self.inner.name().to_owned(), cause });
+            }
+            Ok(outcome)
+        })
+    }
+
+    fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
+        let (cut, lagging) = (self.cut.subscribe(), self.lagging.subscribe());
+        let events = self.inner.watch(prefix, from).then(move |event| {
+            let (mut cut, mut lagging) = (cut.clone(), lagging.clone());
+            async move {
+                let _ = cut.wait_for(|cut| !cut).await;
+                let _ = lagging.wait_for(|lagging| !lagging).await;
+                event
+            }
+        });
+        Watch::new(events)
+    }
+
+    fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
+        Box::pin(async move {
+            self.open()?;
+            self.inner.grant(ttl).await
+        })
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.open()?;
+            if self.lies.load(Ordering::SeqCst) { Ok(()) } else { self.inner.keep_alive(lease).await }
+        })
+    }
+
+    fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.open()?;
+            self.inner.revoke(lease).await
+        })
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(revision)
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        Box::pin(async move {
+            self.read()?;
+            self.inner.revision().await
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Shared
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        self.inner.health()
+    }
+}
