@@ -123,7 +123,8 @@ impl Following {
                 let GapCause::Compacted { oldest } = cause else { panic!("{who}: a gap because of {cause:?}") };
                 // It may have noticed an earlier compaction than the last one.
                 let oldest = side.at(oldest);
-                assert!(self.told < Some(oldest) && oldest <= truth.compacted, "{who}: a gap to {oldest}");
+                let (told, compacted) = (self.told.unwrap(), truth.compacted);
+                assert!(told < oldest && oldest <= compacted, "{who}: told {told}, gap to {oldest} of {compacted}");
                 self.start_again();
             }
         }

@@ -239,7 +239,12 @@ impl Follower {
         let compacted = revision(answer.compact_revision());
         if compacted > 0 {
             self.shared.note_compacted(compacted);
-            self.gap(GapCause::Compacted { oldest: Revision(compacted) });
+            if compacted <= self.told {
+                // etcd was still catching up with what a read has told the reader long ago: nothing is missing.
+                self.phase = Phase::Open;
+            } else {
+                self.gap(GapCause::Compacted { oldest: Revision(compacted) });
+            }
             return Ok(());
         }
         // For a token that has expired etcd says "permission denied" here, so the first time means: log in again.
