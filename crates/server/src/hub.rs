@@ -55,6 +55,11 @@ pub struct Session {
     pub node: NodeName,
     pub since: Timestamp,
     pub wake: Notify,
+    /// The agent is to go to another server.
+    pub go: Notify,
+    /// The agent would rather be at another server.
+    pub away: bool,
+    joined: Instant,
     /// The same node has connected again, or the server stops: this stream ends.
     pub ended: CancellationToken,
     told: Mutex<Told>,
@@ -68,6 +73,8 @@ struct Told {
     heard: Instant,
     /// How far the view was then.
     heard_at: Revision,
+    /// When it was asked to go to another server.
+    asked_to_go: Option<Instant>,
 }
 
 impl Session {
@@ -94,9 +101,33 @@ impl Session {
         self.told().heard.elapsed()
     }
 
+    /// How long the agent has been here.
+    pub fn age(&self) -> Duration {
+        self.joined.elapsed()
+    }
+
+    /// How long ago it was asked to go elsewhere, if ever.
+    pub fn asked_to_go(&self) -> Option<Duration> {
+        self.told().asked_to_go.map(|when| when.elapsed())
+    }
+
+    /// Asks the agent to go to another server. It need not know one.
+    pub fn ask_to_go(&self) {
+        self.told().asked_to_go = Some(Instant::now());
+        self.go.notify_one();
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What an agent says of itself when it connects, as far as it is the hub's business.
+#[derive(Clone, Debug, Default)]
+pub struct Arrival {
+    pub lookups: Lookups,
+    pub activity: Activity,
+    pub away: bool,
 }
 
 /// Ends the session when the stream is dropped, however that comes about.
@@ -154,18 +185,23 @@ impl Hub {
     }
 
     /// An agent has connected. An older connection of the same node ends.
-    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, lookups: Lookups, activity: Activity) -> Connected {
+    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, arrival: Arrival) -> Connected {
+        let Arrival { lookups, activity, away } = arrival;
         let session = Arc::new(Session {
             env: env.clone(),
             node: node.clone(),
             since: self.clock.now(),
             wake: Notify::new(),
+            go: Notify::new(),
+            away,
+            joined: Instant::now(),
             ended: self.stop.child_token(),
             told: Mutex::new(Told {
                 lookups: Lookups::new(),
                 activity,
                 heard: Instant::now(),
                 heard_at: self.view_at(),
+                asked_to_go: None,
             }),
         });
         let mut inner = self.inner();
@@ -235,6 +271,11 @@ impl Hub {
     /// Names the nodes whose next word decides which replica they are connected to.
     pub(crate) fn contest(&self, places: HashSet<Place>) {
         self.inner().contested = places;
+    }
+
+    /// All connections.
+    pub fn all_sessions(&self) -> Vec<Arc<Session>> {
+        self.inner().sessions.values().cloned().collect()
     }
 
     /// The connections of an environment's nodes.

@@ -25,6 +25,7 @@ use crate::hub::Hub;
 use crate::links::Links;
 use crate::metrics::{self, Measured, ReportMetrics, Work};
 use crate::newest::Newest;
+use crate::replica::balance::Balance;
 use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
 use crate::replica::shared_blobs::{Marks, unseen};
@@ -130,6 +131,8 @@ impl Server {
         let presence =
             Presence { store: store.clone(), view: view.clone(), hub: hub.clone(), membership: membership.clone() };
         tasks.spawn(async move { presence.run().await });
+        let balance = Balance { me: membership.id().clone(), view: view.clone(), hub: hub.clone() };
+        tasks.spawn(async move { balance.run().await });
 
         let work = Work {
             store: measured,

@@ -72,6 +72,7 @@ impl State {
                 biased;
                 () = session.ended.cancelled() => return None,
                 () = session.wake.notified() => self.compare(),
+                () = session.go.notified() => self.say(&SyncEvent::Move),
                 _ = self.ping.tick() => {
                     if session.unheard_for() > UNHEARD {
                         tracing::warn!(node = %session.node, "the agent answers no pings; its stream is ended");
@@ -144,13 +145,13 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::hub::Hub;
+    use crate::hub::{Arrival, Hub};
 
     /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
     async fn heard(answers: usize) -> (Vec<String>, bool) {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
-        let connected = hub.join(&env, &node, Lookups::new(), Activity::Idle);
+        let connected = hub.join(&env, &node, Arrival::default());
         let role = Role::new("web").unwrap();
         let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true };
         let mut events = Box::pin(events(Arc::new(View::default()), connected, greeting));

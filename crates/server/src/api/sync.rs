@@ -9,6 +9,7 @@ use muster_wire::sync::{SyncEvent, SyncOpen};
 use crate::App;
 use crate::epoch;
 use crate::greeting::greet;
+use crate::hub::Arrival;
 use crate::stream::{Greeting, events};
 
 use super::answer::{JsonBody, Refusal};
@@ -31,7 +32,8 @@ pub(crate) async fn open(
     if let Some(known) = open.generation {
         epoch::keep_up(&app, &scope.env, known).await?;
     }
-    let connected = app.hub.join(&scope.env, &node, open.lookups, open.activity);
+    let arrival = Arrival { lookups: open.lookups, activity: open.activity, away: open.away };
+    let connected = app.hub.join(&scope.env, &node, arrival);
     let greeting = Greeting { incarnation, role, generation: open.generation, has_snapshot: open.has_snapshot };
     let body = Body::from_stream(events(app.view.clone(), connected, greeting));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];

@@ -7,10 +7,12 @@
 //!   key, so that one who was deposed without knowing it changes nothing.
 //! - [`presence`]: which agents are connected here, in the store for the others.
 //! - [`shared_blobs`]: whether all replicas see the same directory of reports and logs.
+//! - [`balance`]: sends agents to the others when too many of them are here.
 //! - [`peers`]: asks the other replicas what only they know.
 //!
 //! The same code runs on the embedded store, where there is one replica, and it holds everything.
 
+pub mod balance;
 mod identity;
 pub mod membership;
 mod peers;
