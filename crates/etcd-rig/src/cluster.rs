@@ -62,7 +62,10 @@ impl Cluster {
             if let Some(files) = &certificates {
                 say("--cert-file", files.server_cert.to_str().unwrap());
                 say("--key-file", files.server_key.to_str().unwrap());
-                say("--trusted-ca-file", files.ca.to_str().unwrap());
+                if options.tls == Some(Tls::Mutual) {
+                    // Naming an authority alone makes etcd 3.4 ask for certificates.
+                    say("--trusted-ca-file", files.ca.to_str().unwrap());
+                }
             }
             if options.tls == Some(Tls::Mutual) {
                 args.push("--client-cert-auth".to_owned());

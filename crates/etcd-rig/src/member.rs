@@ -123,6 +123,13 @@ impl Member {
         process.stopped = false;
     }
 
+    /// Empties the disk of a member that was killed. Alone in its cluster, it begins a new life at the same address when
+    /// it is started; one of several has to be taken in again by the others ([`crate::Cluster::wipe_and_rejoin`]).
+    pub fn wipe(&self) {
+        assert!(self.process().child.is_none(), "{} runs", self.name);
+        fs::remove_dir_all(&self.data).unwrap();
+    }
+
     /// The end of its log, for whoever has to find out why.
     pub fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
