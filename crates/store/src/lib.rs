@@ -26,9 +26,24 @@
 //! - **Leases** are in the file, their deadlines only in memory: a keep-alive writes nothing.
 //! - After a full disk the writer opens the file anew by itself; watches stay, and notice nothing.
 //!
-//! # What it must never do
+//! # The etcd backend
 //!
-//! Answer before the fsync, or show a reader or a watch what may still be undone. Show half a transaction. Say "not
+//! ```text
+//! callers ──▶ ask ──▶ pool: one member until it fails ──▶ etcd (linearizable reads, transactions, leases)
+//!              ▲ again elsewhere, if that is safe                  │
+//! watches (pull) ◀── assemble ◀── one stream each ◀────────────────┘
+//! compaction (task): once a minute, from what passing answers said
+//! ```
+//!
+//! - A **change** is sent once. What certainly did not happen is tried again elsewhere; what may have is
+//!   [`StoreError::Unknown`]. The difference is made in one place, from etcd's own words.
+//! - A **watch** has no task here either: what nobody reads waits in etcd. When its stream breaks it goes on at another
+//!   member; when the store is another one, or was compacted, it says so and starts again.
+//! - **Quiet** costs nothing: whether a watch has missed something is asked only when somebody heard of a newer revision.
+//!
+//! # What a backend must never do
+//!
+//! Answer before it is durable, or show a reader or a watch what may still be undone. Show half a transaction. Say "not
 //! done" of what may have been done. Let a reader hold up a writer, or a slow watch use more memory. Understand a value.
 
 mod access;

@@ -69,6 +69,10 @@ impl Shared {
             tracing::debug!(endpoint = self.pool.endpoint(member), why, "etcd did not do what it was asked");
             let next = match verdict(&error) {
                 Verdict::Answer(answer) => return Err(Failure::Answer { answer, why }),
+                // With a user, a new connection would log in; without one it hears the same again.
+                Verdict::NotDone(_) if why.contains("user name is empty") && self.pool.credentials.login.is_none() => {
+                    return Err(Failure::Answer { answer: Answer::Denied, why });
+                }
                 Verdict::NotDone(next) | Verdict::Unclear(next) => next,
             };
             self.turn_away(member, place, next).await;

@@ -11,6 +11,7 @@ use crate::access::Access;
 #[derive(Clone)]
 pub(super) struct Credentials {
     pub(super) tls: Option<ClientTlsConfig>,
+    pub(super) shows_certificate: bool,
     pub(super) login: Option<Login>,
 }
 
@@ -22,7 +23,7 @@ pub(super) struct Login {
 
 impl Credentials {
     pub(super) async fn read(access: &Access) -> Result<Self, OpenError> {
-        Ok(Self { tls: tls(access).await?, login: login(access)? })
+        Ok(Self { tls: tls(access).await?, shows_certificate: access.cert.is_some(), login: login(access)? })
     }
 
     pub(super) fn scheme(&self) -> &'static str {

@@ -22,13 +22,13 @@ pub(super) async fn ask(shared: &Shared) -> Health {
     let known = members(shared).await;
     let begun = Instant::now();
     let (head, alarms, states) = futures::join!(
-        async { (read::head(shared).await, begun.elapsed()) },
+        async { (soon(shared, read::head(shared)).await, begun.elapsed()) },
         alarms(shared),
         join_all(known.iter().map(|member| state(shared, member))),
     );
     let (revision, latency) = match head {
-        (Ok(head), took) => (Some(Revision(head)), Some(took)),
-        (Err(_), _) => (None, None),
+        (Some(head), took) => (Some(Revision(head)), Some(took)),
+        (None, _) => (None, None),
     };
     let names: BTreeMap<u64, &str> = known.iter().map(|member| (member.id, member.name.as_str())).collect();
     let alarms = alarms
@@ -48,6 +48,13 @@ pub(super) async fn ask(shared: &Shared) -> Health {
     Health { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
 }
 
+/// What the cluster answers, if it does while somebody waits for the report: time for one member that is frozen, and
+/// for another that is not. A request that has to be carried out waits longer.
+async fn soon<T>(shared: &Shared, answer: impl Future<Output = Result<T, Failure>>) -> Option<T> {
+    let patience = &shared.options.patience;
+    timeout(patience.attempt + patience.health, answer).await.ok()?.ok()
+}
+
 /// A member, as the cluster or our command line knows it.
 #[derive(Clone, Debug)]
 struct Known {
@@ -58,11 +65,10 @@ struct Known {
 
 /// Everybody in the cluster, by the word of one of them; if nobody says, those that we were told of.
 async fn members(shared: &Shared) -> Vec<Known> {
-    let listed =
-        shared.ask(Sending::Repeatable, |connection| async move { connection.cluster().member_list().await }).await;
-    match listed {
-        Ok(listed) => listed.0.members.into_iter().map(known).collect(),
-        Err(_) => {
+    let list = shared.ask(Sending::Repeatable, |connection| async move { connection.cluster().member_list().await });
+    match soon(shared, list).await {
+        Some(listed) => listed.0.members.into_iter().map(known).collect(),
+        None => {
             let scheme = shared.pool.credentials.scheme();
             let named = |endpoint: &str| Known {
                 id: 0,
@@ -135,13 +141,11 @@ async fn describe(shared: &Shared, url: &str, status: &StatusResponse, latency: 
 
 /// The alarms, each with the member that raised it.
 async fn alarms(shared: &Shared) -> Vec<(u64, AlarmKind)> {
-    let listed: Result<_, Failure> = shared
-        .ask(Sending::Repeatable, |connection| async move {
-            connection.maintenance().alarm(AlarmAction::Get, AlarmType::None, None).await
-        })
-        .await;
+    let list = shared.ask(Sending::Repeatable, |connection| async move {
+        connection.maintenance().alarm(AlarmAction::Get, AlarmType::None, None).await
+    });
     // Without a majority there is no list; that there is none shows in the latency, and in the members.
-    let Ok(listed) = listed else { return Vec::new() };
+    let Some(listed) = soon(shared, list).await else { return Vec::new() };
     shared.head.heard(listed.header().map_or(0, |header| revision(header.revision())));
     let kind = |alarm: i32| match AlarmType::try_from(alarm) {
         Ok(AlarmType::Nospace) => Some(AlarmKind::NoSpace),

@@ -76,7 +76,10 @@ impl Etcd {
         match read::head(&shared).await {
             Ok(_) => {}
             Err(Failure::Answer { why, .. }) => return Err(OpenError::Refused { store: name, why }),
-            Err(Failure::Away { reasons } | Failure::Unknown { reasons }) => {
+            Err(Failure::Away { mut reasons } | Failure::Unknown { mut reasons }) => {
+                for Unreached { why, .. } in &mut reasons {
+                    *why = words::hung_up(std::mem::take(why), &shared.pool.credentials);
+                }
                 return Err(OpenError::Unreachable { store: name, reasons });
             }
         }

@@ -4,6 +4,8 @@ use std::error::Error as _;
 
 use etcd_client::Error;
 
+use super::credentials::Credentials;
+
 /// What went wrong, and a hint where the cause is one that people meet.
 pub(super) fn words(error: &Error) -> String {
     let plain = plain(error);
@@ -36,8 +38,9 @@ fn plain(error: &Error) -> String {
 }
 
 fn hint(words: &str) -> Option<&'static str> {
-    const KNOWN: [(&str, &str); 12] = [
+    const KNOWN: [(&str, &str); 14] = [
         ("Connection refused", "nothing listens there: is etcd running, and is this its client port?"),
+        ("BadSignature", "its certificate was not signed by the authority in --store-ca"),
         ("UnknownIssuer", "its certificate was not signed by the authority in --store-ca"),
         (
             "NotValidForName",
@@ -45,6 +48,7 @@ fn hint(words: &str) -> Option<&'static str> {
         ),
         ("Expired", "its certificate has expired"),
         ("InvalidContentType", "it does not speak TLS: leave out --store-ca, or give etcd a certificate"),
+        ("tls handshake eof", "it does not speak TLS: leave out --store-ca, or give etcd a certificate"),
         ("CertificateRequired", "it asks for a certificate: give --store-cert and --store-key"),
         ("BadCertificate", "it asks for a certificate: give --store-cert and --store-key"),
         ("UnknownCA", "it does not know the authority that signed --store-cert"),
@@ -57,4 +61,21 @@ fn hint(words: &str) -> Option<&'static str> {
         ),
     ];
     KNOWN.iter().find(|(known, _)| words.contains(known)).map(|(_, hint)| *hint)
+}
+
+/// A guess at why a member hangs up before it has said anything, for when a store is opened: an etcd that wants TLS, or
+/// a certificate of ours, does not say so. Later the same words only mean that it has ended.
+pub(super) fn hung_up(why: String, credentials: &Credentials) -> String {
+    if !["connection closed", "connection reset", "Connection reset", "broken pipe", "Broken pipe"]
+        .iter()
+        .any(|sign| why.contains(sign))
+    {
+        return why;
+    }
+    let guess = match (&credentials.tls, credentials.shows_certificate) {
+        (None, _) => "does it want TLS? Then name the authority of its certificate with --store-ca",
+        (Some(_), false) => "does it ask for a certificate? Then give --store-cert and --store-key",
+        (Some(_), true) => "does it know the authority that signed --store-cert?",
+    };
+    format!("{why} ({guess})")
 }
