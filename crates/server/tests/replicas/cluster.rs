@@ -62,6 +62,11 @@ impl Cluster {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
         let store = muster_store::open(&spec, &Access::default()).await.unwrap();
+        Self::on(store, dir)
+    }
+
+    /// On another store than the embedded one.
+    pub(crate) fn on(store: Arc<dyn Store>, dir: tempfile::TempDir) -> Self {
         let time = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
         Self { store, dir, time }
     }
@@ -71,7 +76,12 @@ impl Cluster {
     }
 
     pub(crate) async fn start(&self, blobs: PathBuf) -> Result<Replica, StartError> {
-        let way = Way::new(self.store.clone());
+        self.start_on(self.store.clone(), blobs).await
+    }
+
+    /// One with a way of its own to the store.
+    pub(crate) async fn start_on(&self, store: Arc<dyn Store>, blobs: PathBuf) -> Result<Replica, StartError> {
+        let way = Way::new(store);
         let hand = self.time.clone();
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),

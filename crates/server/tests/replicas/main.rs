@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
 mod agents;
+mod bad_day;
 mod blobs;
 mod cluster;
 mod controllers;

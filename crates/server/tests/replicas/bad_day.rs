@@ -1,0 +1,135 @@
+//! Two servers on the model of a store, of which every third request goes wrong: nothing is lost, nothing happens twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::fleet::Fleet;
+use muster_core::records::Observed;
+use muster_server::View;
+use muster_sim::{Faults, Model, Odds};
+use muster_store::Store;
+use muster_wire::sync::Taken;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::cluster::{Cluster, Replica, env, keys, node, registration};
+use crate::writing::passed;
+
+const NODES: [(&str, &str); 6] =
+    [("web1", "web"), ("web2", "web"), ("web3", "web"), ("db1", "db"), ("db2", "db"), ("db3", "db")];
+const REPORTS: u64 = 6;
+/// Only ends a test that would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `SEED=` repeats one.
+fn seeds() -> Vec<u64> {
+    std::env::var("SEED").map_or_else(|_| vec![1, 2, 3], |seed| vec![seed.parse().unwrap()])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_bad_day_every_acknowledged_report_is_there_once_and_the_views_are_true() {
+    for seed in seeds() {
+        println!("SEED={seed}");
+        tokio::time::timeout(PATIENCE, bad_day(seed)).await.unwrap_or_else(|_| panic!("SEED={seed} does not end"));
+    }
+}
+
+async fn bad_day(seed: u64) {
+    let model = Model::default();
+    let outside: Arc<dyn Store> = Arc::new(model.client(Faults::none()));
+    let cluster = Cluster::on(outside.clone(), tempfile::tempdir().unwrap());
+    let faults = [seed, seed + 1000].map(|seed| Faults::seeded(seed, Odds::default()));
+    let start = |faults: &Faults| cluster.start_on(Arc::new(model.client(faults.clone())), cluster.blobs());
+    let replicas = [start(&faults[0]).await.unwrap(), start(&faults[1]).await.unwrap()];
+    muster_server::register(&replicas[0].app, &registration(&NODES)).await.unwrap();
+    for replica in &replicas {
+        replica.sees("all nodes and both servers", is_complete).await;
+    }
+
+    faults.iter().for_each(|faults| faults.set(Odds::harsh()));
+    let replicas = Arc::new(replicas);
+    let mut nodes = JoinSet::new();
+    for (number, (name, _)) in NODES.into_iter().enumerate() {
+        let replicas = replicas.clone();
+        nodes.spawn(async move { report_all(&replicas, name, number).await });
+    }
+    nodes.join_all().await;
+    faults.iter().for_each(|faults| faults.set(Odds::default()));
+
+    let end = model.settle();
+    for (name, _) in NODES {
+        assert_is_there_once(&*outside, name, seed).await;
+    }
+    let truth = read(&outside).await;
+    for replica in &*replicas {
+        replica.app.view.reach(end).await.unwrap();
+        let (shown, truth) = (without_servers(replica.fleet()), without_servers(truth.clone()));
+        assert_eq!(shown, truth, "SEED={seed}");
+    }
+    for replica in Arc::into_inner(replicas).unwrap() {
+        replica.stop().await;
+    }
+}
+
+fn is_complete(fleet: &Fleet) -> bool {
+    fleet.replicas().len() == 2 && fleet.designed().count() == NODES.len() && fleet.desired().is_some()
+}
+
+/// What an agent does: each report in order, again and again until it was taken, at one server or the other.
+async fn report_all(replicas: &[Replica; 2], name: &str, mut attempt: usize) {
+    for seq in 1..=REPORTS {
+        let report = passed(&replicas[0], name, seq);
+        loop {
+            attempt += 1;
+            match replicas[attempt % 2].client.report(&env(), &report).await {
+                Ok(answer) => {
+                    assert!(matches!(answer.taken, Taken::Applied | Taken::AlreadyApplied), "{answer:?}");
+                    break;
+                }
+                Err(error) => assert!(error.problem().is_some(), "{error}"),
+            }
+        }
+    }
+}
+
+/// Read from the store itself: the last report, one state, and each run of the history once.
+async fn assert_is_there_once(store: &dyn Store, name: &str, seed: u64) {
+    let name = node(name);
+    let observed = store.get(&keys().observed(&name)).await.unwrap().unwrap();
+    let observed: Observed = serde_json::from_slice(&observed.value).unwrap();
+    assert_eq!(observed.seq, REPORTS, "SEED={seed}: {name}");
+
+    let all = store.range(keys().prefix(), None).await.unwrap().kvs;
+    let of_node =
+        |part: &str| all.iter().filter(|kv| kv.key.contains(part) && kv.key.ends_with(&format!("/{name}"))).count();
+    let states = of_node("/status/configured/") + of_node("/status/validated/");
+    assert_eq!((states, of_node("/running_version/")), (1, 1), "SEED={seed}: {name}");
+
+    let history = store.get(&keys().history(&name)).await.unwrap().unwrap();
+    let text = String::from_utf8(history.value.to_vec()).unwrap();
+    for seq in 1..=REPORTS {
+        assert_eq!(text.matches(&format!("\"r{seq}\"")).count(), 1, "SEED={seed}: run {seq} of {name} in {text}");
+    }
+}
+
+/// The fleet as whoever starts now sees it.
+async fn read(store: &Arc<dyn Store>) -> Fleet {
+    let view = Arc::new(View::default());
+    let (changed, mut changes) = mpsc::channel(16);
+    let mut tasks = JoinSet::new();
+    let (following, from) = (view.clone(), store.clone());
+    tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
+    tasks.spawn(async move { while changes.recv().await.is_some() {} });
+    view.ready().await;
+    tasks.shutdown().await;
+    let fleets = view.fleets();
+    fleets[&env()].clone()
+}
+
+/// Servers may still be taking up their leases and controllers again: that is not what is compared.
+fn without_servers(fleet: Fleet) -> Vec<String> {
+    fleet
+        .nodes()
+        .map(|(name, node)| format!("{name}: {:?} {:?} {:?}", node.record, node.observed, node.history()))
+        .collect()
+}
