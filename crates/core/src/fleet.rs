@@ -207,8 +207,10 @@ impl Fleet {
             Key::Restoring => {
                 // One that cannot be read is one all the same: the environment is not what it should be.
                 self.restoring = change.value.map(|_| Restoring::default());
-                self.restoring = read(change)?;
+                // Streams end, and controllers stop, until it is gone.
                 effects.desired = true;
+                effects.servers = true;
+                self.restoring = read(change)?;
             }
             Key::CurrentVersion => {
                 let text = change.value.map(|value| String::from_utf8_lossy(value).into_owned());

@@ -65,14 +65,16 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         std::cmp::Ordering::Greater => {}
     }
 
-    let state = next_state(before.state.as_ref(), report);
+    // What was proved in another life of the store proves nothing in this one: the node may have gone elsewhere meanwhile.
+    let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
+    let state = next_state(before.state.as_ref().filter(|_| same_life), report);
     let after = Observed {
         incarnation: report.incarnation,
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
         boot: before.boot.clone(),
         rebooted: next_rebooted(&before, report),
-        running: next_running(before.running.as_ref(), report),
+        running: next_running(before.running.as_ref().filter(|_| same_life), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
         last: Some(summary::last_run(report, known.log)),
