@@ -30,7 +30,7 @@ pub(super) mod tests {
     pub(crate) fn member(name: &str) -> Member {
         let state = MemberState {
             latency: Duration::from_millis(2),
-            version: "3.6.4".into(),
+            version: "etcd 3.6.4".into(),
             leads: name == "etcd1",
             learner: false,
             bytes: 20 * MIB,

@@ -9,8 +9,8 @@ use crate::App;
 
 use super::facts::{Facts, StoreFacts};
 
-/// A store asks each of its members with a limit of its own, which is below this.
-const STORE: Duration = Duration::from_secs(8);
+/// A store asks each of its members with limits of its own, which are below this.
+const STORE: Duration = Duration::from_secs(15);
 
 /// Asks a store how it is.
 pub async fn ask_store(store: &dyn Store) -> StoreFacts {

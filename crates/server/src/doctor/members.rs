@@ -26,7 +26,10 @@ fn one(member: &Member, answered: usize, all: usize) -> Finding {
     match &member.state {
         Ok(state) => well(&member.name, state, all),
         Err(why) => {
-            let seen = format!("does not answer at {}: {why}", member.endpoints.join(", "));
+            let at = member.endpoints.join(", ");
+            // The reason may begin with the address too.
+            let why = why.strip_prefix(&at).map_or(why.as_str(), |why| why.trim_start_matches([':', ' ']));
+            let seen = format!("does not answer at {at}: {why}");
             let quorum = all / 2 + 1;
             let left = match answered {
                 left if left < quorum => {
@@ -77,9 +80,9 @@ mod tests {
         assert_eq!(
             three(member("etcd3")),
             [
-                "member etcd1 ok: 3.6.4, leads, answers in 2.0 ms",
-                "member etcd2 ok: 3.6.4, follows, answers in 2.0 ms",
-                "member etcd3 ok: 3.6.4, follows, answers in 2.0 ms",
+                "member etcd1 ok: etcd 3.6.4, leads, answers in 2.0 ms",
+                "member etcd2 ok: etcd 3.6.4, follows, answers in 2.0 ms",
+                "member etcd3 ok: etcd 3.6.4, follows, answers in 2.0 ms",
             ]
         );
         assert_eq!(

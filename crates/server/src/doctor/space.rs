@@ -6,6 +6,7 @@ use muster_wire::doctor::{Check, Finding, Verdict};
 /// What etcd takes for its quota when nobody chose one, for members too old to tell.
 const DEFAULT_QUOTA: u64 = 2 * 1024 * MIB;
 const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
 /// From here on there is a day or a night to act in, and from there on hardly an hour.
 const FULL_SOON: u64 = 80;
 const NEARLY_FULL: u64 = 95;
@@ -18,7 +19,7 @@ pub(super) fn judge(health: &Health) -> impl Iterator<Item = Finding> {
 }
 
 fn one(state: &MemberState) -> Finding {
-    let is_etcd = state.version.starts_with(|first: char| first.is_ascii_digit());
+    let is_etcd = state.version.starts_with("etcd ");
     let Some(quota) = state.quota.or_else(|| is_etcd.then_some(DEFAULT_QUOTA)).filter(|quota| *quota > 0) else {
         return Finding::new(Check::Space, Verdict::Ok, size(state.bytes));
     };
@@ -49,7 +50,11 @@ fn one(state: &MemberState) -> Finding {
 
 fn size(bytes: u64) -> String {
     let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
-    if bytes >= 1024 * MIB { format!("{} GiB", tenths(1024 * MIB)) } else { format!("{} MiB", tenths(MIB)) }
+    match bytes {
+        0..MIB => format!("{} KiB", tenths(1024)),
+        MIB..GIB => format!("{} MiB", tenths(MIB)),
+        GIB.. => format!("{} GiB", tenths(GIB)),
+    }
 }
 
 #[cfg(test)]

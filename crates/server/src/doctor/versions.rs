@@ -15,7 +15,7 @@ pub(super) fn judge(health: &Health) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (version, members) in &versions {
         if let Some((why, least)) = too_old(version) {
-            let finding = Finding::new(Check::Version, Verdict::Warning, format!("etcd {version}: {why}"));
+            let finding = Finding::new(Check::Version, Verdict::Warning, format!("{version}: {why}"));
             findings
                 .push(finding.of(members.join(", ")).advise(format!("go to {least} or newer, one member at a time")));
         }
@@ -39,7 +39,7 @@ pub(super) fn judge(health: &Health) -> Vec<Finding> {
 fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
     const WATCHES: &str = "a watch of it can tell of old changes as if they were new";
     const DIFFER: &str = "its members can come to differ after one was killed under load";
-    let mut numbers = version.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = version.strip_prefix("etcd ")?.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
     let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0));
     match (major, minor, patch) {
         (0..=2, ..) | (3, 0..=3, _) => Some(("nobody repairs it any more", "3.5.9")),
@@ -58,16 +58,16 @@ mod tests {
     #[test]
     fn versions_with_known_faults_are_named() {
         let table = [
-            ("3.3.25", true),
-            ("3.4.23", true),
-            ("3.4.25", false),
-            ("3.4.30", false),
-            ("3.5.0", true),
-            ("3.5.2", true),
-            ("3.5.7", true),
-            ("3.5.8", false),
-            ("3.6.0-rc.1", false),
-            ("4.0.0", false),
+            ("etcd 3.3.25", true),
+            ("etcd 3.4.23", true),
+            ("etcd 3.4.25", false),
+            ("etcd 3.4.30", false),
+            ("etcd 3.5.0", true),
+            ("etcd 3.5.2", true),
+            ("etcd 3.5.7", true),
+            ("etcd 3.5.8", false),
+            ("etcd 3.6.0-rc.1", false),
+            ("etcd 4.0.0", false),
             ("redb, Muster 0.1.0", false),
             ("", false),
         ];
@@ -79,15 +79,15 @@ mod tests {
     #[test]
     fn members_that_differ_are_told() {
         let at = |name: &str, version: &str| but(name, |state| state.version = version.into());
-        let same = vec![at("etcd1", "3.5.9"), at("etcd2", "3.5.9"), dead("etcd3")];
-        assert_eq!(told(judge(&health(same))), ["version ok: the store runs 3.5.9 everywhere"]);
-        let differ = vec![at("etcd1", "3.4.23"), at("etcd2", "3.5.9"), at("etcd3", "3.4.23")];
+        let same = vec![at("etcd1", "etcd 3.5.9"), at("etcd2", "etcd 3.5.9"), dead("etcd3")];
+        assert_eq!(told(judge(&health(same))), ["version ok: the store runs etcd 3.5.9 everywhere"]);
+        let differ = vec![at("etcd1", "etcd 3.4.23"), at("etcd2", "etcd 3.5.9"), at("etcd3", "etcd 3.4.23")];
         assert_eq!(
             told(judge(&health(differ))),
             [
                 "version etcd1, etcd3 warning: etcd 3.4.23: a watch of it can tell of old changes as if they were new → \
                  go to 3.4.25 or newer, one member at a time",
-                "version warning: members differ: 3.4.23 on etcd1, etcd3; 3.5.9 on etcd2 → bring an upgrade that was \
+                "version warning: members differ: etcd 3.4.23 on etcd1, etcd3; etcd 3.5.9 on etcd2 → bring an upgrade that was \
                  begun to its end",
             ]
         );
