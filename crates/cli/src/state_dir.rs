@@ -21,3 +21,8 @@ pub(crate) fn state_dir(chosen: Option<&Path>) -> Result<PathBuf, StateDirError>
     let made = std::fs::create_dir_all(&path).and_then(|()| path.canonicalize());
     made.map_err(|source| StateDirError { path, source })
 }
+
+/// Where a server keeps its blobs, unless it is told otherwise.
+pub(crate) fn blobs_in(state: &Path) -> PathBuf {
+    state.join("blobs")
+}

@@ -17,6 +17,8 @@ use muster_core::release_dir::hex;
 use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 
+use crate::replica::identity::{host, new_id};
+
 /// So many characters of a digest are the directory that its blob is in.
 const HEAD: usize = 2;
 /// How a file is named that is being written.
@@ -41,6 +43,16 @@ impl Blobs {
         std::fs::create_dir_all(root)?;
         let (counter, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Self { root: root.to_owned(), replica, counter, written_bytes })
+    }
+
+    /// Opens the directory for a command that is no server, and writes beside those that are.
+    pub fn open_beside_servers(root: &Path) -> io::Result<Self> {
+        Self::open(root, new_id(&host()).map_err(io::Error::other)?)
+    }
+
+    /// A file for something large that is on its way, on the same disk. Nobody else sees it, and it goes with its handle.
+    pub fn spool(&self) -> io::Result<std::fs::File> {
+        tempfile::tempfile_in(&self.root)
     }
 
     /// Keeps bytes, and says under which digest.

@@ -19,6 +19,7 @@
 //! question that the view can answer, or wake a node for something that its last run did not look up.
 
 mod api;
+pub mod backup;
 mod blobs;
 mod clock;
 pub mod controllers;

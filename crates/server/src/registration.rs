@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Version};
@@ -49,6 +50,10 @@ pub enum RegisterError {
     ReleaseChanged { version: Version, registered: String, found: String },
     #[error("environment {env} does not begin with {asked}: its version is {current} already")]
     HasVersion { env: EnvName, asked: Version, current: Version },
+    #[error(
+        "environment {env} is being restored since {since}: bring that to its end with the same `muster restore FILE`"
+    )]
+    Restoring { env: EnvName, since: Timestamp },
     #[error("the environment cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
@@ -106,6 +111,9 @@ async fn carry_out(app: &App, txns: Vec<Txn>) -> Result<(Revision, bool), Regist
 
 /// Decides what to write.
 fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Registered), RegisterError> {
+    if let Some(restoring) = fleet.restoring() {
+        return Err(RegisterError::Restoring { env: registration.env.clone(), since: restoring.since });
+    }
     let keys = Keys::of(&registration.env);
     let mut registered = Registered::default();
     // What belongs together stays in one transaction, guards with their operations.

@@ -52,6 +52,8 @@ pub enum ReportError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("{env} is being restored")]
+    Restoring { env: EnvName },
     #[error("the server is stopping")]
     Stopping,
 }
@@ -226,7 +228,11 @@ impl Intake {
     /// What the design says of a node, and since when.
     fn designed(&self, job: &Job) -> Result<(Role, Revision), ReportError> {
         let fleets = self.view.fleets();
-        let node = fleets.get(&job.env).and_then(|fleet| fleet.get(&job.report.node));
+        let fleet = fleets.get(&job.env);
+        if fleet.is_some_and(|fleet| fleet.restoring().is_some()) {
+            return Err(ReportError::Restoring { env: job.env.clone() });
+        }
+        let node = fleet.and_then(|fleet| fleet.get(&job.report.node));
         let designed = node.and_then(|node| Some((node.record.as_ref()?.role.clone(), node.record_at?)));
         designed.ok_or_else(|| ReportError::UnknownNode { env: job.env.clone(), node: job.report.node.clone() })
     }

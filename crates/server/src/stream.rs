@@ -71,7 +71,13 @@ impl State {
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => return None,
-                () = session.wake.notified() => self.compare(),
+                () = session.wake.notified() => {
+                    if self.is_restoring() {
+                        tracing::info!(node = %session.node, "its environment is being restored; its stream is ended");
+                        return None;
+                    }
+                    self.compare();
+                }
                 () = session.go.notified() => self.say(&SyncEvent::Move),
                 _ = self.ping.tick() => {
                     if session.unheard_for() > UNHEARD {
@@ -82,6 +88,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Whether the keys are of two lives at once: the agent keeps what it has, and comes back when that is over.
+    fn is_restoring(&self) -> bool {
+        let fleets = self.view.fleets();
+        fleets.get(&self.connected.session.env).is_some_and(|fleet| fleet.restoring().is_some())
     }
 
     /// Says everything that the agent has not seen.

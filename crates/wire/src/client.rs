@@ -13,6 +13,7 @@ use muster_core::report::Report;
 use muster_core::standing::Activity;
 use muster_core::txn::Revision;
 
+use crate::backup::{self, RestoreQuery, Restored};
 use crate::doctor::Examination;
 use crate::operator::{
     CurrentVersion, EnvironmentRow, EnvironmentStatus, HostsVerified, MIN_REVISION, NodeDetail, NodeRow, Page,
@@ -101,6 +102,23 @@ impl Client {
     /// Has the server examine its store, itself and the other replicas.
     pub async fn doctor(&self) -> Result<Examination, ClientError> {
         self.get("/v1/doctor").await
+    }
+
+    /// Has the server write a backup. It may take as long as it takes.
+    pub async fn backup(&self, env: &EnvName) -> Result<Download, ClientError> {
+        let response = self.answer(self.http.get(format!("{}/v1/envs/{env}/backup", self.base))).await?;
+        Ok(Download { base: self.base.clone(), response })
+    }
+
+    /// Sends a backup to be restored, or to be looked at only.
+    pub async fn restore(
+        &self,
+        env: &EnvName,
+        query: RestoreQuery,
+        backup: impl Into<reqwest::Body>,
+    ) -> Result<Restored, ClientError> {
+        let request = self.http.post(format!("{}/v1/envs/{env}/restore", self.base)).query(&query);
+        self.send(request.header("content-type", backup::MEDIA_TYPE).body(backup)).await
     }
 
     pub async fn status(&self, env: &EnvName) -> Result<EnvironmentStatus, ClientError> {
@@ -222,6 +240,21 @@ impl Client {
             Ok(problem) => Err(ClientError::Refused(Box::new(problem))),
             Err(source) => Err(ClientError::NotUnderstood { base: self.base.clone(), status, source: Some(source) }),
         }
+    }
+}
+
+/// Something large that arrives in pieces.
+#[derive(Debug)]
+pub struct Download {
+    base: String,
+    response: Response,
+}
+
+impl Download {
+    /// The next piece; none at the end. A server that failed in the middle breaks the connection, which is an error.
+    pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>, ClientError> {
+        let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
+        self.response.chunk().await.map_err(unreachable)
     }
 }
 

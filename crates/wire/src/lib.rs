@@ -1,6 +1,7 @@
 //! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
 //!
 //! - [`operator`]: what people and their tools ask about an environment.
+//! - [`backup`]: what is said of a backup and of a restore.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
 //! - [`replica`]: what replicas of the server ask each other.
@@ -10,6 +11,7 @@
 //! Domain types (names, reports, reasons) come from `muster-core` as they are: there is one form of each, in the store,
 //! on the wire and on the screen. The OpenAPI document is made from these types by the server and checked in.
 
+pub mod backup;
 pub mod client;
 pub mod doctor;
 pub mod operator;

@@ -1,5 +1,6 @@
 //! The verbs: one file each. The dispatcher is a table of contents, and does nothing else.
 
+mod backup;
 mod check_single_version;
 mod completions;
 mod current_version;
@@ -8,6 +9,7 @@ mod env;
 mod failures;
 mod hosts_at_version;
 mod node;
+mod restore;
 mod rows;
 mod running_versions;
 mod serve;
@@ -42,6 +44,8 @@ pub enum Command {
     #[command(subcommand)]
     Env(env::Command),
     Doctor(doctor::Args),
+    Backup(backup::Args),
+    Restore(restore::Args),
     Up(up::Args),
     Serve(serve::Args),
     Completions(completions::Args),
@@ -63,6 +67,8 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
         Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
+        Command::Backup(args) => online(backup::run(&args, &globals, terminal)),
+        Command::Restore(args) => online(restore::run(&args, &globals, terminal)),
         Command::Up(args) => serving(up::run(&args, &globals, terminal)),
         Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),

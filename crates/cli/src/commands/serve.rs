@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::logging;
 use crate::project;
 use crate::signals::Signals;
-use crate::state_dir::state_dir;
+use crate::state_dir::{blobs_in, state_dir};
 use crate::store_args::StoreArgs;
 use crate::terminal::Terminal;
 
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let store = args.store.open(None, &mut terminal.notes).await?;
     let clock = Clock::system();
-    let blobs = args.store.blobs.clone().unwrap_or_else(|| state.join("blobs"));
+    let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
     let config = Config {
         listen: args.listen,
         blobs,

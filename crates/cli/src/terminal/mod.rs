@@ -1,16 +1,20 @@
 //! Standard output and standard error. Nothing else in this crate writes to them.
 
 mod age;
+mod bytes;
 mod notes;
 mod out;
 pub mod plain;
+mod size;
 mod table;
 
 use jiff::Timestamp;
 
 pub use age::{age, duration};
+pub use bytes::stdout_for_bytes;
 pub use notes::Notes;
 pub use out::Out;
+pub use size::size;
 pub use table::Table;
 
 use crate::args::{Color, Globals};

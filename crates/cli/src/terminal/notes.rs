@@ -35,6 +35,12 @@ impl Notes {
         }
     }
 
+    /// Asks whoever sits there; the answer comes on standard input.
+    pub fn ask(&mut self, question: impl fmt::Display) {
+        self.write(question);
+        let _ = self.to.flush();
+    }
+
     /// Whether somebody would see progress.
     pub fn shows_progress(&self) -> bool {
         self.is_terminal && !self.quiet

@@ -8,6 +8,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::records::Restoring;
 use muster_store::StoreError;
 use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
 use serde::de::DeserializeOwned;
@@ -51,6 +52,12 @@ impl Refusal {
         Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
     }
 
+    pub(crate) fn restoring(env: &EnvName, restoring: &Restoring) -> Self {
+        let Restoring { since, by, .. } = restoring;
+        let problem = Problem::new(Code::CannotTell, format!("{env} is being restored since {since}, by {by}"));
+        Self(problem.hint("ask again when it is done; if it was cut off, run the same `muster restore FILE` again"))
+    }
+
     pub(crate) fn stopping() -> Self {
         Self(Problem::new(Code::CannotTell, "the server is stopping").hint("ask again when it is back"))
     }
@@ -92,6 +99,7 @@ impl From<ReportError> for Refusal {
             ReportError::Store(error) => error.into(),
             ReportError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
             ReportError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
+            ReportError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
             ReportError::Stopping => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
         }
     }

@@ -3,6 +3,7 @@
 mod activities;
 mod activity;
 mod answer;
+mod backup;
 mod current_version;
 mod doctor;
 mod environments;

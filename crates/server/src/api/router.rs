@@ -12,8 +12,8 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activities, activity, answer, current_version, doctor, environments, failures, health, metrics, nodes, reports,
-    running_versions, runs, status, sync, verify_hosts,
+    activities, activity, answer, backup, current_version, doctor, environments, failures, health, metrics, nodes,
+    reports, running_versions, runs, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -49,6 +49,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(activities::list))
         // For whoever looks after the server.
         .routes(routes!(doctor::examine))
+        .routes(routes!(backup::take))
+        .routes(routes!(backup::restore))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(metrics::show))

@@ -31,8 +31,9 @@ impl FromRequestParts<App> for Scope {
         let path = Path::<EnvPath>::from_request_parts(parts, app).await;
         let Path(EnvPath { env: text }) = path.map_err(|error| Refusal::invalid(error.to_string()))?;
         let fleets = app.view.fleets();
-        match EnvName::new(text.clone()).ok().filter(|env| fleets.contains_key(env)) {
-            Some(env) => Ok(Self { env }),
+        let found = EnvName::new(text.clone()).ok().and_then(|env| fleets.get(&env));
+        match found {
+            Some(fleet) => whole(fleet).map(|()| Self { env: fleet.env.clone() }),
             None => {
                 let known: Vec<String> = fleets.keys().map(EnvName::to_string).collect();
                 Err(Refusal::unknown_env(&text, &known))
@@ -46,9 +47,17 @@ impl Scope {
     pub(crate) fn ask<T>(&self, app: &App, question: impl FnOnce(&Fleet) -> T) -> Result<T, Refusal> {
         let fleets = app.view.fleets();
         match fleets.get(&self.env) {
-            Some(fleet) => Ok(question(fleet)),
+            Some(fleet) => whole(fleet).map(|()| question(fleet)),
             None => Err(Refusal::unknown_env(self.env.as_str(), &[])),
         }
+    }
+}
+
+/// Refuses questions about an environment that is being restored: half of it is of another life.
+fn whole(fleet: &Fleet) -> Result<(), Refusal> {
+    match fleet.restoring() {
+        None => Ok(()),
+        Some(restoring) => Err(Refusal::restoring(&fleet.env, restoring)),
     }
 }
 

@@ -83,7 +83,7 @@ impl ReportMetrics {
             Ok(ReportTaken { taken: Taken::Applied, .. }) => "applied",
             Ok(ReportTaken { taken: Taken::AlreadyApplied, .. }) => "already_applied",
             Ok(ReportTaken { taken: Taken::Outdated, .. }) => "outdated",
-            Err(ReportError::UnknownNode { .. }) => "refused",
+            Err(ReportError::Restoring { .. } | ReportError::UnknownNode { .. }) => "refused",
             Err(
                 ReportError::Store(_)
                 | ReportError::Contended { .. }

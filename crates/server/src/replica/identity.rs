@@ -37,14 +37,14 @@ impl Identity {
 }
 
 /// The name of this machine, for people; an unknown one is no reason not to start.
-fn host() -> String {
+pub(crate) fn host() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = read.trim();
     if host.is_empty() { "unknown".to_owned() } else { host.to_owned() }
 }
 
 /// A new id: another start is another replica, so that nothing that the last one left is taken for ours.
-fn new_id(host: &str) -> Result<ReplicaId, NameError> {
+pub(crate) fn new_id(host: &str) -> Result<ReplicaId, NameError> {
     let digits = random() & 0xff_ffff;
     ReplicaId::new(format!("{}-{digits:06x}", as_segment(host)))
 }

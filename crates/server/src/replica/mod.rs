@@ -13,7 +13,7 @@
 //! The same code runs on the embedded store, where there is one replica, and it holds everything.
 
 pub mod balance;
-mod identity;
+pub(crate) mod identity;
 pub mod membership;
 mod peers;
 pub mod presence;

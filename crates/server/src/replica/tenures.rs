@@ -81,6 +81,8 @@ struct Inner {
     wanted: BTreeSet<Place>,
     held: BTreeMap<Place, Held>,
     refused: BTreeMap<Place, Revision>,
+    /// Environments that are being restored: whatever is written there is of another life a moment later.
+    restoring: BTreeSet<EnvName>,
 }
 
 impl Tenures {
@@ -100,10 +102,12 @@ impl Tenures {
         self.look.notify_one();
     }
 
-    /// The controller, if this replica holds it and may act.
+    /// The controller, if this replica holds it and may act. Nobody acts in an environment that is being restored.
     pub fn held(&self, env: &EnvName, name: ControllerName) -> Option<Held> {
         self.membership.lease()?;
-        self.inner().held.get(&(env.clone(), name)).cloned()
+        let inner = self.inner();
+        let held = inner.held.get(&(env.clone(), name)).cloned();
+        held.filter(|_| !inner.restoring.contains(env))
     }
 
     /// Who else holds a controller, and since when.
@@ -181,7 +185,10 @@ impl Tenures {
             .chain(inner.held.keys().cloned())
             .collect();
         let mut takes = Vec::new();
-        let mut moved = false;
+        let restoring = fleets.values().filter(|fleet| fleet.restoring().is_some()).map(|fleet| fleet.env.clone());
+        let restoring: BTreeSet<EnvName> = restoring.collect();
+        // Whoever could not act may be able to now.
+        let mut moved = std::mem::replace(&mut inner.restoring, restoring.clone()) != restoring;
         for place in places {
             let fleet = fleets.get(&place.0);
             let mut step = decide(self.sight(fleet, &place, &inner));

@@ -32,7 +32,7 @@ use crate::failure::Failure;
 use crate::logging;
 use crate::project::{self, Loaded};
 use crate::signals::Signals;
-use crate::state_dir::state_dir;
+use crate::state_dir::{blobs_in, state_dir};
 use crate::store_args::StoreArgs;
 use crate::terminal::{Notes, Terminal, age};
 
@@ -147,7 +147,7 @@ impl LocalFleet {
         let clock = Clock::system();
         let config = Config {
             listen: args.listen,
-            blobs: args.store.blobs.clone().unwrap_or_else(|| state.join("blobs")),
+            blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
             patience: Patience::default(),
             lease: LeasePace::default(),
             clock: clock.clone(),
@@ -253,6 +253,7 @@ fn refused(error: RegisterError) -> Failure {
             Some(format!("leave --first-version out, and when it is up, run `muster trigger-update {asked}`"))
         }
         RegisterError::ReleaseChanged { .. }
+        | RegisterError::Restoring { .. }
         | RegisterError::Store(_)
         | RegisterError::Record(_)
         | RegisterError::Contended { .. }

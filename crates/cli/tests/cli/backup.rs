@@ -1,0 +1,149 @@
+//! An environment in a file, and back.
+
+use std::os::unix::fs::PermissionsExt;
+
+use muster_core::keys::Keys;
+use muster_core::txn::{Op, Txn};
+
+use crate::fixture::{Fleet, Machine, version};
+use crate::snapshot;
+
+/// A fleet with reports and a file that holds it.
+async fn saved() -> (Fleet, String) {
+    let fleet = Fleet::halfway().await;
+    let file = fleet.machine.path("prod.backup").display().to_string();
+    let text = fleet.muster(&["backup", &file]).await;
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    (fleet, file)
+}
+
+#[tokio::test]
+async fn it_is_saved_and_brought_back() {
+    let (fleet, file) = saved().await;
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let text = fleet.muster(&["backup", &file]).await;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[2].starts_with("quickstart at revision ") && lines[2].contains(": 4 nodes, "), "{text}");
+    assert!(lines[3].ends_with(", whole"), "{text}");
+
+    fleet.client.trigger_update(&fleet.env, version("v2")).await.unwrap();
+    snapshot!(fleet.muster(&["restore", &file]).await, @"
+    exit 1
+    --- stderr
+    error: environment quickstart is there already, with 4 nodes at version v2
+    hint: --replace takes away what is there and is not in the backup
+    ");
+    let asked = fleet.muster(&["restore", &file, "--replace"]).await;
+    assert!(asked.starts_with("exit 64\n") && asked.contains("hint: --yes says that this is meant"), "{asked}");
+    let checked = fleet.muster(&["restore", &file, "--replace", "--check"]).await;
+    assert!(checked.starts_with("exit 0\n--- stdout\nquickstart would be restored: 4 nodes at v1, of "), "{checked}");
+    assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv2\n");
+
+    let restored = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;
+    assert!(restored.starts_with("exit 0\n--- stdout\nquickstart was restored: 4 nodes at v1, of "), "{restored}");
+    assert!(restored.contains("\na new epoch begins: "), "{restored}");
+    assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
+}
+
+#[tokio::test]
+async fn an_environment_gets_another_name() {
+    let (fleet, file) = saved().await;
+    let text = fleet.muster(&["restore", &file, "--env", "staging", "-o", "json", "-q"]).await;
+    assert!(text.contains("\"env\": \"staging\"") && text.contains("\"env\": \"quickstart\""), "{text}");
+    assert_eq!(fleet.muster(&["current-version", "--env", "staging"]).await, "exit 0\n--- stdout\nv1\n");
+}
+
+#[tokio::test]
+async fn it_goes_without_a_server_too() {
+    let (fleet, file) = saved().await;
+    let machine = fleet.end().await;
+    let place = |name: &str| machine.path(name).display().to_string();
+    let store = format!("embedded:{}", place("other"));
+    let to = ["--store", &store, "--blobs", &place("other-blobs")];
+    let restored = machine.run(&[&["restore", &file][..], &to].concat()).await;
+    assert!(restored.starts_with("exit 0\n--- stdout\nquickstart was restored: 4 nodes at v1, of "), "{restored}");
+    let again = machine.run(&[&["restore", &file][..], &to].concat()).await;
+    assert!(again.starts_with("exit 1\n") && again.contains("is there already, with 4 nodes"), "{again}");
+    let back = place("back.backup");
+    let env = ["--env", "quickstart"];
+    let saved = machine.run(&[&["backup", &back][..], &to, &env].concat()).await;
+    assert!(saved.starts_with("exit 0\n"), "{saved}");
+    let other = machine.run(&[&["backup", &back][..], &to, &["--env", "other"]].concat()).await;
+    assert!(other.starts_with("exit 1\n--- stderr\nerror: there is nothing of an environment other"), "{other}");
+    snapshot!(machine.run(&[&["backup", &back][..], &to].concat()).await, @"
+    exit 64
+    --- stderr
+    error: which environment is meant was not said
+    hint: choose it with --env, or with MUSTER_ENV
+    ");
+}
+
+#[tokio::test]
+async fn what_is_not_whole_changes_nothing() {
+    let (fleet, file) = saved().await;
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 100]).unwrap();
+    snapshot!(fleet.muster(&["restore", &file, "--replace", "--yes"]).await, @"
+    exit 1
+    --- stderr
+    error: cannot restore TMP/prod.backup
+      caused by: the backup ends too early: it was cut off while it was written or copied
+    hint: take another copy, or an older backup; nothing was changed
+    ");
+    assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
+    let text = fleet.muster(&["restore", "/nowhere/x.backup"]).await;
+    assert!(text.starts_with("exit 1\n--- stderr\nerror: cannot read /nowhere/x.backup\n"), "{text}");
+    let text = fleet.muster(&["backup", "/nowhere/x.backup"]).await;
+    assert!(text.starts_with("exit 1\n--- stderr\nerror: cannot write /nowhere/x.backup."), "{text}");
+    let left: Vec<_> = std::fs::read_dir(fleet.machine.dir.path()).unwrap().collect();
+    assert_eq!(left.len(), 4, "nothing unfinished is left: {left:?}");
+}
+
+#[tokio::test]
+async fn while_it_is_being_restored_nothing_is_told() {
+    let (fleet, file) = saved().await;
+    let marker = r#"{"digest":"sha256:other","since":"2026-11-15T10:00:00Z","by":"somebody"}"#;
+    let put = Txn::new().op(Op::put(Keys::of(&fleet.env).restoring(), marker));
+    fleet.app.store.commit(put).await.unwrap();
+    let revision = fleet.app.store.revision().await.unwrap();
+    fleet.app.view.reach(revision).await.unwrap();
+    snapshot!(fleet.muster(&["status", "--env", "quickstart"]).await, @"
+    exit 2
+    --- stderr
+    error: quickstart is being restored since TIME, by somebody
+    hint: ask again when it is done; if it was cut off, run the same `muster restore FILE` again
+    ");
+    for verb in [&["verify-hosts", "v1", "db1"][..], &["trigger-update", "v2"], &["backup", "/x"]] {
+        let text = fleet.muster(verb).await;
+        assert!(text.starts_with("exit 2\n--- stderr\nerror: quickstart is being restored since"), "{verb:?}: {text}");
+    }
+    assert!(fleet.client.report(&fleet.env, &fleet.report("db1", 9, crate::fixture::PASSED)).await.is_err());
+    snapshot!(fleet.muster(&["restore", &file]).await, @"
+    exit 1
+    --- stderr
+    error: environment quickstart is being restored from another backup since TIME, by somebody
+    hint: restore that file again to complete it, or choose this one with --replace
+    ");
+    let text = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    assert!(fleet.muster(&["status"]).await.starts_with("exit 0\n"));
+}
+
+#[tokio::test]
+async fn it_passes_through_a_pipe() {
+    let fleet = Fleet::halfway().await;
+    let output = fleet.machine.muster(&["backup", "-"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let machine = Machine::new();
+    let store = format!("embedded:{}", machine.path("store").display());
+    let blobs = machine.path("blobs").display().to_string();
+    let mut child = machine
+        .muster(&["restore", "-", "--store", &store, "--blobs", &blobs])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut child.stdin.take().unwrap(), &output.stdout).await.unwrap();
+    let text = crate::fixture::shown(&child.wait_with_output().await.unwrap());
+    assert!(text.starts_with("exit 0\n--- stdout\nquickstart was restored: "), "{text}");
+}

@@ -1,0 +1,315 @@
+//! Carries a restore out.
+//!
+//! A marker is put first, and every transaction after it compares the marker: of two restores at once, the one that came
+//! later goes on and the other stops. Killed at any point, the marker stays and says so, and the same file completes it.
+//! The last transaction takes the marker away together with the version and the new epoch, so agents are told nothing
+//! before everything is there, and what they are told then is newer to them than whatever they knew.
+
+use std::fs::File;
+use std::io::{self, Seek};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::records::Restoring;
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, Store, StoreError};
+use muster_wire::backup::Restored;
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::blobs::Blobs;
+
+use super::CURRENT_VERSION;
+use super::plan::{Batch, Refused, There};
+use super::reading::{Contents, Item, ReadError, read};
+
+/// How often a change is tried that the store could not take at that moment: a new leader is elected in a second or two.
+const TRIES: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(250);
+/// How many keys may wait to be put. The reader waits when it is full.
+const AHEAD: usize = 256;
+
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("the backup cannot be read")]
+    Read(#[source] ReadError),
+    #[error("a log of the backup cannot be kept")]
+    Blobs(#[source] io::Error),
+    #[error("the environment cannot be read")]
+    Look(#[source] StoreError),
+    #[error("the environment cannot be written: it stays marked as being restored until the same restore is run again")]
+    Store(#[source] StoreError),
+    #[error("another restore of environment {env} was begun meanwhile, and goes on in place of this one")]
+    Overtaken { env: EnvName },
+    #[error("the mark of the restore cannot be written")]
+    Marker(#[source] serde_json::Error),
+}
+
+/// Where a backup goes, and on whose word.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub store: Arc<dyn Store>,
+    pub blobs: Arc<Blobs>,
+    pub env: EnvName,
+    /// Take away what is there.
+    pub replace: bool,
+    /// Who restores, for people who find the mark.
+    pub by: String,
+    pub now: Timestamp,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub keys: usize,
+    pub blobs: usize,
+}
+
+/// Finds out what a restore would do, and changes nothing.
+pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<Restored, RestoreError> {
+    let there = look(target).await?;
+    let resumed = there.admit(&target.env, contents, target.replace)?;
+    let mut done = Restored { check: true, ..begun(contents, target, &there, resumed) };
+    done.removed = there.surplus(contents).count();
+    done.blobs = contents.ending.blobs;
+    let mut reader = Reader::start(file, None)?;
+    while let Some(found) = reader.next().await? {
+        if let Found::Key { key, value } = found {
+            if there.has(&key, &value) { done.unchanged += 1 } else { done.put += 1 }
+        }
+    }
+    Ok(done)
+}
+
+/// Restores an environment from a backup that was verified.
+pub async fn restore(
+    file: File,
+    contents: &Contents,
+    target: &Target,
+    mut progress: impl FnMut(Progress),
+) -> Result<Restored, RestoreError> {
+    let keys = Keys::of(&target.env);
+    let before = look(target).await?;
+    let resumed = before.admit(&target.env, contents, target.replace)?;
+    let mut done = begun(contents, target, &before, resumed);
+    // Counted as people see it, not by the detour that the fence makes.
+    done.removed = before.surplus(contents).count();
+    let writer = Writer { target, keys: &keys, marker: mark(target, &keys, contents, &before).await? };
+
+    writer.delete(before.fence()).await?;
+    // From here on nobody else changes what belongs to nodes: what is there now is all there is.
+    let there = look(target).await?;
+    writer.delete(there.surplus(contents)).await?;
+
+    let mut batch = Batch::default();
+    let mut reader = Reader::start(file, Some(target.blobs.clone()))?;
+    while let Some(found) = reader.next().await? {
+        match found {
+            Found::Blob => done.blobs += 1,
+            Found::Key { key, value } => {
+                if before.has(&key, &value) {
+                    done.unchanged += 1
+                } else {
+                    done.put += 1
+                }
+                if key != CURRENT_VERSION && !there.has(&key, &value) {
+                    writer.commit(batch.add(Op::put(format!("{}{key}", keys.prefix()), value))).await?;
+                }
+            }
+        }
+        progress(Progress { keys: done.put + done.unchanged, blobs: done.blobs });
+    }
+    writer.commit(batch.take()).await?;
+    let (epoch, revision) = writer.finish(contents, there).await?;
+    Ok(Restored { epoch, revision: Some(revision), ..done })
+}
+
+fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> Restored {
+    Restored {
+        env: target.env.clone(),
+        manifest: contents.manifest.clone(),
+        check: false,
+        resumed,
+        put: 0,
+        unchanged: 0,
+        removed: 0,
+        blobs: 0,
+        missing_blobs: contents.ending.missing.len(),
+        epoch: there.next_epoch(contents, target.now),
+        revision: None,
+    }
+}
+
+async fn look(target: &Target) -> Result<There, RestoreError> {
+    let keys = Keys::of(&target.env);
+    let range = target.store.range(keys.prefix(), None).await.map_err(RestoreError::Look)?;
+    Ok(There::of(&keys, range))
+}
+
+/// Puts the marker; its revision is what everything else compares.
+async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) -> Result<Revision, RestoreError> {
+    let digest = contents.ending.checksum.clone();
+    let marker = Restoring { digest, since: target.now, by: target.by.clone() };
+    let text = serde_json::to_vec(&marker).map_err(RestoreError::Marker)?;
+    let key = keys.restoring();
+    let seen = there.marker.as_ref().map(|(_, at)| *at);
+    // An environment that somebody founds at this very moment is not overwritten.
+    let txn = Txn::new()
+        .guard(Guard::seen(key.clone(), seen))
+        .guard(Guard::seen(keys.store_epoch(), there.epoch_at))
+        .op(Op::put(key.clone(), text.clone()));
+    for attempt in 1.. {
+        match target.store.commit(txn.clone()).await {
+            Ok(Outcome::Committed { revision }) => return Ok(revision),
+            Ok(Outcome::Refused { .. }) => {
+                // Or it is ours, from a try whose answer was lost.
+                let found = target.store.get(&key).await.map_err(RestoreError::Look)?;
+                return match found {
+                    Some(kv) if attempt > 1 && kv.value == text => Ok(kv.revision),
+                    Some(_) | None => Err(RestoreError::Overtaken { env: target.env.clone() }),
+                };
+            }
+            Err(error) if attempt < TRIES && passes(&error) => tokio::time::sleep(PAUSE * attempt).await,
+            Err(error) => return Err(RestoreError::Store(error)),
+        }
+    }
+    Err(RestoreError::Overtaken { env: target.env.clone() })
+}
+
+/// Whether the store may take the same in a moment.
+fn passes(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unknown { .. } | StoreError::Unavailable { .. })
+}
+
+/// Writes for as long as the marker is its own.
+struct Writer<'a> {
+    target: &'a Target,
+    keys: &'a Keys,
+    marker: Revision,
+}
+
+impl Writer<'_> {
+    async fn delete(&self, keys: impl Iterator<Item = &str>) -> Result<(), RestoreError> {
+        let mut batch = Batch::default();
+        for key in keys {
+            self.commit(batch.add(Op::delete(format!("{}{key}", self.keys.prefix())))).await?;
+        }
+        self.commit(batch.take()).await
+    }
+
+    async fn commit(&self, ops: Option<Vec<Op>>) -> Result<(), RestoreError> {
+        let Some(ops) = ops else { return Ok(()) };
+        let txn = Txn { guards: vec![self.guard()], ops };
+        // Doing it twice does no harm: nobody else writes these keys as long as the marker is there.
+        for attempt in 1.. {
+            match self.target.store.commit(txn.clone()).await {
+                Ok(Outcome::Committed { .. }) => return Ok(()),
+                Ok(Outcome::Refused { .. }) => break,
+                Err(error) if attempt < TRIES && passes(&error) => tokio::time::sleep(PAUSE * attempt).await,
+                Err(error) => return Err(RestoreError::Store(error)),
+            }
+        }
+        Err(RestoreError::Overtaken { env: self.target.env.clone() })
+    }
+
+    /// The last transaction: version and epoch, and the marker goes.
+    async fn finish(&self, contents: &Contents, mut there: There) -> Result<(u64, Revision), RestoreError> {
+        let key = self.keys.current_version();
+        let version = match &contents.current_version {
+            Some(version) => Op::put(key, version.as_str()),
+            None => Op::delete(key),
+        };
+        let mut unsure = None;
+        for attempt in 1..=TRIES {
+            let epoch = there.next_epoch(contents, self.target.now);
+            let txn = Txn::new()
+                .guard(self.guard())
+                .guard(Guard::seen(self.keys.store_epoch(), there.epoch_at))
+                .op(version.clone())
+                .op(Op::put(self.keys.store_epoch(), epoch.to_string()))
+                .op(Op::delete(self.keys.restoring()));
+            match self.target.store.commit(txn).await {
+                Ok(Outcome::Committed { revision }) => return Ok((epoch, revision)),
+                Ok(Outcome::Refused { .. }) => {
+                    there = look(self.target).await?;
+                    match (&there.marker, there.epoch_at, unsure) {
+                        // An agent that knew a later life has begun a new epoch: ours is to be later still.
+                        (Some((_, at)), ..) if *at == self.marker => {}
+                        // The try whose answer was lost was carried out.
+                        (None, Some(at), Some(epoch)) if there.epoch == epoch => return Ok((epoch, at)),
+                        (Some(_) | None, ..) => break,
+                    }
+                }
+                Err(error) if attempt < TRIES && passes(&error) => {
+                    unsure = Some(epoch);
+                    tokio::time::sleep(PAUSE * attempt).await;
+                }
+                Err(error) => return Err(RestoreError::Store(error)),
+            }
+        }
+        Err(RestoreError::Overtaken { env: self.target.env.clone() })
+    }
+
+    fn guard(&self) -> Guard {
+        Guard::Unchanged { key: self.keys.restoring(), since: self.marker }
+    }
+}
+
+/// Reads the file on a thread of its own, and keeps the blobs on the way.
+struct Reader {
+    found: mpsc::Receiver<Found>,
+    reading: Option<tokio::task::JoinHandle<Result<(), RestoreError>>>,
+}
+
+enum Found {
+    Key { key: String, value: Vec<u8> },
+    Blob,
+}
+
+impl Reader {
+    fn start(mut file: File, blobs: Option<Arc<Blobs>>) -> Result<Self, RestoreError> {
+        file.rewind().map_err(|error| RestoreError::Read(ReadError::Io(error)))?;
+        let (sender, found) = mpsc::channel(AHEAD);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut failed = None;
+            let taken = read(file, |item| {
+                let found = match item {
+                    Item::Key { key, value } => Found::Key { key, value },
+                    Item::Blob { content } => {
+                        if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.put(&content)) {
+                            failed = Some(error);
+                            return Err(ReadError::Stopped);
+                        }
+                        Found::Blob
+                    }
+                };
+                sender.blocking_send(found).map_err(|_| ReadError::Stopped)
+            });
+            match (failed, taken) {
+                (Some(error), _) => Err(RestoreError::Blobs(error)),
+                (None, Err(error)) => Err(RestoreError::Read(error)),
+                (None, Ok(_)) => Ok(()),
+            }
+        });
+        Ok(Self { found, reading: Some(reading) })
+    }
+
+    /// The next thing; none at the end of a file that is whole.
+    async fn next(&mut self) -> Result<Option<Found>, RestoreError> {
+        if let Some(found) = self.found.recv().await {
+            return Ok(Some(found));
+        }
+        match self.reading.take() {
+            None => Ok(None),
+            Some(reading) => match reading.await {
+                Ok(ended) => ended.map(|()| None),
+                Err(panicked) => Err(RestoreError::Read(ReadError::Io(io::Error::other(panicked)))),
+            },
+        }
+    }
+}

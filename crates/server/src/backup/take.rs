@@ -1,0 +1,103 @@
+//! Makes a backup.
+
+use std::io::Write;
+
+use jiff::Timestamp;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, Version};
+use muster_store::{KeyValue, Store, StoreError};
+use muster_wire::backup::{Ending, Manifest};
+use thiserror::Error;
+
+use crate::blobs::Blobs;
+
+use super::archive::{Archive, WriteError};
+use super::named::Named;
+use super::{CURRENT_VERSION, EPOCH, FORMAT, RESTORING, is_kept};
+
+#[derive(Debug, Error)]
+pub enum TakeError {
+    #[error("the environment cannot be read")]
+    Store(#[source] StoreError),
+    #[error("there is nothing of an environment {env} in the store")]
+    Nothing { env: EnvName },
+    #[error("environment {env} is being restored: what is there now is of two lives at once")]
+    Restoring { env: EnvName },
+}
+
+/// The keys of an environment at one revision. They are in memory, as they are in every server that serves it; the blobs
+/// are many times as large, and are not.
+#[derive(Debug)]
+pub struct Taken {
+    pub manifest: Manifest,
+    prefix: String,
+    kvs: Vec<KeyValue>,
+    named: Named,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub struct Written<W> {
+    pub ending: Ending,
+    pub to: W,
+}
+
+/// Reads an environment at one revision.
+pub async fn take(store: &dyn Store, env: &EnvName, now: Timestamp) -> Result<Taken, TakeError> {
+    let keys = Keys::of(env);
+    let range = store.range(keys.prefix(), None).await.map_err(TakeError::Store)?;
+    let prefix = keys.prefix().to_owned();
+    let find = |name: &str| range.kvs.iter().find(|kv| kv.key.strip_prefix(&prefix) == Some(name));
+    if find(RESTORING).is_some() {
+        return Err(TakeError::Restoring { env: env.clone() });
+    }
+    let text = |name: &str| find(name).and_then(|kv| std::str::from_utf8(&kv.value).ok());
+    let epoch = text(EPOCH).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let current_version = text(CURRENT_VERSION).and_then(|text| Version::new(text).ok());
+
+    let mut kvs = range.kvs;
+    kvs.retain(|kv| kv.lease.is_none() && kv.key.strip_prefix(&prefix).is_some_and(is_kept));
+    if kvs.is_empty() && epoch == 0 {
+        return Err(TakeError::Nothing { env: env.clone() });
+    }
+    let mut named = Named::default();
+    kvs.iter().for_each(|kv| named.add(&kv.key, &kv.value));
+    let nodes = kvs.iter().filter(|kv| kv.key[prefix.len()..].starts_with("nodes/")).count();
+    let manifest = Manifest {
+        format: FORMAT,
+        env: env.clone(),
+        revision: range.revision,
+        epoch,
+        taken: now,
+        muster: env!("CARGO_PKG_VERSION").to_owned(),
+        current_version,
+        nodes,
+        keys: kvs.len(),
+        blobs: named.needed.len(),
+    };
+    Ok(Taken { manifest, prefix, kvs, named })
+}
+
+impl Taken {
+    /// Writes the backup, with one blob at a time in memory. It blocks.
+    ///
+    /// A blob that a run of this moment has just pushed out of its history is missing like one that was lost: the ending
+    /// names both, and neither keeps anybody from restoring.
+    pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<Written<W>, WriteError> {
+        let Self { manifest, prefix, kvs, named } = self;
+        let mut archive = Archive::begin(to, &manifest)?;
+        for kv in kvs {
+            archive.key(kv.key.strip_prefix(&prefix).unwrap_or(&kv.key), &kv.value)?;
+        }
+        let mut missing = Vec::new();
+        for digest in named.needed.union(&named.welcome) {
+            match blobs.get(digest) {
+                Some(content) => archive.blob(digest, &content)?,
+                None if named.needed.contains(digest) => missing.push(digest.clone()),
+                None => {}
+            }
+        }
+        let (ending, to) = archive.end(missing)?;
+        Ok(Written { ending, to })
+    }
+}

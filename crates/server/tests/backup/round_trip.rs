@@ -1,0 +1,112 @@
+//! What goes into a backup comes out of it.
+
+use muster_core::keys::Keys;
+use muster_etcd_rig::{Cluster, Options};
+use muster_server::backup::{RestoreError, TakeError, check, take};
+
+use crate::stores::{Place, blobs_in, env, file, now};
+
+#[tokio::test]
+async fn from_a_file_to_etcd_and_back_nothing_changes() {
+    let cluster = Cluster::start(Options::members(1)).await;
+    let first = Place::embedded().await;
+    first.found(60).await;
+    let there = Place::on(&cluster.spec(), tempfile::tempdir().unwrap()).await;
+    let restored = there.restore(&first.backup().await, false).await.unwrap();
+    assert_eq!((restored.put, restored.unchanged, restored.removed, restored.blobs), (243, 0, 0, 60));
+    assert_eq!(there.keys().await, first.keys().await);
+
+    let back = Place::embedded().await;
+    back.restore(&there.backup().await, false).await.unwrap();
+    assert_eq!(back.keys().await, first.keys().await);
+    assert_eq!((blobs_in(first.dir.path()), blobs_in(back.dir.path())), (60, 60));
+    let digest = first.blobs.put(b"the log of web1\n").unwrap();
+    assert_eq!(back.blobs.get(&digest).unwrap(), b"the log of web1\n");
+}
+
+#[tokio::test]
+async fn each_restore_begins_a_later_epoch() {
+    let first = Place::embedded().await;
+    first.found(2).await;
+    let backup = first.backup().await;
+    let second = Place::embedded().await;
+    assert_eq!(second.restore(&backup, false).await.unwrap().epoch, 1_800_000_000);
+    assert_eq!(second.epoch().await, 1_800_000_000);
+    // Within the same second, and with a clock that stands.
+    assert_eq!(second.restore(&backup, true).await.unwrap().epoch, 1_800_000_001);
+    // A backup of a life that began in the future, as this machine's clock has it.
+    first.put("store_epoch", "1900000000").await;
+    assert_eq!(second.restore(&first.backup().await, true).await.unwrap().epoch, 1_900_000_001);
+    assert_eq!(second.epoch().await, 1_900_000_001);
+}
+
+#[tokio::test]
+async fn an_environment_that_is_there_is_replaced_only_on_demand() {
+    let place = Place::embedded().await;
+    place.found(3).await;
+    let (backup, before) = (place.backup().await, place.keys().await);
+    place.put("current_version", "v2").await;
+    place.put("nodes/web9", r#"{"role":"web","failure_domain":"a"}"#).await;
+    place.put("releases/v1", r#"{"digest":"sha256:2","serial":1}"#).await;
+    let refused = place.restore(&backup, false).await.unwrap_err();
+    assert_eq!(refused.to_string(), "environment prod is there already, with 4 nodes at version v2");
+    assert_eq!(place.keys().await["current_version"], b"v2");
+
+    let (file, contents) = file(&backup);
+    let planned = check(file, &contents, &place.target(true)).await.unwrap();
+    assert_eq!((planned.check, planned.put, planned.removed, planned.unchanged), (true, 2, 1, 13));
+    assert_eq!(place.keys().await["current_version"], b"v2", "a check changes nothing");
+
+    let restored = place.restore(&backup, true).await.unwrap();
+    assert_eq!((restored.put, restored.removed, restored.unchanged), (2, 1, 13), "as it was said");
+    assert_eq!(place.keys().await, before);
+    // What belongs to running processes is theirs.
+    let keys = Keys::of(&env());
+    assert_eq!(place.store.range(&format!("{}presence/", keys.prefix()), None).await.unwrap().kvs.len(), 3);
+    assert_eq!(place.store.range(&format!("{}replicas/", keys.prefix()), None).await.unwrap().kvs.len(), 1);
+}
+
+#[tokio::test]
+async fn the_version_is_chosen_anew_even_if_it_is_the_same() {
+    let place = Place::embedded().await;
+    place.found(1).await;
+    let key = Keys::of(&env()).current_version();
+    let before = place.store.get(&key).await.unwrap().unwrap().revision;
+    let restored = place.restore(&place.backup().await, true).await.unwrap();
+    let after = place.store.get(&key).await.unwrap().unwrap().revision;
+    assert!(after > before);
+    assert_eq!(Some(after), restored.revision, "with the epoch, in the last transaction");
+}
+
+#[tokio::test]
+async fn a_lost_log_is_told_and_keeps_nobody() {
+    let first = Place::embedded().await;
+    first.found(3).await;
+    let lost = first.blobs.put(b"the log of web1\n").unwrap();
+    first.blobs.remove(&lost);
+    let (_, contents) = file(&first.backup().await);
+    assert_eq!(contents.ending.missing, [lost]);
+    assert_eq!((contents.manifest.blobs, contents.ending.blobs), (3, 2));
+    let restored = Place::embedded().await.restore(&first.backup().await, false).await.unwrap();
+    assert_eq!((restored.blobs, restored.missing_blobs), (2, 1));
+}
+
+#[tokio::test]
+async fn nothing_is_no_backup() {
+    let place = Place::embedded().await;
+    let taken = take(place.store.as_ref(), &env(), now()).await;
+    assert!(matches!(taken, Err(TakeError::Nothing { .. })), "{taken:?}");
+}
+
+#[tokio::test]
+async fn other_environments_are_left_alone() {
+    let place = Place::embedded().await;
+    place.found(1).await;
+    let backup = place.backup().await;
+    let other = muster_core::txn::Op::put("/muster/product/current_version", "v7");
+    place.store.commit(muster_core::txn::Txn::new().op(other)).await.unwrap();
+    place.restore(&backup, true).await.unwrap();
+    let kv = place.store.get("/muster/product/current_version").await.unwrap().unwrap();
+    assert_eq!(&kv.value[..], b"v7");
+    assert!(matches!(place.restore(&backup, false).await, Err(RestoreError::Refused(_))));
+}

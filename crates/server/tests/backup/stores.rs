@@ -1,0 +1,213 @@
+//! Stores with an environment in them, and stores that fail.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::txn::{LeaseId, Op, Revision, Txn};
+use muster_server::Blobs;
+use muster_server::backup::{Contents, RestoreError, Target, restore, take, verify};
+use muster_store::{
+    Access, Health, KeyValue, Lease, Outcome, Range, Sharing, Stats, Store, StoreError, Watch, WatchFrom,
+};
+use muster_wire::backup::Restored;
+
+pub(crate) fn env() -> EnvName {
+    EnvName::new("prod").unwrap()
+}
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+/// A store with its blobs, as one server has them.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) dir: Arc<tempfile::TempDir>,
+}
+
+impl Place {
+    pub(crate) async fn embedded() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        Self::on(&spec, dir).await
+    }
+
+    pub(crate) async fn on(spec: &str, dir: tempfile::TempDir) -> Self {
+        let store = muster_store::open(spec, &Access::default()).await.unwrap();
+        let blobs = Arc::new(Blobs::open_beside_servers(&dir.path().join("blobs")).unwrap());
+        Self { store, blobs, dir: Arc::new(dir) }
+    }
+
+    pub(crate) async fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
+        let key = format!("{}{key}", Keys::of(&env()).prefix());
+        self.store.commit(Txn::new().op(Op::put(key, value))).await.unwrap();
+    }
+
+    /// An environment as it stands after a while: more keys than one transaction takes, logs, one of them lost, keys of
+    /// running processes, and a key of somebody else that is no text.
+    pub(crate) async fn found(&self, nodes: usize) {
+        let mut ops = Vec::new();
+        let mut put =
+            |key: String, value: &[u8]| ops.push(Op::put(format!("{}{key}", Keys::of(&env()).prefix()), value));
+        put("store_epoch".into(), b"1700000000");
+        for number in 1..=nodes {
+            let log = self.blobs.put(format!("the log of web{number}\n").repeat(number).as_bytes()).unwrap();
+            let past = format!(
+                r#"[{{"run":"r1","version":"v1","phase":"validated","result":"passed","causes":[],
+                "started":"2026-11-15T10:00:00Z","ended":"2026-11-15T10:00:05Z","logs":["{log}"]}}]"#
+            );
+            put(format!("nodes/web{number}"), br#"{"role":"web","failure_domain":"a"}"#);
+            put(format!("observed/web{number}"), br#"{"incarnation":1,"seq":2}"#);
+            put(format!("history/web{number}"), past.as_bytes());
+            let leaf = br#"{"since":"2026-11-15T10:00:05Z","run":"r1"}"#;
+            put(format!("status/validated/success/v1/web{number}"), leaf);
+            put(format!("presence/web{number}"), br#"{"replica":"a-1","since":"2026-11-15T10:00:05Z"}"#);
+        }
+        put("releases/v1".into(), br#"{"digest":"sha256:1","serial":1}"#);
+        put("controllers/liveness".into(), br#"{"replica":"a-1","since":"2026-11-15T10:00:05Z"}"#);
+        put("of/tomorrow".into(), &[0xff, 0, 1]);
+        put("current_version".into(), b"v1");
+        for part in ops.chunks(100) {
+            self.store.commit(Txn { guards: Vec::new(), ops: part.to_vec() }).await.unwrap();
+        }
+        let lease = self.store.grant(Duration::from_secs(60)).await.unwrap();
+        let key = format!("{}replicas/a-1", Keys::of(&env()).prefix());
+        let leased = Op::Put { key, value: b"{}".to_vec(), lease: Some(lease.id) };
+        self.store.commit(Txn::new().op(leased)).await.unwrap();
+    }
+
+    /// What there is of the environment, without what belongs to processes and without the epoch.
+    pub(crate) async fn keys(&self) -> BTreeMap<String, Vec<u8>> {
+        let prefix = Keys::of(&env()).prefix().to_owned();
+        let kvs = self.store.range(&prefix, None).await.unwrap().kvs;
+        let of_process = |key: &str| ["replicas/", "controllers/", "presence/"].iter().any(|of| key.starts_with(of));
+        let all = kvs.into_iter().map(|kv| (kv.key[prefix.len()..].to_owned(), kv.value.to_vec()));
+        all.filter(|(key, _)| !of_process(key) && key != "store_epoch").collect()
+    }
+
+    pub(crate) async fn epoch(&self) -> u64 {
+        let kv = self.store.get(&Keys::of(&env()).store_epoch()).await.unwrap().unwrap();
+        String::from_utf8(kv.value.to_vec()).unwrap().parse().unwrap()
+    }
+
+    pub(crate) async fn backup(&self) -> Vec<u8> {
+        let taken = take(self.store.as_ref(), &env(), now()).await.unwrap();
+        taken.write(&self.blobs, Vec::new()).unwrap().to
+    }
+
+    pub(crate) fn target(&self, replace: bool) -> Target {
+        Target {
+            store: self.store.clone(),
+            blobs: self.blobs.clone(),
+            env: env(),
+            replace,
+            by: "a test".into(),
+            now: now(),
+        }
+    }
+
+    pub(crate) async fn restore(&self, bytes: &[u8], replace: bool) -> Result<Restored, RestoreError> {
+        let (file, contents) = file(bytes);
+        restore(file, &contents, &self.target(replace), |_| {}).await
+    }
+}
+
+/// A backup that was written to a file and verified.
+pub(crate) fn file(bytes: &[u8]) -> (File, Contents) {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    (file, verify(bytes).unwrap())
+}
+
+/// The files of the blobs.
+pub(crate) fn blobs_in(dir: &Path) -> usize {
+    let heads = std::fs::read_dir(dir.join("blobs")).unwrap().map(|entry| entry.unwrap().path());
+    heads.filter(|head| head.is_dir()).map(|head| std::fs::read_dir(head).unwrap().count()).sum()
+}
+
+/// A store that is cut off after so many transactions.
+#[derive(Debug)]
+pub(crate) struct Dying {
+    inner: Arc<dyn Store>,
+    left: AtomicI64,
+    /// Whether the last transaction was carried out, though nobody was told.
+    carries_out: bool,
+}
+
+impl Dying {
+    pub(crate) fn after(place: &Place, transactions: i64, carries_out: bool) -> Place {
+        let store = Dying { inner: place.store.clone(), left: AtomicI64::new(transactions), carries_out };
+        Place { store: Arc::new(store), ..place.clone() }
+    }
+}
+
+impl Store for Dying {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>> {
+        self.inner.get(key)
+    }
+
+    fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
+        self.inner.range(prefix, at)
+    }
+
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+        Box::pin(async move {
+            match self.left.fetch_sub(1, Ordering::SeqCst) {
+                1.. => self.inner.commit(txn).await,
+                0 if self.carries_out => self.inner.commit(txn).await.and(Err(StoreError::Closed)),
+                _ => Err(StoreError::Closed),
+            }
+        })
+    }
+
+    fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
+        self.inner.watch(prefix, from)
+    }
+
+    fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
+        self.inner.grant(ttl)
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.keep_alive(lease)
+    }
+
+    fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.revoke(lease)
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.compact(revision)
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
+        self.inner.revision()
+    }
+
+    fn stats(&self) -> Stats {
+        self.inner.stats()
+    }
+
+    fn sharing(&self) -> Sharing {
+        self.inner.sharing()
+    }
+
+    fn health(&self) -> BoxFuture<'_, Health> {
+        self.inner.health()
+    }
+}
