@@ -32,6 +32,15 @@ pub(super) struct Place {
     pub(super) generation: u64,
 }
 
+/// What a member that has lost the others is to do with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leader {
+    /// Say so, and end watches, instead of waiting with us.
+    Required,
+    /// Answer as well as it can.
+    NotNeeded,
+}
+
 impl Connection {
     pub(super) fn kv(&self) -> KvClient {
         self.client.kv_client().max_decoding_message_size(MAX_ANSWER)
@@ -60,11 +69,11 @@ pub(super) async fn connect(
     url: &str,
     credentials: &Credentials,
     patience: &Patience,
+    leader: Leader,
     place: Place,
 ) -> Result<Connection, Error> {
     let channel = || Ok::<_, Error>(Channel::Tonic(endpoint(url, credentials, patience)?.connect_lazy()));
-    // Members that have lost the others must say so, and end their watches, instead of waiting with us.
-    let options = ConnectOptions::new().with_require_leader(true).with_auto_token_refresh(true);
+    let options = ConnectOptions::new().with_require_leader(leader == Leader::Required).with_auto_token_refresh(true);
     let client = match &credentials.login {
         None => Client::from_channel(channel()?, Some(options)).await?,
         Some(login) => {

@@ -59,6 +59,8 @@ pub(super) struct Follower {
     broken: u32,
     /// When it may be asked again whether anything has happened.
     next_probe: Instant,
+    /// Since when it is known that something has happened of which the stream has not told.
+    owed: Option<Instant>,
 }
 
 impl Follower {
@@ -80,6 +82,7 @@ impl Follower {
             cluster: None,
             broken: 0,
             next_probe: Instant::now(),
+            owed: None,
         }
     }
 
@@ -123,7 +126,13 @@ impl Follower {
 
     async fn snapshot(&mut self, at: Option<Revision>, rest: Span) -> Result<(), StoreError> {
         match read::page(&self.shared, &rest, at).await {
+            Ok(page) if at.is_some() && self.cluster.is_some_and(|known| known != page.cluster) => {
+                self.cluster = None;
+                self.gap(GapCause::Lost);
+                Ok(())
+            }
             Ok(page) => {
+                self.cluster = Some(page.cluster);
                 if !page.kvs.is_empty() {
                     self.ready.push_back(Event::Snapshot(page.kvs));
                 }
@@ -217,6 +226,7 @@ impl Follower {
             return self.canceled(&answer, place).await;
         }
         self.broken = 0;
+        self.owed = None;
         let head = answer.header().map_or(0, |header| revision(header.revision()));
         self.shared.head.heard(head);
         let answer = answer.0;
@@ -227,9 +237,14 @@ impl Follower {
             }
             return Ok(());
         }
+        let last = answer.events.last().and_then(|event| event.kv.as_ref()).map_or(0, |kv| revision(kv.mod_revision));
         self.ready.extend(self.assembly.take(answer.events, answer.fragment, self.told));
         if let Some(Event::Changes { revision, .. }) = self.ready.back() {
             self.told = revision.0;
+        }
+        // Of keys that nobody can name there is nothing to tell, but it has been heard.
+        if !answer.fragment && last > self.told {
+            self.progress(last);
         }
         Ok(())
     }
@@ -288,6 +303,7 @@ impl Follower {
             );
             self.shared.turn_away(place.member, Some(place), Next::Disconnect).await;
         }
+        self.owed = None;
         self.phase = Phase::Open;
     }
 
@@ -301,7 +317,13 @@ impl Follower {
         match found {
             Ok(Difference::None { head }) if head > self.told => self.progress(head),
             Ok(Difference::None { .. }) => {}
-            Ok(Difference::Some) => self.next_probe = Instant::now() + pause.max(Duration::from_millis(200)),
+            Ok(Difference::Some) => {
+                self.next_probe = Instant::now() + pause.max(Duration::from_millis(200));
+                let since = *self.owed.get_or_insert_with(Instant::now);
+                if since.elapsed() > self.shared.options.patience.overdue {
+                    self.stuck().await;
+                }
+            }
             Ok(Difference::Behind { head }) => self.gap(GapCause::Ahead { head: Revision(head) }),
             // Reopening finds out what has been compacted, and says so.
             Err(failure) if failure.is(Answer::Compacted) => self.phase = Phase::Open,
@@ -312,6 +334,9 @@ impl Follower {
 
     fn progress(&mut self, head: u64) {
         self.told = head;
+        self.owed = None;
+        // The rest of what was begun is not told any more, so neither is the beginning.
+        self.assembly = Assembly::default();
         self.ready.push_back(Event::Progress { revision: Revision(head) });
     }
 
@@ -320,6 +345,7 @@ impl Follower {
         self.phase = Phase::Snapshot { at: None, rest: self.span.clone() };
         // What was to come may never come in what follows.
         self.expectation.forget();
+        self.owed = None;
         self.broken = 0;
     }
 }

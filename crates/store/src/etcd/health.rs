@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use etcd_client::proto::PbMember;
 use etcd_client::{AlarmAction, AlarmType, StatusResponse};
-use futures::future::join_all;
+use futures::future::{join_all, select_ok};
 use muster_core::txn::Revision;
 use tokio::time::{Instant, timeout};
 
 use super::ask::{Failure, Sending};
-use super::connection::{self, Place};
+use super::connection::{self, Connection, Leader, Place};
 use super::shared::{Shared, revision};
 use super::words::words;
 use super::{metrics, read};
@@ -63,19 +63,22 @@ struct Known {
     urls: Vec<String>,
 }
 
-/// Everybody in the cluster, by the word of one of them; if nobody says, those that we were told of.
+/// Everybody in the cluster, by the word of whoever answers first; if nobody does, those that we were told of.
 async fn members(shared: &Shared) -> Vec<Known> {
-    let list = shared.ask(Sending::Repeatable, |connection| async move { connection.cluster().member_list().await });
-    match soon(shared, list).await {
-        Some(listed) => listed.0.members.into_iter().map(known).collect(),
-        None => {
-            let scheme = shared.pool.credentials.scheme();
-            let named = |endpoint: &str| Known {
-                id: 0,
-                name: endpoint.to_owned(),
-                urls: vec![format!("{scheme}://{endpoint}")],
-            };
-            shared.pool.endpoints().map(named).collect()
+    let scheme = shared.pool.credentials.scheme();
+    let urls: Vec<String> = shared.pool.endpoints().map(|endpoint| format!("{scheme}://{endpoint}")).collect();
+    let list = |url| {
+        Box::pin(async move {
+            let listed = alone(shared, url, |connection| async move { connection.cluster().member_list().await });
+            listed.await.map(|(listed, _)| listed)
+        })
+    };
+    match select_ok(urls.iter().map(String::as_str).map(list)).await {
+        Ok((listed, _)) => listed.0.members.into_iter().map(known).collect(),
+        Err(_) => {
+            let named =
+                |(endpoint, url): (&str, &String)| Known { id: 0, name: endpoint.to_owned(), urls: vec![url.clone()] };
+            shared.pool.endpoints().zip(&urls).map(named).collect()
         }
     }
 }
@@ -100,21 +103,31 @@ async fn state(shared: &Shared, member: &Known) -> Result<MemberState, String> {
 }
 
 async fn status(shared: &Shared, url: &str) -> Result<(StatusResponse, Duration), String> {
+    alone(shared, url, |connection| async move { connection.maintenance().status().await }).await
+}
+
+/// Asks one member one thing, and tells how long it took. Over a connection of its own: the pool holds those to the
+/// addresses that we were told, which need not be the ones that the members give themselves.
+async fn alone<T, Fut>(
+    shared: &Shared,
+    url: &str,
+    call: impl FnOnce(Connection) -> Fut,
+) -> Result<(T, Duration), String>
+where
+    Fut: Future<Output = Result<T, etcd_client::Error>>,
+{
     let patience = &shared.options.patience;
-    // A connection for this question only: the pool holds those to the addresses that we were told, which need not be
-    // the ones that the members give themselves.
     let place = Place { member: usize::MAX, generation: 0 };
-    let begun = Instant::now();
     let asked = timeout(patience.health, async {
-        let connection = connection::connect(url, &shared.pool.credentials, patience, place).await?;
+        let credentials = &shared.pool.credentials;
+        let connection = connection::connect(url, credentials, patience, Leader::NotNeeded, place).await?;
         let begun = Instant::now();
-        let status = connection.maintenance().status().await?;
-        Ok((status, begun.elapsed()))
+        Ok((call(connection).await?, begun.elapsed()))
     });
     match asked.await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(words(&error)),
-        Err(_) => Err(format!("no answer within {} s", begun.elapsed().as_secs())),
+        Err(_) => Err(format!("no answer within {} s", patience.health.as_secs_f32())),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use etcd_client::Error;
 use tokio::sync::Mutex;
 
-use super::connection::{self, Connection, Place};
+use super::connection::{self, Connection, Leader, Place};
 use super::credentials::Credentials;
 use super::options::Patience;
 
@@ -78,7 +78,7 @@ impl Pool {
             return Ok(connection.clone());
         }
         let place = Place { member, generation: slot.generation };
-        let connection = connection::connect(url, &self.credentials, &self.patience, place).await?;
+        let connection = connection::connect(url, &self.credentials, &self.patience, Leader::Required, place).await?;
         slot.connection = Some(connection.clone());
         Ok(connection)
     }

@@ -23,6 +23,8 @@ const ANY_KEY: &str = "/muster/";
 pub(super) struct Page {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
+    /// The cluster that it was read from: another one's revisions mean something else.
+    pub(super) cluster: u64,
     /// Where to go on, if there is more.
     pub(super) rest: Option<Span>,
 }
@@ -84,11 +86,11 @@ pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> 
         (Err(failure), Some(at)) => return Err(past_error(shared, failure, span, at).await),
         (Err(failure), None) => return Err(shared.error(failure)),
     };
-    let head = answer.header.map_or(0, |header| revision(header.revision));
+    let (cluster, head) = answer.header.map_or((0, 0), |header| (header.cluster_id, revision(header.revision)));
     shared.head.heard(head);
     let rest = answer.kvs.last().filter(|_| answer.more).map(|last| span.after(&last.key));
     let kvs = answer.kvs.into_iter().filter_map(key_value).collect();
-    Ok(Page { kvs, revision: at.map_or(head, |Revision(at)| at), rest })
+    Ok(Page { kvs, revision: at.map_or(head, |Revision(at)| at), cluster, rest })
 }
 
 /// Why the past could not be read. etcd says only that; who asks wants to know what can be read.

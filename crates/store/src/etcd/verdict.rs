@@ -44,16 +44,18 @@ pub(super) fn verdict(error: &Error) -> Verdict {
     match error {
         Error::GRpcStatus(status) => of_status(status),
         // The answer to a keep-alive of a lease that is not there; etcd-client gives it no other form.
-        Error::LeaseKeepAliveError(_) => Verdict::Answer(Answer::NoLease),
+        Error::LeaseKeepAliveError(why) if why == "lease not found" => Verdict::Answer(Answer::NoLease),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::Utf8Error(_) | Error::InvalidMetadataValue(_) => {
             Verdict::Answer(Answer::Denied)
         }
         Error::TransportError(_) | Error::EndpointError(_) | Error::EndpointsNotManaged => {
             Verdict::NotDone(Next::Disconnect)
         }
-        Error::IoError(_) | Error::WatchError(_) | Error::ElectError(_) | Error::Internal(_) => {
-            Verdict::Unclear(Next::Disconnect)
-        }
+        Error::LeaseKeepAliveError(_)
+        | Error::IoError(_)
+        | Error::WatchError(_)
+        | Error::ElectError(_)
+        | Error::Internal(_) => Verdict::Unclear(Next::Disconnect),
     }
 }
 
