@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cluster::fleet::{Fleet, PREFIX};
+use crate::cluster::proxy::Proxy;
 use crate::eventually::{PATIENCE, eventually};
 
 /// What is done, and to whom.
@@ -23,7 +24,8 @@ pub enum Fault {
     CompactUnder(Replica),
     /// Somebody else fills etcd until it refuses to write; its operator brings that in order.
     ExhaustQuota,
-    /// Every connection between agents and replicas ends at once.
+    /// Every connection between agents and replicas ends at once; before that, answers are lost for a while: what was
+    /// reported is in the store, and the agent cannot know.
     CutStreams,
 }
 
@@ -85,13 +87,6 @@ pub struct Begun {
 }
 
 impl Fleet {
-    /// Does it, leaves it so for a while, and makes it good again.
-    pub fn suffer(&mut self, fault: Fault, lasts: Duration) {
-        let begun = self.begin(fault);
-        last_for(lasts);
-        self.end(begun);
-    }
-
     pub fn begin(&mut self, fault: Fault) -> Begun {
         let hit = match fault {
             Fault::KillMember(member) | Fault::StopMember(member) | Fault::WipeMember(member) => self.member(member),
@@ -108,10 +103,7 @@ impl Fleet {
             Fault::KillReplica(_) => self.replicas[hit].program.kill(),
             Fault::StopReplica(_) | Fault::CompactUnder(_) => self.replicas[hit].program.stop(),
             Fault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
-            Fault::CutStreams => {
-                let cut: usize = self.proxies.iter().map(super::proxy::Proxy::cut).sum();
-                assert!(cut >= self.agents.len(), "there were {cut} connections of {} agents", self.agents.len());
-            }
+            Fault::CutStreams => self.proxies.iter().for_each(Proxy::lose_answers),
         }
         println!("    {fault} has begun{}", self.whom(fault, hit));
         Begun { fault, hit }
@@ -163,13 +155,17 @@ impl Fleet {
                 self.follower.until(revision).await;
                 self.etcd.relieve_quota().await;
             }),
-            Fault::CutStreams => {}
+            Fault::CutStreams => {
+                let cut: usize = self.proxies.iter().map(Proxy::cut).sum();
+                assert!(cut > 0, "there was no connection to cut");
+            }
         }
         println!("    {fault} has ended");
     }
 
-    /// Waits until the version has been changed once more, by whoever is there. Gives the revision before.
-    fn load_goes_on(&self) -> i64 {
+    /// Waits until the version has been changed once more, by whoever is there: agents are being told, run and report.
+    /// Gives the revision before.
+    pub fn load_goes_on(&self) -> i64 {
         let before = self.wait(self.etcd.dump(PREFIX));
         let version = |dump: &muster_etcd_rig::Dump| {
             dump.entries.iter().find(|entry| entry.key.ends_with("/current_version")).map(|entry| entry.mod_revision)

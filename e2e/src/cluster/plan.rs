@@ -42,28 +42,31 @@ impl Pace {
         stopped: Duration::from_secs(15),
         away: Duration::from_secs(2),
         long_away: Duration::from_secs(13),
-        healing: Duration::from_secs(6),
+        healing: Duration::from_secs(7),
     };
     pub const LONG: Self = Self { stopped: Duration::from_secs(30), ..Self::SHORT };
 }
 
-/// One step: the load goes on for a while, then a fault; sometimes a second one in the middle of it.
+/// One step: a fault; sometimes a second one in the middle of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// From a change of the version to the fault: some nodes have been told then, some run, some report.
     pub before: Duration,
     pub fault: Fault,
     pub lasts: Duration,
     /// It begins after the first, and ends after it.
     pub second: Option<Fault>,
+    /// Nobody changes the version meanwhile: a fleet that has nothing to say notices other things, and later.
+    pub quiet: bool,
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {:.1?}: {} for {:?}", self.before, self.fault, self.lasts)?;
-        match self.second {
-            Some(second) => write!(f, ", and meanwhile {second}"),
-            None => Ok(()),
+        write!(f, "{} for {:?}, {:?} after a change", self.fault, self.lasts, self.before)?;
+        if let Some(second) = self.second {
+            write!(f, ", and meanwhile {second}")?;
         }
+        f.write_str(if self.quiet { ", and then nothing else happens" } else { "" })
     }
 }
 
@@ -80,10 +83,12 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
         let kind = kinds.swap_remove(dice.throw(kinds.len()));
         let fault = kind.hitting(&mut dice);
         let step = Step {
-            before: Duration::from_millis(u64::try_from(dice.throw(30)).unwrap_or_default() * 100),
+            before: Duration::from_millis(u64::try_from(dice.throw(15)).unwrap_or_default() * 100),
             fault,
             lasts: kind.lasts(pace, &mut dice),
             second: second(fault, &mut dice),
+            // What a compaction takes away has to be there.
+            quiet: dice.throw(3) == 0 && kind != Kind::Compact,
         };
         let takes = step.before + step.lasts + pace.healing;
         if takes > left && !steps.is_empty() {

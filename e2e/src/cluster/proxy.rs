@@ -1,8 +1,8 @@
-//! What stands between agents and a replica: it passes everything on, and can end all connections at once, as a
-//! firewall that forgets its table does.
+//! What stands between agents and a replica: it passes everything on, and can lose answers, and end all connections at
+//! once, as a firewall does that forgets its table.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +18,8 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct Shared {
     closed: AtomicBool,
+    /// What agents say arrives, and no answer comes back.
+    losing: AtomicBool,
     /// Both ends of each connection.
     open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
 }
@@ -46,8 +48,14 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Ends every connection; new ones may come at once. Gives how many there were.
+    /// From now on every answer is lost: what an agent asks for is done, and it cannot know.
+    pub fn lose_answers(&self) {
+        self.shared.losing.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends every connection; new ones may come at once, and work. Gives how many there were.
     pub fn cut(&self) -> usize {
+        self.shared.losing.store(false, Ordering::SeqCst);
         let open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
         for stream in open.values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -64,16 +72,21 @@ impl Shared {
         let (Ok(a), Ok(b)) = (agent.try_clone(), replica.try_clone()) else { return };
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(number, [a, b]);
         thread::scope(|scope| {
-            scope.spawn(|| pass(&agent, &replica));
-            pass(&replica, &agent);
+            scope.spawn(|| pass(&agent, &replica, &AtomicBool::new(false)));
+            pass(&replica, &agent, &self.losing);
         });
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 }
 
 /// When one direction ends, so does the other.
-fn pass(mut from: &TcpStream, mut to: &TcpStream) {
-    let _ = io::copy(&mut from, &mut to);
+fn pass(mut from: &TcpStream, mut to: &TcpStream, losing: &AtomicBool) {
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if !losing.load(Ordering::SeqCst) && to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
 }
@@ -89,10 +102,24 @@ impl Drop for Proxy {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
     use std::net::Ipv4Addr;
 
     use super::*;
+
+    #[test]
+    fn answers_are_lost_until_it_is_cut() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::start(Ipv4Addr::LOCALHOST, server.local_addr().unwrap());
+        let mut agent = TcpStream::connect(proxy.address).unwrap();
+        let (mut replica, _) = server.accept().unwrap();
+        proxy.lose_answers();
+        agent.write_all(b"ping").unwrap();
+        let mut said = [0; 4];
+        replica.read_exact(&mut said).unwrap();
+        replica.write_all(b"pong").unwrap();
+        drop(replica);
+        assert_eq!(agent.read(&mut said).unwrap_or(0), 0, "{said:?}");
+    }
 
     #[test]
     fn it_passes_on_until_it_is_cut_and_afterwards_again() {

@@ -36,7 +36,14 @@ pub fn soak() {
     }
 }
 
-fn carry_out(fleet: &mut Fleet, step: &Step) {
+/// Also for a test that has chosen its step itself.
+pub fn carry_out(fleet: &mut Fleet, step: &Step) {
+    if step.quiet {
+        fleet.load.pause();
+    } else {
+        // What hits a fleet between two changes of the version hits nobody.
+        fleet.load_goes_on();
+    }
     last_for(step.before);
     let first = fleet.begin(step.fault);
     let second = step.second.map(|second| fleet.begin(second));

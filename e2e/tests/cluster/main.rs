@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use muster_e2e::cluster::fault::{Fault, Member, Replica};
 use muster_e2e::cluster::fleet::Fleet;
-use muster_e2e::cluster::plan::Pace;
-use muster_e2e::cluster::soak::soak;
+use muster_e2e::cluster::plan::{Pace, Step};
+use muster_e2e::cluster::soak::{carry_out, soak};
 
 const AWAY: Duration = Pace::SHORT.away;
 /// Longer than the 10 seconds after which a replica's lease ends; another 15 would show nothing new. `make soak` takes
@@ -20,7 +20,9 @@ const STOPPED: Duration = Pace::SHORT.stopped;
 fn one_after_the_other(faults: &[(Fault, Duration)]) {
     let mut fleet = Fleet::start(1);
     for (fault, lasts) in faults {
-        fleet.suffer(*fault, *lasts);
+        // In the middle of the runs that a change of the version causes.
+        let before = Duration::from_millis(300);
+        carry_out(&mut fleet, &Step { before, fault: *fault, lasts: *lasts, second: None, quiet: false });
         fleet.judge(&fault.to_string());
     }
 }
@@ -54,6 +56,17 @@ fn replicas_are_killed_the_holder_of_the_controllers_too() {
 fn replicas_hang_the_holder_of_the_controllers_too() {
     let replicas = [Replica::Holder, Replica::Number(0)];
     one_after_the_other(&replicas.map(|replica| (Fault::StopReplica(replica), STOPPED)));
+}
+
+/// With nothing to report, agents notice only by the pings that do not come, and that takes longer than the lease: for a
+/// while the store says of half of the fleet that it is connected to nobody.
+#[test]
+fn a_replica_hangs_and_nobody_has_anything_to_say() {
+    let mut fleet = Fleet::start(1);
+    let lasts = Pace::LONG.stopped;
+    let fault = Fault::StopReplica(Replica::Holder);
+    carry_out(&mut fleet, &Step { before: Duration::ZERO, fault, lasts, second: None, quiet: true });
+    fleet.judge(&fault.to_string());
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(super) struct Reports {
 struct Seen {
     incarnation: u64,
     seq: u64,
+    /// The last report: its run, and what it said of it.
     last: Option<(String, Outcome)>,
     /// Every report that was applied: its number, and its run.
     applied: BTreeMap<u64, String>,
@@ -35,14 +36,16 @@ struct Seen {
 
 impl Reports {
     pub(super) fn read(&mut self, touched: &[Touched<'_>], complaints: &mut Complaints<'_>) {
-        for touched in touched {
-            let Key::Observed { node } = &touched.key else { continue };
-            let Some(value) = touched.value else {
+        for one in touched {
+            let Key::Observed { node } = &one.key else { continue };
+            let Some(value) = one.value else {
                 complaints.push(format_args!("the reports of {node} are forgotten"));
                 continue;
             };
+            // A hello writes `observed` too; only a report writes the history.
+            let is_report = touched.iter().any(|other| matches!(&other.key, Key::History { node: of } if of == node));
             if let Some(observed) = complaints.json(&format!("observed/{node}"), value) {
-                self.nodes.entry(node.clone()).or_default().follow(node, &observed, complaints);
+                self.nodes.entry(node.clone()).or_default().follow(node, &observed, is_report, complaints);
             }
         }
     }
@@ -80,17 +83,17 @@ impl Reports {
 }
 
 impl Seen {
-    fn follow(&mut self, node: &NodeName, observed: &Observed, complaints: &mut Complaints<'_>) {
+    fn follow(&mut self, node: &NodeName, observed: &Observed, is_report: bool, complaints: &mut Complaints<'_>) {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
         if after < before {
             complaints.push(format_args!("the reports of {node} go back from {before:?} to {after:?}"));
         }
-        if after == before && last != self.last {
+        if after == before && (is_report || last != self.last) {
             complaints.push(format_args!("{node}: report {after:?} is applied a second time, as {last:?}"));
         }
-        // Numbers grow through all incarnations; 0 is a hello, and no report.
-        if after.1 != 0 && after != before {
+        // Numbers grow through all incarnations.
+        if is_report && after != before {
             let run = last.as_ref().map(|(run, _)| run.clone()).unwrap_or_default();
             if let Some((highest, of)) = self.applied.last_key_value().filter(|(highest, _)| after.1 <= **highest) {
                 complaints.push(format_args!(
@@ -107,11 +110,11 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::super::Judge;
-    use super::super::testing::{complaints, configured, history, observed, validated};
+    use super::super::testing::{complaints, configured, history, observed, put, validated};
     use super::*;
 
     fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::Change> {
-        vec![observed("web1", incarnation, seq, configured(run, "v1"))]
+        vec![observed("web1", incarnation, seq, configured(run, "v1")), put("history/web1", "[]")]
     }
 
     /// Only what is said of reports; the status leaves are missing here, and the states say so.
@@ -136,9 +139,13 @@ mod tests {
 
     #[test]
     fn a_report_that_is_applied_twice_is_wrong_also_under_another_incarnation() {
-        let again = vec![observed("web1", 1, 1, validated("r9", "v1"))];
-        let told = about_reports(&[report(1, 1, "r1"), again]);
-        assert!(told[0].contains("report (1, 1) is applied a second time"), "{told:?}");
+        for again in [report(1, 1, "r1"), vec![observed("web1", 1, 1, validated("r9", "v1"))]] {
+            let told = about_reports(&[report(1, 1, "r1"), again]);
+            assert!(told[0].contains("report (1, 1) is applied a second time"), "{told:?}");
+        }
+        // A machine that was started again says so in the same record.
+        let hello = vec![observed("web1", 1, 1, configured("r1", "v1"))];
+        assert_eq!(about_reports(&[report(1, 1, "r1"), hello]), [] as [&str; 0]);
 
         let told = about_reports(&[report(1, 1, "r1"), report(2, 1, "r1")]);
         assert!(told[0].contains("report 1 of run r1 is applied after report 1"), "{told:?}");
