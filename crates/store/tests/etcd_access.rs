@@ -95,8 +95,9 @@ async fn a_server_that_asks_for_a_certificate_gets_one() {
     let store = Etcd::open(&cluster.spec(), &access, Options::default()).await.unwrap();
     use_it(&store).await;
 
+    // etcd says why and hangs up, and which of the two is noticed first is a matter of luck.
     let said = refusal(&cluster.spec(), &with_ca(files)).await;
-    assert!(said.contains("(does it ask for a certificate? Then give --store-cert and --store-key)"), "{said}");
+    assert!(said.contains("give --store-cert and --store-key)"), "{said}");
     let swapped = Access { cert: access.key.clone(), key: access.cert.clone(), ..access.clone() };
     insta::assert_snapshot!(refusal(&cluster.spec(), &swapped).await, @"FILE (--store-cert) holds no CERTIFICATE in PEM format: it should have a line -----BEGIN …CERTIFICATE-----");
     insta::assert_snapshot!(refusal(&cluster.spec(), &Access { key: None, ..access.clone() }).await, @"--store-cert is given without --store-key: etcd needs both");
