@@ -18,6 +18,7 @@ use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 
 use crate::replica::identity::{host, new_id};
+use crate::replica::shared_blobs::Marks;
 
 /// So many characters of a digest are the directory that its blob is in.
 const HEAD: usize = 2;
@@ -48,6 +49,11 @@ impl Blobs {
     /// Opens the directory for a command that is no server, and writes beside those that are.
     pub fn open_beside_servers(root: &Path) -> io::Result<Self> {
         Self::open(root, new_id(&host()).map_err(io::Error::other)?)
+    }
+
+    /// The marks of the replicas that share the directory.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks::of(&self.root)
     }
 
     /// A file for something large that is on its way, on the same disk. Nobody else sees it, and it goes with its handle.

@@ -14,7 +14,7 @@ use muster_core::standing::Activity;
 use muster_core::txn::Revision;
 
 use crate::backup::{self, RestoreQuery, Restored};
-use crate::doctor::Examination;
+use crate::doctor::{Examination, SelfExamination};
 use crate::operator::{
     CurrentVersion, EnvironmentRow, EnvironmentStatus, HostsVerified, MIN_REVISION, NodeDetail, NodeRow, Page,
     RunDetail, RunningVersionRow, TriggerUpdate, UpdateTriggered, VerifyHosts,
@@ -102,6 +102,11 @@ impl Client {
     /// Has the server examine its store, itself and the other replicas.
     pub async fn doctor(&self) -> Result<Examination, ClientError> {
         self.get("/v1/doctor").await
+    }
+
+    /// Asks a replica what it says of itself.
+    pub async fn self_examination(&self, patience: Duration) -> Result<SelfExamination, ClientError> {
+        self.send(self.request(Method::GET, "/v1/doctor/self").timeout(patience)).await
     }
 
     /// Has the server write a backup. It may take as long as it takes.

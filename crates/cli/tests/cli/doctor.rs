@@ -1,13 +1,20 @@
 //! Whether what Muster stands on is sound.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
+use muster_core::names::EnvName;
+use muster_core::replicas::ControllerName;
+use muster_etcd_rig::{Cluster, Options};
 
 use crate::fixture::{Fleet, Machine};
 
 /// What differs from machine to machine.
-const FILTERS: [(&str, &str); 7] = [
+const FILTERS: [(&str, &str); 10] = [
+    (r"http://127\.0\.0\.1:\d+ on \S+, process \d+", "URL on HOST, process N"),
+    (r"\b[a-z0-9-]+-[0-9a-f]{6}\b", "REPLICA"),
+    (r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", "TIME"),
     (r"\d+(\.\d+)? ms", "N ms"),
     (r"\d+\.\d+ MiB", "N MiB"),
     (r"revision \d+", "revision N"),
@@ -28,6 +35,11 @@ fn examined(text: &str) -> String {
 async fn all_is_well() {
     let fleet = Fleet::start().await;
     fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
+    // A server that has just started takes its controllers a moment later.
+    let is_held = |fleets: &BTreeMap<EnvName, muster_core::fleet::Fleet>| {
+        fleets.get(&fleet.env).is_some_and(|fleet| fleet.controllers().contains_key(&ControllerName::Liveness))
+    };
+    fleet.app.view.subscribe_servers().wait_for(|_| is_held(&fleet.app.view.fleets())).await.unwrap();
     let text = fleet.muster(&["doctor"]).await;
     insta::with_settings!({ filters => FILTERS.to_vec() }, {
         insta::assert_snapshot!(examined(&text), @"
@@ -40,6 +52,11 @@ async fn all_is_well() {
         space | ok | STORE | N MiB
         history | ok | N revisions can be read
         version | ok | the store runs redb, Muster 0.1.0
+        replica | ok | REPLICA | this one, URL on HOST, process N, since TIME: 0 agents
+        version | ok | the servers run Muster 0.1.0
+        blobs | ok | reports and logs can be kept
+        controller | ok | quickstart liveness | held by REPLICA since TIME
+        environment | ok | quickstart | 4 nodes, and all of it can be read
         clock | ok | this machine → server | within N s
 
         all is well
@@ -86,4 +103,21 @@ async fn a_store_is_examined_without_a_server() {
 async fn without_a_server_nothing_can_be_told() {
     let text = Machine::new().run(&["doctor"]).await;
     assert!(text.starts_with("exit 2\n--- stderr\nerror: no server was found"), "{text}");
+}
+
+#[tokio::test]
+async fn a_member_that_died_is_named() {
+    let cluster = Cluster::start(Options::members(3)).await;
+    let machine = Machine::new();
+    let text = machine.run(&["doctor", "--store", &cluster.spec()]).await;
+    assert!(text.starts_with("exit 0\n"), "{text}");
+    let dead = &cluster.members()[1];
+    dead.kill();
+    let text = machine.run(&["doctor", "--store", &cluster.spec()]).await;
+    assert!(text.starts_with("exit 1\n"), "{text}");
+    let named = text.lines().find(|line| line.starts_with("member") && line.contains("failed")).unwrap_or_default();
+    assert!(named.contains(dead.name()) && named.contains(dead.client_url()), "{text}");
+    assert!(text.contains("2 of 3 answer, which is enough and not one more") && text.contains("1 failed"), "{text}");
+    let text = machine.run(&["doctor", "--store", &cluster.spec(), "-o", "json"]).await;
+    assert!(text.starts_with("exit 1\n") && text.contains("\"verdict\": \"failed\""), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use muster_wire::doctor::Examination;
+use muster_wire::doctor::{Examination, SelfExamination};
 
 use crate::App;
 use crate::doctor;
@@ -13,4 +13,10 @@ use crate::doctor;
 pub(crate) async fn examine(State(app): State<App>) -> Json<Examination> {
     let facts = doctor::gather(&app).await;
     Json(Examination { findings: doctor::judge(&facts), now: app.clock.now() })
+}
+
+/// What this replica says of itself, to the one that examines it.
+#[utoipa::path(get, path = "/v1/doctor/self", responses((status = 200, body = SelfExamination)))]
+pub(crate) async fn examine_self(State(app): State<App>) -> Json<SelfExamination> {
+    Json(doctor::examine_self(&app).await)
 }

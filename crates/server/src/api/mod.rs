@@ -21,5 +21,6 @@ mod status;
 mod sync;
 mod verify_hosts;
 
+pub(crate) use answer::chain;
 pub use router::openapi;
 pub(crate) use router::router;

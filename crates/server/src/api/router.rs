@@ -49,6 +49,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(activities::list))
         // For whoever looks after the server.
         .routes(routes!(doctor::examine))
+        .routes(routes!(doctor::examine_self))
         .routes(routes!(backup::take))
         .routes(routes!(backup::restore))
         .routes(routes!(health::live))

@@ -1,11 +1,24 @@
 //! What was found out, before anybody judges it.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_core::names::{EnvName, ReplicaId};
+use muster_core::records::Restoring;
+use muster_core::replicas::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Health, Sharing};
+use muster_wire::doctor::SelfExamination;
 
 /// Everything that was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub store: StoreFacts,
+    /// The replica that examines.
+    pub me: ReplicaId,
+    pub replicas: Vec<ReplicaFacts>,
+    pub environments: Vec<EnvironmentFacts>,
+    /// Why the directory of the blobs cannot be written to.
+    pub blobs: Result<(), String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,12 +28,39 @@ pub struct StoreFacts {
     pub health: Health,
 }
 
+/// A replica, and what it says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaFacts {
+    pub id: ReplicaId,
+    pub record: ReplicaRecord,
+    /// By the clock of whoever asks, just before and just after.
+    pub asked: Timestamp,
+    pub answered: Timestamp,
+    /// Or why it did not answer.
+    pub answer: Result<SelfExamination, String>,
+}
+
+/// What the view shows of an environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvironmentFacts {
+    pub env: EnvName,
+    pub nodes: usize,
+    /// Whether somebody has ever made machines for its nodes.
+    pub has_machines: bool,
+    pub controllers: BTreeMap<ControllerName, ControllerRecord>,
+    pub restoring: Option<Restoring>,
+    /// Keys whose value cannot be read, and why.
+    pub unreadable: BTreeMap<String, String>,
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use std::time::Duration;
 
+    use muster_core::replicas::BlobsMark;
     use muster_core::txn::Revision;
     use muster_store::{Member, MemberState};
+    use muster_wire::doctor::SeesBlobs;
 
     use super::*;
 
@@ -64,6 +104,28 @@ pub(super) mod tests {
             oldest: Some(Revision(1)),
             revision: Some(Revision(1_000)),
         }
+    }
+
+    /// A replica that is well, and sees the blobs of `others`.
+    pub(crate) fn replica(name: &str, others: &[&str]) -> ReplicaFacts {
+        let id = |name: &str| ReplicaId::new(name).unwrap();
+        let record = ReplicaRecord {
+            url: format!("http://{name}:7300"),
+            host: "ctl".into(),
+            pid: 7,
+            version: "0.1.0".into(),
+            since: Timestamp::UNIX_EPOCH,
+            blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
+        };
+        let answer = SelfExamination {
+            replica: id(name),
+            version: "0.1.0".into(),
+            now: Timestamp::UNIX_EPOCH,
+            agents: 10,
+            sees_blobs_of: others.iter().map(|other| SeesBlobs { replica: id(other), sees: true }).collect(),
+        };
+        let (asked, answered) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
+        ReplicaFacts { id: id(name), record, asked, answered, answer: Ok(answer) }
     }
 
     /// Findings as lines, for tables in tests.

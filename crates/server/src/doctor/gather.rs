@@ -1,16 +1,28 @@
 //! Finds out what there is to know: everybody is asked at once, and nobody is waited for.
 
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::time::Duration;
 
+use futures::future::join_all;
+use muster_core::fleet::Fleet;
+use muster_core::names::ReplicaId;
+use muster_core::replicas::ReplicaRecord;
 use muster_store::{Health, Store};
+use muster_wire::client::Client;
+use muster_wire::doctor::{SeesBlobs, SelfExamination};
 use tokio::time::timeout;
 
 use crate::App;
+use crate::api::chain;
 
-use super::facts::{Facts, StoreFacts};
+use super::facts::{EnvironmentFacts, Facts, ReplicaFacts, StoreFacts};
 
 /// A store asks each of its members with limits of its own, which are below this.
 const STORE: Duration = Duration::from_secs(15);
+
+/// A replica that lives answers in milliseconds.
+const REPLICA: Duration = Duration::from_secs(3);
 
 /// Asks a store how it is.
 pub async fn ask_store(store: &dyn Store) -> StoreFacts {
@@ -22,7 +34,79 @@ pub async fn ask_store(store: &dyn Store) -> StoreFacts {
     }
 }
 
-/// Asks everybody.
+/// Asks everybody at the same time.
 pub(crate) async fn gather(app: &App) -> Facts {
-    Facts { store: ask_store(app.store.as_ref()).await }
+    let mut replicas: BTreeMap<ReplicaId, ReplicaRecord> = BTreeMap::new();
+    let environments = {
+        let fleets = app.view.fleets();
+        for fleet in fleets.values() {
+            replicas.extend(fleet.replicas().iter().map(|(id, (record, _))| (id.clone(), record.clone())));
+        }
+        fleets.values().map(environment).collect()
+    };
+    // Also before there is an environment that it could be seen in.
+    replicas.insert(app.membership.id().clone(), app.membership.record().clone());
+    let asked = join_all(replicas.into_iter().map(|(id, record)| ask_replica(app, id, record)));
+    let (store, replicas, blobs) = futures::join!(ask_store(app.store.as_ref()), asked, can_write(app));
+    Facts { store, me: app.membership.id().clone(), replicas, environments, blobs }
+}
+
+async fn ask_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> ReplicaFacts {
+    let asked = app.clock.now();
+    let answer = if id == *app.membership.id() {
+        Ok(examine_self(app).await)
+    } else {
+        let asking = async { Client::new(&record.url)?.self_examination(REPLICA).await };
+        match asking.await {
+            Ok(told) if told.replica != id => Err(format!("{} answers there in its place", told.replica)),
+            answer => answer.map_err(|error| chain(&error)),
+        }
+    };
+    ReplicaFacts { id, record, asked, answered: app.clock.now(), answer }
+}
+
+fn environment(fleet: &Fleet) -> EnvironmentFacts {
+    let controllers = fleet.controllers().iter();
+    EnvironmentFacts {
+        env: fleet.env.clone(),
+        nodes: fleet.designed().count(),
+        has_machines: fleet.designed().any(|(_, node, _)| node.machine.is_some()),
+        controllers: controllers.map(|(name, (record, _))| (*name, record.clone())).collect(),
+        restoring: fleet.restoring().cloned(),
+        unreadable: fleet.unreadable().clone(),
+    }
+}
+
+async fn can_write(app: &App) -> Result<(), String> {
+    let blobs = app.blobs.clone();
+    let spooled = tokio::task::spawn_blocking(move || blobs.spool().and_then(|mut file| file.write_all(b"muster")));
+    // A directory on a dead network file system lets nobody go.
+    match timeout(REPLICA, spooled).await {
+        Ok(Ok(Ok(()))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(error.to_string()),
+        Ok(Err(panicked)) => Err(panicked.to_string()),
+        Err(_) => Err(format!("no answer within {} s", REPLICA.as_secs())),
+    }
+}
+
+/// What this replica can say of itself without asking anybody.
+pub(crate) async fn examine_self(app: &App) -> SelfExamination {
+    let others: BTreeMap<ReplicaId, ReplicaRecord> = {
+        let fleets = app.view.fleets();
+        let all = fleets.values().flat_map(|fleet| fleet.replicas().iter());
+        all.map(|(id, (record, _))| (id.clone(), record.clone())).collect()
+    };
+    let marks = app.blobs.marks();
+    let looked = tokio::task::spawn_blocking(move || {
+        let sees =
+            |(id, record): (ReplicaId, ReplicaRecord)| SeesBlobs { sees: marks.shows(&id, &record), replica: id };
+        others.into_iter().map(sees).collect()
+    });
+    SelfExamination {
+        replica: app.membership.id().clone(),
+        version: app.membership.record().version.clone(),
+        agents: app.hub.connected(),
+        sees_blobs_of: timeout(REPLICA / 2, looked).await.ok().and_then(Result::ok).unwrap_or_default(),
+        now: app.clock.now(),
+    }
 }

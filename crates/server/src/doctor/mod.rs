@@ -4,11 +4,14 @@
 //! makes findings of the facts, and is pure; one file for each thing that is looked at. A finding says what was seen and,
 //! unless all is well, what to do.
 
+mod blobs;
 mod clocks;
+mod environments;
 mod facts;
 mod gather;
 mod history;
 mod members;
+mod replicas;
 mod space;
 mod store;
 mod versions;
@@ -16,13 +19,17 @@ mod versions;
 use muster_wire::doctor::Finding;
 
 pub use clocks::clock;
-pub use facts::{Facts, StoreFacts};
+pub use facts::{EnvironmentFacts, Facts, ReplicaFacts, StoreFacts};
 pub use gather::ask_store;
-pub(crate) use gather::gather;
+pub(crate) use gather::{examine_self, gather};
 
 /// Everything that can be said about the facts, in the order in which people read it: what the rest stands on first.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
-    judge_store(&facts.store)
+    let mut findings = judge_store(&facts.store);
+    findings.extend(replicas::judge(&facts.me, &facts.replicas));
+    findings.extend(blobs::judge(&facts.blobs, &facts.replicas));
+    findings.extend(facts.environments.iter().flat_map(environments::judge));
+    findings
 }
 
 /// What can be said about a store alone.

@@ -1,0 +1,104 @@
+//! Each environment: who holds its controllers, and whether all of it can be read.
+
+use muster_core::replicas::ControllerName;
+use muster_wire::doctor::{Check, Finding, Verdict};
+
+use super::facts::EnvironmentFacts;
+
+pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
+    let env = facts.env.as_str();
+    let mut findings: Vec<Finding> =
+        ControllerName::ALL.into_iter().filter_map(|name| controller(facts, name)).collect();
+    if let Some(restoring) = &facts.restoring {
+        let seen = format!("is being restored since {}, by {}", restoring.since, restoring.by);
+        findings.push(Finding::new(Check::Environment, Verdict::Warning, seen).of(env).advise(
+            "if nobody restores it any more, run the same `muster restore FILE` again: until then it stands still",
+        ));
+    }
+    if let Some((key, why)) = facts.unreadable.first_key_value() {
+        let count = facts.unreadable.len();
+        let seen = format!("{count} of its keys cannot be read, such as {key}: {why}");
+        findings.push(
+            Finding::new(Check::Environment, Verdict::Warning, seen)
+                .of(env)
+                .advise("a newer Muster wrote them, or somebody else did: `muster status` lists them"),
+        );
+    }
+    if facts.restoring.is_none() && facts.unreadable.is_empty() {
+        let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
+        findings
+            .push(Finding::new(Check::Environment, Verdict::Ok, format!("{nodes}, and all of it can be read")).of(env));
+    }
+    findings
+}
+
+fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding> {
+    let finding = |verdict, seen| Finding::new(Check::Controller, verdict, seen).of(format!("{} {name}", facts.env));
+    if let Some(holder) = facts.controllers.get(&name) {
+        let since = holder.since.strftime("%F %T UTC");
+        return Some(finding(Verdict::Ok, format!("held by {} since {since}", holder.replica)));
+    }
+    let advice = match name {
+        ControllerName::Liveness => {
+            "a server takes it within a second or two, or when the lease of the last holder has ended, which takes ten: \
+             ask again then"
+        }
+        // Whoever makes machines otherwise has no use for it.
+        ControllerName::Provision if !facts.has_machines => return None,
+        ControllerName::Provision => {
+            "its machines were made by `muster up`: start that again, to have them looked after"
+        }
+    };
+    Some(finding(Verdict::Warning, "nobody holds it".to_owned()).advise(advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use jiff::Timestamp;
+    use muster_core::names::{EnvName, ReplicaId};
+    use muster_core::records::Restoring;
+    use muster_core::replicas::ControllerRecord;
+
+    use super::super::facts::tests::told;
+    use super::*;
+
+    fn facts() -> EnvironmentFacts {
+        let holder = ControllerRecord { replica: ReplicaId::new("a-1").unwrap(), since: Timestamp::UNIX_EPOCH };
+        EnvironmentFacts {
+            env: EnvName::new("prod").unwrap(),
+            nodes: 3,
+            has_machines: false,
+            controllers: BTreeMap::from([(ControllerName::Liveness, holder)]),
+            restoring: None,
+            unreadable: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn who_holds_a_controller_is_told() {
+        assert_eq!(
+            told(judge(&facts())),
+            [
+                "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
+                "environment prod ok: 3 nodes, and all of it can be read",
+            ]
+        );
+        let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };
+        let seen = told(judge(&free));
+        assert!(seen[0].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
+        assert!(seen[1].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
+    }
+
+    #[test]
+    fn an_environment_that_is_not_whole_is_a_warning() {
+        let restoring = Restoring { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
+        let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
+        let seen = told(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
+        assert!(seen[1].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
+        assert!(
+            seen[2].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
+        );
+    }
+}
