@@ -84,12 +84,17 @@ impl Balance {
     }
 }
 
-/// Those who go: of those who may, first those who want to.
-fn chosen(mut sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
-    sessions.retain(|session| may_go(session));
-    sessions.sort_by_key(|session| !session.away);
-    sessions.truncate(count);
-    sessions
+/// Those who go: of those who may, first those who want to. Who is where it belongs goes only if all who want to are not
+/// enough; where they merely may not go yet, they are waited for.
+fn chosen(sessions: Vec<Arc<Session>>, count: usize) -> Vec<Arc<Session>> {
+    let (mut away, mut home): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.away);
+    let from_home = count.saturating_sub(away.len());
+    for (sessions, count) in [(&mut away, count), (&mut home, from_home)] {
+        sessions.retain(|session| may_go(session));
+        sessions.truncate(count);
+    }
+    away.append(&mut home);
+    away
 }
 
 fn may_go(session: &Session) -> bool {
@@ -250,6 +255,26 @@ mod tests {
         assert!(wanted.into_iter().all(|agent| moved.contains(&agent)), "{moved:?}");
         assert_eq!(story.hub.connected(), 15);
         story.tasks.shutdown().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_wants_to_go_is_waited_for() {
+        let env = EnvName::new("test").unwrap();
+        let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
+        let join = |agents: std::ops::Range<usize>, away| -> Vec<_> {
+            agents.map(|agent| hub.join(&env, &name(agent), Arrival { away, ..Arrival::default() })).collect()
+        };
+        let going = |count| {
+            let chosen = chosen(hub.all_sessions(), count);
+            let away = chosen.iter().filter(|session| session.away).count();
+            (away, chosen.len() - away)
+        };
+        let _home = join(0..12, false);
+        sleep(STAY).await;
+        let _away = join(12..17, true);
+        assert_eq!((going(5), going(8)), ((0, 0), (0, 3)));
+        sleep(STAY).await;
+        assert_eq!((going(5), going(8)), ((5, 0), (5, 3)));
     }
 
     #[tokio::test(start_paused = true)]
