@@ -25,6 +25,7 @@ pub mod discovery;
 pub mod exit;
 pub mod failure;
 mod logging;
+mod open_files;
 mod project;
 mod session;
 mod signals;

@@ -13,6 +13,7 @@ use crate::discovery::{self, Announced, Places};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::logging;
+use crate::open_files;
 use crate::project;
 use crate::signals::Signals;
 use crate::state_dir::{blobs_in, state_dir};
@@ -51,6 +52,7 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     logging::to_stderr();
+    open_files::allow_all();
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
     let loaded = match &args.project {
