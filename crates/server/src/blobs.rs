@@ -61,10 +61,21 @@ impl Blobs {
         tempfile::tempfile_in(&self.root)
     }
 
+    /// The name of some bytes.
+    pub fn digest(bytes: &[u8]) -> String {
+        hex(&Sha256::digest(bytes))
+    }
+
     /// Keeps bytes, and says under which digest.
     pub fn put(&self, bytes: &[u8]) -> io::Result<String> {
-        let digest = hex(&Sha256::digest(bytes));
-        let path = self.path(&digest);
+        let digest = Self::digest(bytes);
+        self.keep(&digest, bytes)?;
+        Ok(digest)
+    }
+
+    /// Keeps bytes whose digest is known.
+    pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path(digest);
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica));
         let written = std::fs::write(&temporary, bytes).and_then(|()| into_place(&temporary, &path));
@@ -74,14 +85,14 @@ impl Blobs {
         }
         written?;
         self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(digest)
+        Ok(())
     }
 
     /// The bytes of a digest; none if they are not there, or are not what the digest says.
     pub fn get(&self, digest: &str) -> Option<Vec<u8>> {
         let legal = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes = legal.then(|| std::fs::read(self.path(digest)).ok()).flatten()?;
-        (hex(&Sha256::digest(&bytes)) == digest).then_some(bytes)
+        (Self::digest(&bytes) == digest).then_some(bytes)
     }
 
     /// How many blobs were put so far, and their bytes.

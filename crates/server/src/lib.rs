@@ -27,6 +27,7 @@ pub mod doctor;
 mod epoch;
 mod greeting;
 mod hub;
+mod intake;
 mod links;
 mod metrics;
 mod newest;

@@ -1,13 +1,13 @@
-//! Takes reports in, and commits them in groups.
+//! Commits reports, in groups.
 //!
-//! One task ([`Intake::run`]) collects what has arrived, makes groups of distinct nodes, and commits the groups side by
-//! side, each as one transaction. A node's next report waits for the one before it. When a group is refused, because
+//! The logs of a group are written to files together, and then it becomes one transaction. When that is refused, because
 //! one of its nodes moved meanwhile, its reports are committed one by one with what the store says now.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role};
@@ -26,10 +26,6 @@ use crate::clock::Clock;
 use crate::metrics::{Left, ReportMetrics};
 use crate::view::View;
 
-/// A move is 8 operations at most, and etcd takes 128 in a transaction.
-const GROUP: usize = 16;
-/// How many reports one round takes: 16 groups side by side keep the store's own group commit full.
-const ROUND: usize = 256;
 /// How many reports may wait to be taken; more senders wait for their turn.
 const QUEUE: usize = 1024;
 /// How often a report is tried again when its node moves under it. Only two servers that both take reports of one node
@@ -54,6 +50,8 @@ pub enum ReportError {
     },
     #[error("{env} is being restored")]
     Restoring { env: EnvName },
+    #[error("the report's log cannot be kept")]
+    Log(#[source] io::Error),
     #[error("the server is stopping")]
     Stopping,
 }
@@ -65,52 +63,51 @@ pub struct Reports {
     metrics: ReportMetrics,
 }
 
+/// A report, and who waits for its answer.
 #[derive(Debug)]
-struct Job {
+pub(crate) struct Job {
+    /// Asked for at every turn while the report waits, so it is made once.
+    pub(crate) place: Place,
     env: EnvName,
     report: Report,
-    /// Digest of the blob that holds it.
-    log: Option<String>,
+    /// All of it, with its log, as it was sent.
+    body: Bytes,
+    /// Under which digest that is kept.
+    log: String,
     reply: oneshot::Sender<Result<ReportTaken, ReportError>>,
 }
 
-/// The task that commits reports.
+/// Which node, of which environment.
+pub(crate) type Place = Arc<(EnvName, NodeName)>;
+
+/// Carries out what reports change; [`crate::intake::Intake`] says which of them together.
 #[derive(Debug)]
-pub(crate) struct Intake {
-    jobs: mpsc::Receiver<Job>,
-    store: Arc<dyn Store>,
-    view: Arc<View>,
-    blobs: Arc<Blobs>,
-    clock: Clock,
-    metrics: ReportMetrics,
-    /// What this task has committed and the view may not have taken in yet.
-    recent: HashMap<(EnvName, NodeName), Status>,
+pub(crate) struct Committer {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) view: Arc<View>,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: ReportMetrics,
 }
 
 /// What is known of a node's status.
 #[derive(Clone, Debug, Default)]
-struct Status {
-    observed: Option<(Observed, Revision)>,
-    history: History,
+pub(crate) struct Status {
+    pub(crate) observed: Option<(Observed, Revision)>,
+    pub(crate) history: History,
 }
 
 impl Status {
-    fn revision(&self) -> Option<Revision> {
+    pub(crate) fn revision(&self) -> Option<Revision> {
         self.observed.as_ref().map(|(_, at)| *at)
     }
 }
 
 impl Reports {
-    pub(crate) fn channel(
-        store: Arc<dyn Store>,
-        view: Arc<View>,
-        blobs: Arc<Blobs>,
-        clock: Clock,
-        metrics: ReportMetrics,
-    ) -> (Self, Intake) {
+    /// The way in, and where it leads.
+    pub(crate) fn channel(metrics: ReportMetrics) -> (Self, mpsc::Receiver<Job>) {
         let (sender, jobs) = mpsc::channel(QUEUE);
-        let intake = Intake { jobs, store, view, blobs, clock, metrics: metrics.clone(), recent: HashMap::new() };
-        (Self { jobs: sender, metrics }, intake)
+        (Self { jobs: sender, metrics }, jobs)
     }
 
     /// How many reports wait to be taken, and how many can.
@@ -118,95 +115,34 @@ impl Reports {
         (self.jobs.max_capacity() - self.jobs.capacity(), self.jobs.max_capacity())
     }
 
-    /// Commits a report; when this answers, its effect is durable.
-    pub async fn take(&self, env: EnvName, report: Report, log: Option<String>) -> Result<ReportTaken, ReportError> {
+    /// Commits a report, and keeps it as it was sent; when this answers, its effect is durable.
+    pub async fn take(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportTaken, ReportError> {
         let begin = Instant::now();
-        let answer = self.commit(env, report, log).await;
+        let answer = self.commit(env, report, body).await;
         self.metrics.answered(&answer, begin.elapsed());
         answer
     }
 
-    async fn commit(&self, env: EnvName, report: Report, log: Option<String>) -> Result<ReportTaken, ReportError> {
+    async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportTaken, ReportError> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { env, report, log, reply };
+        let place = Arc::new((env.clone(), report.node.clone()));
+        let job = Job { place, env, report, log: Blobs::digest(&body), body, reply };
         self.jobs.send(job).await.map_err(|_| ReportError::Stopping)?;
         answer.await.unwrap_or(Err(ReportError::Stopping))
     }
 }
 
 /// A report with the move that it makes.
-struct Planned {
+#[derive(Debug)]
+pub(crate) struct Planned {
     job: Job,
     applied: Box<Applied>,
     left: Option<Left>,
 }
 
-impl Intake {
-    /// Takes reports until all senders are gone.
-    pub(crate) async fn run(mut self) {
-        let mut waiting: VecDeque<Job> = VecDeque::new();
-        loop {
-            if waiting.is_empty() {
-                match self.jobs.recv().await {
-                    Some(job) => waiting.push_back(job),
-                    None => return,
-                }
-            }
-            while waiting.len() < ROUND
-                && let Ok(job) = self.jobs.try_recv()
-            {
-                waiting.push_back(job);
-            }
-            self.round(&mut waiting).await;
-        }
-    }
-
-    /// Commits at most one report of each node.
-    async fn round(&mut self, waiting: &mut VecDeque<Job>) {
-        let mut busy: HashSet<(EnvName, NodeName)> = HashSet::new();
-        let mut later = VecDeque::new();
-        let mut planned = Vec::new();
-        for job in waiting.drain(..) {
-            if !busy.insert((job.env.clone(), job.report.node.clone())) {
-                later.push_back(job);
-                continue;
-            }
-            let status = self.status(&job.env, &job.report.node);
-            planned.extend(self.plan(job, status));
-        }
-        *waiting = later;
-
-        let mut groups: Vec<Vec<Planned>> = Vec::new();
-        for plan in planned {
-            match groups.last_mut() {
-                Some(group) if group.len() < GROUP => group.push(plan),
-                Some(_) | None => groups.push(vec![plan]),
-            }
-        }
-        let committed: Vec<_> = join_all(groups.into_iter().map(|group| self.commit_group(group))).await;
-        for ((env, node), status) in committed.into_iter().flatten() {
-            self.recent.insert((env, node), status);
-        }
-        let seen = self.view.revision().unwrap_or_default();
-        self.recent.retain(|_, status| status.revision() > Some(seen));
-    }
-
-    /// The newest that is known of a node: the view, or what was committed and is not in it yet.
-    fn status(&self, env: &EnvName, node: &NodeName) -> Status {
-        let fleets = self.view.fleets();
-        let known = fleets.get(env).and_then(|fleet| fleet.get(node));
-        let recent = self.recent.get(&(env.clone(), node.clone()));
-        let at = known.and_then(|known| known.observed.as_ref()).map(|(_, at)| *at);
-        match recent.filter(|recent| recent.revision() > at) {
-            Some(recent) => recent.clone(),
-            None => known
-                .map(|known| Status { observed: known.observed.clone(), history: known.history() })
-                .unwrap_or_default(),
-        }
-    }
-
+impl Committer {
     /// Decides what a report does. Answers it at once if that is nothing.
-    fn plan(&self, job: Job, status: Status) -> Option<Planned> {
+    pub(crate) fn plan(&self, job: Job, status: Status) -> Option<Planned> {
         let decided = self.decide(&job, &status);
         match decided {
             Ok(Move::Apply(applied)) => {
@@ -247,14 +183,19 @@ impl Intake {
             in_service: true,
             observed: status.observed.as_ref().map(|(observed, at)| (observed, *at)),
             history: &status.history,
-            log: job.log.as_deref(),
+            log: Some(&job.log),
             now: self.clock.now(),
         };
         let unreadable = |source| ReportError::Unreadable { node: job.report.node.clone(), source };
         status_move::decide(known, &job.report).map_err(unreadable)
     }
 
-    async fn commit_group(&self, mut group: Vec<Planned>) -> Vec<((EnvName, NodeName), Status)> {
+    /// Commits a group of distinct nodes, and says what is known of them then.
+    pub(crate) async fn commit_group(&self, group: Vec<Planned>) -> Vec<(Place, Status)> {
+        let mut group = self.keep_logs(group).await;
+        if group.is_empty() {
+            return Vec::new();
+        }
         let mut txn = Txn::new();
         // Whoever has to go on alone decides anew, and makes a transaction of its own.
         group.iter_mut().for_each(|plan| txn.merge(std::mem::take(&mut plan.applied.txn)));
@@ -274,21 +215,39 @@ impl Intake {
         }
     }
 
-    fn committed(&self, plan: Planned, revision: Revision) -> ((EnvName, NodeName), Status) {
+    /// Writes the logs of a group to files: all of them in one go, because the way to a thread that may block costs as
+    /// much as writing one. A report whose log cannot be kept is answered with that, and the others go on.
+    async fn keep_logs(&self, group: Vec<Planned>) -> Vec<Planned> {
+        let blobs = Arc::clone(&self.blobs);
+        let kept = tokio::task::spawn_blocking(move || {
+            let keep = |plan: Planned| match blobs.keep(&plan.job.log, &plan.job.body) {
+                Ok(()) => Some(plan),
+                Err(error) => {
+                    reply(plan.job, Err(ReportError::Log(error)));
+                    None
+                }
+            };
+            group.into_iter().filter_map(keep).collect()
+        });
+        // It is not cancelled, so it could only have panicked: those who wait hear that nobody answers.
+        kept.await.unwrap_or_default()
+    }
+
+    fn committed(&self, plan: Planned, revision: Revision) -> (Place, Status) {
         let Planned { job, applied, left } = plan;
         self.metrics.left(left);
         self.forget(applied.dropped);
-        let place = (job.env.clone(), job.report.node.clone());
+        let place = job.place.clone();
         reply(job, Ok(ReportTaken { taken: Taken::Applied, revision }));
         (place, Status { observed: Some((applied.observed, revision)), history: applied.history })
     }
 
     /// Commits one report on what the store says now, not on what the view said.
-    async fn commit_alone(&self, plan: Planned) -> Option<((EnvName, NodeName), Status)> {
+    async fn commit_alone(&self, plan: Planned) -> Option<(Place, Status)> {
         let job = plan.job;
         match self.try_alone(&job).await {
             Ok((taken, status)) => {
-                let place = (job.env.clone(), job.report.node.clone());
+                let place = job.place.clone();
                 let revision = status.revision().unwrap_or_default();
                 reply(job, Ok(ReportTaken { taken, revision }));
                 Some((place, status))

@@ -22,6 +22,7 @@ use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
+use crate::intake::Intake;
 use crate::links::Links;
 use crate::metrics::{self, Measured, ReportMetrics, Work};
 use crate::newest::Newest;
@@ -30,7 +31,7 @@ use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
 use crate::replica::shared_blobs::{Marks, unseen};
 use crate::replica::{Identity, LeasePace, Membership, Tenures};
-use crate::reports::Reports;
+use crate::reports::{Committer, Reports};
 use crate::start_error::StartError;
 use crate::view::View;
 
@@ -78,7 +79,14 @@ impl Server {
         let view = Arc::new(View::default());
         let hub = Arc::new(Hub::new(clock.clone(), stop.child_token(), &view));
         let counts = ReportMetrics::new(&mut registry);
-        let (reports, intake) = Reports::channel(store.clone(), view.clone(), blobs.clone(), clock.clone(), counts);
+        let (reports, jobs) = Reports::channel(counts.clone());
+        let committer = Committer {
+            store: store.clone(),
+            view: view.clone(),
+            blobs: blobs.clone(),
+            clock: clock.clone(),
+            metrics: counts,
+        };
 
         let mut tasks = JoinSet::new();
         let (changed, changes) = mpsc::channel(CHANGES);
@@ -90,7 +98,7 @@ impl Server {
         });
         let waking = hub.clone();
         tasks.spawn(async move { waking.wake(changes).await });
-        tasks.spawn(intake.run());
+        tasks.spawn(Intake::new(jobs, committer).run());
         // However long it takes: a server with half a view would say what is not true.
         view.ready().await;
         let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());

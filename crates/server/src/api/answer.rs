@@ -100,6 +100,11 @@ impl From<ReportError> for Refusal {
             ReportError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
             ReportError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
             ReportError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
+            ReportError::Log(ref source) if source.kind() == std::io::ErrorKind::StorageFull => {
+                let problem = Problem::new(Code::StoreFull, chain(&error));
+                Self(problem.hint("free some space on the server's disk"))
+            }
+            ReportError::Log(_) => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
             ReportError::Stopping => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
         }
     }

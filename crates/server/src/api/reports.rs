@@ -1,12 +1,9 @@
 //! What agents say of their runs.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use muster_core::report::Report;
-use muster_wire::problem::{Code, Problem};
 use muster_wire::sync::{ReportTaken, Taken};
 
 use crate::App;
@@ -33,27 +30,11 @@ pub(crate) async fn take(
     if report.incarnation == 0 || report.seq == 0 {
         return Err(Refusal::invalid("incarnation and seq count from 1"));
     }
-    let log = keep(&app, body).await?;
     let lookups = report.lookups.clone();
-    let taken = app.reports.take(scope.env.clone(), report, Some(log)).await?;
+    let taken = app.reports.take(scope.env.clone(), report, body).await?;
     // What an older run saw is not what the node is to be woken for.
     if taken.taken != Taken::Outdated {
         app.hub.looked_up(&scope.env, &node, lookups);
     }
     Ok(Json(taken))
-}
-
-async fn keep(app: &App, body: Bytes) -> Result<String, Refusal> {
-    let blobs = Arc::clone(&app.blobs);
-    match tokio::task::spawn_blocking(move || blobs.put(&body)).await {
-        Ok(Ok(digest)) => Ok(digest),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::StorageFull => {
-            let problem = Problem::new(Code::StoreFull, format!("the report's log cannot be kept: {error}"));
-            Err(Refusal(problem.hint("free some space on the server's disk")))
-        }
-        Ok(Err(error)) => {
-            Err(Refusal(Problem::new(Code::StoreUnavailable, format!("the report's log cannot be kept: {error}"))))
-        }
-        Err(error) => Err(Refusal(Problem::new(Code::Internal, error.to_string()))),
-    }
 }

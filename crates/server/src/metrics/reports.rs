@@ -88,6 +88,7 @@ impl ReportMetrics {
                 ReportError::Store(_)
                 | ReportError::Contended { .. }
                 | ReportError::Unreadable { .. }
+                | ReportError::Log(_)
                 | ReportError::Stopping,
             ) => "failed",
         };
