@@ -60,6 +60,16 @@ pub(crate) enum Name {
     Reports,
     /// Memory of the server, and its time to start
     Server,
+    /// Reports per second on etcd, against etcd's own puts
+    EtcdReports,
+    /// The embedded store against etcd
+    EtcdStore,
+    /// Agents that lose their server and go to the other one
+    Reconnect,
+    /// A replica that starts beside others, on etcd
+    Replica,
+    /// What reports make of an etcd's file
+    Growth,
 }
 
 impl Name {
@@ -72,6 +82,11 @@ impl Name {
             Name::Status => "status",
             Name::Reports => "reports",
             Name::Server => "server",
+            Name::EtcdReports => "etcd-reports",
+            Name::EtcdStore => "etcd-store",
+            Name::Reconnect => "reconnect",
+            Name::Replica => "replica",
+            Name::Growth => "growth",
         }
     }
 
@@ -84,6 +99,11 @@ impl Name {
             Name::Status => "one screen of 5,000 nodes",
             Name::Reports => "reports per second, and fsyncs per report",
             Name::Server => "memory of the server, and its time to start",
+            Name::EtcdReports => "reports per second on etcd, against etcd's own puts",
+            Name::EtcdStore => "the embedded store against etcd",
+            Name::Reconnect => "agents that lose their server and go to the other one",
+            Name::Replica => "a replica that starts beside others, on etcd",
+            Name::Growth => "what reports make of an etcd's file",
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Unit {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     Under(f64),
+    AtLeast(f64),
+    AtMost(f64),
     /// Nothing at all.
     Zero,
     /// It is shown, and nothing is asked of it.
@@ -58,6 +60,18 @@ impl Row {
         self
     }
 
+    pub(crate) fn at_least(mut self, limit: f64) -> Self {
+        self.target = Target::AtLeast(limit);
+        self.verdict = if self.value >= limit { Verdict::Met } else { Verdict::Missed };
+        self
+    }
+
+    pub(crate) fn at_most(mut self, limit: f64) -> Self {
+        self.target = Target::AtMost(limit);
+        self.verdict = if self.value <= limit { Verdict::Met } else { Verdict::Missed };
+        self
+    }
+
     pub(crate) fn zero(mut self) -> Self {
         self.target = Target::Zero;
         self.verdict = if self.value == 0.0 { Verdict::Met } else { Verdict::Missed };
@@ -72,6 +86,8 @@ impl Row {
     pub(crate) fn target_text(&self) -> String {
         match self.target {
             Target::Under(limit) => format!("under {}", self.unit.show(limit)),
+            Target::AtLeast(limit) => format!("at least {}", self.unit.show(limit)),
+            Target::AtMost(limit) => format!("at most {}", self.unit.show(limit)),
             Target::Zero => "none".to_owned(),
             Target::Shown => String::new(),
         }
@@ -80,7 +96,9 @@ impl Row {
     pub(crate) fn value_text(&self) -> String {
         let value = match (self.target, self.value) {
             (Target::Zero, 0.0) => "none".to_owned(),
-            (Target::Zero | Target::Under(_) | Target::Shown, value) => self.unit.show(value),
+            (Target::Zero | Target::Under(_) | Target::AtLeast(_) | Target::AtMost(_) | Target::Shown, value) => {
+                self.unit.show(value)
+            }
         };
         if self.detail.is_empty() { value } else { format!("{value} ({})", self.detail) }
     }
@@ -161,6 +179,11 @@ mod tests {
     fn a_target_is_met_or_missed() {
         let row = |value| Row::new("m", Unit::Seconds, value).under(0.1);
         assert_eq!((row(0.09).verdict, row(0.1).verdict), (Verdict::Met, Verdict::Missed));
+        let ratio = |value| Row::new("m", Unit::Ratio, value).at_least(0.5);
+        assert_eq!((ratio(0.5).verdict, ratio(0.49).verdict), (Verdict::Met, Verdict::Missed));
+        let count = |value| Row::new("m", Unit::Count, value).at_most(10.0);
+        assert_eq!((count(10.0).verdict, count(11.0).verdict), (Verdict::Met, Verdict::Missed));
+        assert_eq!(count(3.0).target_text(), "at most 10");
         assert_eq!(Row::new("m", Unit::Count, 0.0).zero().verdict, Verdict::Met);
         assert_eq!(Row::new("m", Unit::Count, 1.0).zero().verdict_text(), "MISSED");
     }

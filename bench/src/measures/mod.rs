@@ -1,9 +1,15 @@
 //! The benchmarks, one file each.
 
 mod agent_memory;
+mod etcd_reports;
+mod etcd_store;
+mod growth;
 mod idle_fleet;
 mod populated;
+mod raw_etcd;
 mod raw_store;
+mod reconnect;
+mod replica;
 mod reports;
 mod server;
 mod status;
@@ -24,6 +30,11 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::Status => status::measure(bench).await,
         Name::Reports => reports::measure(bench).await,
         Name::Server => server::measure(bench).await,
+        Name::EtcdReports => etcd_reports::measure(bench).await,
+        Name::EtcdStore => etcd_store::measure(bench).await,
+        Name::Reconnect => reconnect::measure(bench).await,
+        Name::Replica => replica::measure(bench).await,
+        Name::Growth => growth::measure(bench).await,
     }
 }
 
@@ -37,5 +48,10 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::Status => status::HOW,
         Name::Reports => reports::HOW,
         Name::Server => server::HOW,
+        Name::EtcdReports => etcd_reports::HOW,
+        Name::EtcdStore => etcd_store::HOW,
+        Name::Reconnect => reconnect::HOW,
+        Name::Replica => replica::HOW,
+        Name::Growth => growth::HOW,
     }
 }

@@ -33,10 +33,17 @@ impl Populated {
     /// A server with so many nodes, each with one whole run.
     pub(crate) async fn start(bench: &Bench, nodes: u32) -> anyhow::Result<Self> {
         let dir = bench.dir()?;
+        let store = format!("embedded:{}", dir.path().join("store").display());
+        Self::start_on(bench, nodes, dir, &store).await
+    }
+
+    /// The same on a store that is there already.
+    pub(crate) async fn start_on(bench: &Bench, nodes: u32, dir: TempDir, store: &str) -> anyhow::Result<Self> {
         // A role has at most four digits to number its nodes with.
         let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
         let project = Project::write(dir.path(), &roles, &["v1"], SCRIPT)?;
-        let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
+        let blobs = dir.path().join("blobs");
+        let server = Server::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
         let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, SENDERS);
         let sent = senders.send(Until::Each(RUN)).await.context("the store cannot be filled")?;
         let status = server.client()?.status(&project::env()?).await?;

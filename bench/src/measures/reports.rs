@@ -1,5 +1,6 @@
 //! Full reports per second through the HTTP API on the embedded store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::raw_store;
@@ -9,7 +10,8 @@ use crate::parts::memory;
 use crate::parts::project;
 use crate::parts::sender::{Senders, Sent, Until};
 use crate::row::{Row, Unit};
-use muster_store::{Stats, Store};
+use muster_store::embedded::Options;
+use muster_store::{Embedded, Stats, Store};
 
 pub(crate) const HOW: &str = "the server's own code on the embedded store, listening on loopback; in this process, so \
     that the store's counters of transactions and of real fsyncs can be read. 1,024 nodes with full histories (20 \
@@ -50,7 +52,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let cpu = memory::cpu(std::process::id())?.saturating_sub(cpu);
         stretches.push(Stretch { senders: count, sent, before, after: store.stats(), cpu });
     }
-    let raw = raw_store::measure(&dir.path().join("raw"), 64, bench.size(time / 2, time)).await?;
+    let raw: Arc<dyn Store> = Arc::new(Embedded::open(dir.path().join("raw"), Options::default()).await?);
+    let raw = raw_store::measure(&raw, 64, bench.size(time / 2, time)).await?;
 
     let mut rows: Vec<Row> = stretches.iter().flat_map(Stretch::rows).collect();
     rows.push(

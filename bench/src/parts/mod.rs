@@ -2,15 +2,19 @@
 
 pub(crate) mod agent;
 pub(crate) mod clock;
+pub(crate) mod crowd;
+pub(crate) mod etcd;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod inside;
 pub(crate) mod machine;
 pub(crate) mod memory;
 mod message;
+pub(crate) mod open_files;
 pub(crate) mod process;
 pub(crate) mod project;
 pub(crate) mod proxy;
 pub(crate) mod reports;
+pub(crate) mod scrape;
 pub(crate) mod sender;
 pub(crate) mod server;

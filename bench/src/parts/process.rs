@@ -60,6 +60,11 @@ impl Running {
         lines[lines.len().saturating_sub(10)..].join("\n")
     }
 
+    /// `kill -9`. It has ended when this returns.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("it cannot be killed")
+    }
+
     /// Asks the program to end, and waits until it has.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw).context("no such pid")?;

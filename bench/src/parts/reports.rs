@@ -8,6 +8,10 @@ use muster_core::report::{Cause, CheckResult, Counts, Facts, Outcome, Report, Ru
 
 use super::clock;
 
+/// Stand for the number of a report, and of its run, while a template is made: no other number looks like them.
+const SEQ: u64 = 8_446_744_073_701;
+const RUN: u64 = SEQ.div_ceil(2);
+
 /// Makes the reports of one node, in their order: `configured`, `validated`, `configured`, …
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
@@ -15,27 +19,59 @@ pub(crate) struct Reporter {
     number: u64,
     version: Version,
     seq: u64,
+    templates: Option<[Template; 2]>,
+}
+
+/// A report as it is sent, in the pieces between its numbers.
+///
+/// Whoever sends thousands in a second shares the machine with those who take them: all but the numbers is written once.
+#[derive(Clone, Debug)]
+struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Text(String),
+    Seq,
+    Run,
 }
 
 impl Reporter {
     pub(crate) fn new(node: NodeName, number: usize, version: Version) -> Self {
-        Self { node, number: number as u64, version, seq: 0 }
+        Self { node, number: number as u64, version, seq: 0, templates: None }
     }
 
     pub(crate) fn node(&self) -> &NodeName {
         &self.node
     }
 
+    /// The next report, as it is sent.
+    pub(crate) fn next_body(&mut self) -> anyhow::Result<Vec<u8>> {
+        let templates = match self.templates.take() {
+            Some(templates) => templates,
+            None => [Template::of(self.report(SEQ)?)?, Template::of(self.report(SEQ + 1)?)?],
+        };
+        self.seq += 1;
+        let [configured, validated] = &templates;
+        let template = if self.seq.is_multiple_of(2) { validated } else { configured };
+        let body = template.fill(self.seq);
+        self.templates = Some(templates);
+        Ok(body)
+    }
+
     /// The next report. Each moves the status of the node: two of them are one run that changed something.
     pub(crate) fn next(&mut self) -> anyhow::Result<Report> {
         self.seq += 1;
-        let run = self.seq.div_ceil(2);
-        let is_validation = self.seq.is_multiple_of(2);
+        self.report(self.seq)
+    }
+
+    fn report(&self, seq: u64) -> anyhow::Result<Report> {
+        let run = seq.div_ceil(2);
+        let is_validation = seq.is_multiple_of(2);
         let ended = clock::timestamp()?;
         Ok(Report {
             node: self.node.clone(),
             incarnation: 1,
-            seq: self.seq,
+            seq,
             run: RunId::new(format!("{}-{run}", self.node))?,
             outcome: if is_validation {
                 Outcome::Validated(Verdict::Passed)
@@ -65,6 +101,35 @@ impl Reporter {
     }
 }
 
+impl Template {
+    fn of(report: Report) -> anyhow::Result<Self> {
+        let (seq, run) = (report.seq.to_string(), RUN.to_string());
+        let text = serde_json::to_string(&report)?;
+        let mut pieces = Vec::new();
+        for (at, part) in text.split(&seq).enumerate() {
+            pieces.extend((at > 0).then_some(Piece::Seq));
+            for (at, part) in part.split(&run).enumerate() {
+                pieces.extend((at > 0).then_some(Piece::Run));
+                pieces.push(Piece::Text(part.to_owned()));
+            }
+        }
+        Ok(Self(pieces))
+    }
+
+    fn fill(&self, seq: u64) -> Vec<u8> {
+        let (run, seq) = (seq.div_ceil(2).to_string(), seq.to_string());
+        let mut body = Vec::with_capacity(4096);
+        for piece in &self.0 {
+            body.extend_from_slice(match piece {
+                Piece::Text(text) => text.as_bytes(),
+                Piece::Seq => seq.as_bytes(),
+                Piece::Run => run.as_bytes(),
+            });
+        }
+        body
+    }
+}
+
 fn checks() -> Vec<CheckResult> {
     ["listens", "greets", "process"]
         .map(|name| CheckResult {
@@ -76,7 +141,8 @@ fn checks() -> Vec<CheckResult> {
         .to_vec()
 }
 
-fn lookups() -> Lookups {
+/// Keys that nothing in these fleets has.
+pub(crate) fn lookups() -> Lookups {
     ["active_roles::db::eth0", "active_roles::web::eth0"].map(|key| (key.to_owned(), Tag::absent())).into()
 }
 
@@ -94,4 +160,24 @@ fn log(node: &NodeName, run: u64) -> String {
         )
     });
     lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_would_have_been_written() {
+        let mut reporter = Reporter::new(NodeName::new("web7").unwrap(), 7, Version::new("v1").unwrap());
+        let mut same = reporter.clone();
+        for seq in 1..=4 {
+            let sent: Report = serde_json::from_slice(&reporter.next_body().unwrap()).unwrap();
+            let mut meant = same.next().unwrap();
+            assert_eq!((sent.seq, &sent.run, sent.outcome), (seq, &meant.run, meant.outcome));
+            // The hashes in the log are those of the template.
+            (meant.started, meant.ended, meant.log) = (sent.started, sent.ended, sent.log.clone());
+            assert_eq!(sent, meant);
+            assert_eq!(sent.log.matches(&format!("in run {},", seq.div_ceil(2))).count(), 16);
+        }
+    }
 }

@@ -101,7 +101,7 @@ async fn send(
                 Until::Elapsed(limit) if begin.elapsed() >= limit => break 'rounds,
                 Until::Each(_) | Until::Elapsed(_) => {}
             }
-            let body = serde_json::to_vec(&reporter.next()?)?;
+            let body = reporter.next_body()?;
             let path = format!("/v1/envs/{ENV}/nodes/{}/reports", reporter.node());
             let (status, answer) = connection.post(&path, &body).await?;
             let said = || format!("a report was answered with {status}: {}", String::from_utf8_lossy(&answer));

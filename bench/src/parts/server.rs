@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::http::Connection;
 use super::process::{Running, command};
+use super::scrape::Scrape;
 use crate::bench::Bench;
 
 /// How long a server may take to be ready; it needs a fraction of a second.
@@ -29,10 +30,22 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server on the state in `dir`, and waits until it answers.
     pub(crate) async fn start(bench: &Bench, dir: &Path, project: Option<&Path>) -> anyhow::Result<Self> {
+        let store = format!("embedded:{}", dir.join("store").display());
+        Self::start_on(bench, dir, &store, &dir.join("blobs"), project).await
+    }
+
+    /// Starts a server with a state of its own in `dir`, on a store and blobs that others may share.
+    pub(crate) async fn start_on(
+        bench: &Bench,
+        dir: &Path,
+        store: &str,
+        blobs: &Path,
+        project: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let state = dir.join("state");
         let mut serve = command(bench, bench.muster()?, dir);
-        serve.arg("serve").arg("--store").arg(format!("embedded:{}", dir.join("store").display()));
-        serve.arg("--state").arg(&state).args(["--listen", "127.0.0.1:0"]);
+        serve.args(["serve", "--store", store, "--listen", "127.0.0.1:0"]);
+        serve.arg("--state").arg(&state).arg("--blobs").arg(blobs);
         if let Some(project) = project {
             serve.arg("--project").arg(project);
         }
@@ -57,6 +70,15 @@ impl Server {
 
     pub(crate) fn pid(&self) -> u32 {
         self.running.pid()
+    }
+
+    pub(crate) async fn metrics(&self) -> anyhow::Result<Scrape> {
+        Scrape::of(&self.address).await
+    }
+
+    /// `kill -9`.
+    pub(crate) async fn kill(self) -> anyhow::Result<()> {
+        self.running.kill().await
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

@@ -1,0 +1,54 @@
+//! What etcd itself does: puts of an etcd client, without Muster.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::task::JoinSet;
+
+use crate::parts::etcd::Etcd;
+use crate::parts::memory;
+
+/// As large as the values that benchmarks of etcd put.
+const VALUE: usize = 256;
+/// Each writer has a key for each of so many nodes, so that the keys are as many as those of a fleet.
+const KEYS: u32 = 16;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Puts {
+    pub(crate) per_second: f64,
+    /// Processor time for each, of etcd and of this process.
+    pub(crate) etcd_cpu: f64,
+    pub(crate) client_cpu: f64,
+}
+
+/// As many writers as asked for, over one connection, each waiting for each answer.
+pub(crate) async fn puts(etcd: &Etcd, writers: usize, time: Duration) -> anyhow::Result<Puts> {
+    let client = etcd.client().await?;
+    let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.as_secs_f64());
+    let (etcd_before, own_before) = (cpu(etcd.pid())?, cpu(std::process::id())?);
+    let begin = Instant::now();
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let mut client = client.kv_client();
+        tasks.spawn(async move {
+            let value = vec![b'x'; VALUE];
+            let mut done = 0_u32;
+            while begin.elapsed() < time {
+                let key = format!("/raw/{writer}/{}", done % KEYS);
+                client.put(key, value.clone(), None).await.context("etcd refuses a put")?;
+                done += 1;
+            }
+            anyhow::Ok(done)
+        });
+    }
+    let mut puts = 0.0;
+    while let Some(done) = tasks.join_next().await {
+        puts += f64::from(done??);
+    }
+    let took = begin.elapsed().as_secs_f64();
+    Ok(Puts {
+        per_second: puts / took,
+        etcd_cpu: (cpu(etcd.pid())? - etcd_before) / puts,
+        client_cpu: (cpu(std::process::id())? - own_before) / puts,
+    })
+}

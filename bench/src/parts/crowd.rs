@@ -1,0 +1,161 @@
+//! Thousands of agents in this process: each holds one stream open, and goes to another server when it breaks.
+//!
+//! They do nothing but that. They answer no pings, so a server takes them for dead after 25 s: whoever uses them is done
+//! by then, or sees them come back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use muster_core::generation::Generation;
+use muster_core::names::NodeName;
+use muster_wire::client::Client;
+use muster_wire::sync::{SyncEvent, SyncOpen};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::project::{self, ENV};
+use super::reports::lookups;
+
+/// Real agents spread their return over seconds; a shorter time is harder for the server.
+const SPREAD: Duration = Duration::from_secs(1);
+/// How long all of them may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    shared: Arc<Shared>,
+    connected: watch::Receiver<Vec<usize>>,
+    _agents: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    addresses: Vec<String>,
+    /// Which of them each agent goes to.
+    target: AtomicUsize,
+    /// How many are connected to each.
+    connected: watch::Sender<Vec<usize>>,
+    /// How often an agent had to try again.
+    retries: AtomicUsize,
+    ended: AtomicBool,
+}
+
+impl Crowd {
+    /// All these nodes connect to the first address. They have a desired state and a snapshot already, as agents have
+    /// that lose their server.
+    pub(crate) async fn connect(addresses: &[&str], nodes: &[NodeName]) -> anyhow::Result<Self> {
+        let first = addresses.first().context("no server was named")?;
+        let generation = generation(first, nodes.first().context("no nodes were named")?).await?;
+        let (sender, connected) = watch::channel(vec![0; addresses.len()]);
+        let shared = Arc::new(Shared {
+            addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
+            target: AtomicUsize::new(0),
+            connected: sender,
+            retries: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+        });
+        let mut agents = JoinSet::new();
+        for (number, node) in nodes.iter().enumerate() {
+            let open = SyncOpen {
+                incarnation: Some(1),
+                generation: Some(generation),
+                lookups: lookups(),
+                has_snapshot: true,
+                ..SyncOpen::default()
+            };
+            let body = serde_json::to_string(&open)?;
+            let path = format!("/v1/envs/{ENV}/nodes/{node}/sync");
+            let request = format!(
+                "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            let wait = SPREAD.mul_f64(f64::from(u32::try_from(number * 7919 % nodes.len())?) / nodes.len() as f64);
+            agents.spawn(agent(shared.clone(), request, wait));
+        }
+        let mut crowd = Self { shared, connected, _agents: agents };
+        crowd.all(0, nodes.len()).await?;
+        Ok(crowd)
+    }
+
+    /// From now on they go to this address.
+    pub(crate) fn go_to(&self, index: usize) {
+        self.shared.target.store(index, Ordering::Relaxed);
+    }
+
+    /// How many are connected to an address.
+    pub(crate) fn connected(&self, index: usize) -> usize {
+        self.connected.borrow().get(index).copied().unwrap_or(0)
+    }
+
+    /// How often one of them was not welcomed, and tried again.
+    pub(crate) fn retries(&self) -> usize {
+        self.shared.retries.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many are connected to an address.
+    pub(crate) async fn all(&mut self, index: usize, count: usize) -> anyhow::Result<()> {
+        let there = |connected: &Vec<usize>| connected.get(index).is_some_and(|connected| *connected >= count);
+        let all = tokio::time::timeout(PATIENCE, self.connected.wait_for(there)).await.is_ok();
+        anyhow::ensure!(all, "only {} of {count} agents are connected after {PATIENCE:?}", self.connected(index));
+        Ok(())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn agent(shared: Arc<Shared>, request: String, wait: Duration) {
+    while !shared.ended.load(Ordering::Relaxed) {
+        tokio::time::sleep(wait).await;
+        let target = shared.target.load(Ordering::Relaxed);
+        let Some(address) = shared.addresses.get(target) else { return };
+        if stream(&shared, address, target, &request).await.is_none() {
+            shared.retries.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One stream, from its hello to its end. None if there was no hello.
+async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> Option<()> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut read = Vec::with_capacity(512);
+    while !read.windows(12).any(|bytes| bytes == b"event: hello") {
+        if stream.read_buf(&mut read).await.ok()? == 0 {
+            return None;
+        }
+    }
+    drop(read);
+    let count = |step: fn(usize) -> usize| {
+        shared.connected.send_modify(|all| all.iter_mut().skip(index).take(1).for_each(|one| *one = step(*one)));
+    };
+    count(|connected| connected + 1);
+    let mut rest = [0; 256];
+    while stream.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+    count(|connected| connected - 1);
+    Some(())
+}
+
+/// What the server wants its nodes to run: asked for by one that has nothing.
+async fn generation(address: &str, node: &NodeName) -> anyhow::Result<Generation> {
+    let client = Client::new(&format!("http://{address}"))?;
+    let open = SyncOpen { incarnation: Some(1), has_snapshot: true, ..SyncOpen::default() };
+    let mut stream = client.sync(&project::env()?, node, &open).await?;
+    loop {
+        match stream.next().await?.context("the stream has ended without a desired state")? {
+            SyncEvent::Desired(desired) => return Ok(desired.generation),
+            SyncEvent::Hello { .. }
+            | SyncEvent::Snapshot { .. }
+            | SyncEvent::Run { .. }
+            | SyncEvent::Move
+            | SyncEvent::Ping => {}
+        }
+    }
+}
