@@ -61,7 +61,7 @@ MINUTES ?= 10
 soak: setup build ## a fleet on etcd under random faults for ten minutes (SEED=… repeats one, MINUTES=… is how long)
 	$(call step,soak: $(MINUTES) minutes)
 	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \
-		cargo nextest run --locked --profile soak --no-capture -p muster-e2e -E 'binary(cluster) and test(random_order)'
+		cargo nextest run --locked --workspace --profile soak --no-capture -E 'binary(cluster) and test(random_order)'
 
 .PHONY: check
 check: setup lint ## what to run before each commit: lints and the tests that start no fleet
