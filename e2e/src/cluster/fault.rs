@@ -14,11 +14,15 @@ use crate::eventually::{PATIENCE, eventually};
 pub enum Fault {
     /// `kill -9`, and a start with the same disk.
     KillMember(Member),
+    /// The same for all of them at once: there is no store for a while.
+    KillEtcd,
     /// `SIGSTOP`, and `SIGCONT`.
     StopMember(Member),
     /// `kill -9`, and a member of the same name with an empty disk.
     WipeMember(Member),
     KillReplica(Replica),
+    /// All of them at once: there is no server for a while.
+    KillReplicas,
     StopReplica(Replica),
     /// A replica is stopped; meanwhile its connections to etcd are lost, and what it has missed is compacted away.
     CompactUnder(Replica),
@@ -49,9 +53,11 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KillMember(member) => write!(f, "kill -9 of {member}"),
+            Self::KillEtcd => f.write_str("kill -9 of all etcd members"),
             Self::StopMember(member) => write!(f, "SIGSTOP of {member}"),
             Self::WipeMember(member) => write!(f, "an empty disk for {member}"),
             Self::KillReplica(replica) => write!(f, "kill -9 of {replica}"),
+            Self::KillReplicas => f.write_str("kill -9 of both replicas"),
             Self::StopReplica(replica) => write!(f, "SIGSTOP of {replica}"),
             Self::CompactUnder(replica) => write!(f, "compaction under the lagging watch of {replica}"),
             Self::ExhaustQuota => f.write_str("an exhausted quota"),
@@ -93,14 +99,16 @@ impl Fleet {
             Fault::KillReplica(replica) | Fault::StopReplica(replica) | Fault::CompactUnder(replica) => {
                 self.replica(replica)
             }
-            Fault::ExhaustQuota | Fault::CutStreams => 0,
+            Fault::KillEtcd | Fault::KillReplicas | Fault::ExhaustQuota | Fault::CutStreams => 0,
         };
         match fault {
             // The disk is emptied when the time has passed: a member that is added while it is away takes part in
             // every count of votes.
             Fault::KillMember(_) | Fault::WipeMember(_) => self.etcd.member(hit).kill(),
+            Fault::KillEtcd => self.etcd.members().iter().for_each(muster_etcd_rig::Member::kill),
             Fault::StopMember(_) => self.etcd.member(hit).stop(),
             Fault::KillReplica(_) => self.replicas[hit].program.kill(),
+            Fault::KillReplicas => self.replicas.iter_mut().for_each(|replica| replica.program.kill()),
             Fault::StopReplica(_) | Fault::CompactUnder(_) => self.replicas[hit].program.stop(),
             Fault::ExhaustQuota => self.wait(self.etcd.exhaust_quota()),
             Fault::CutStreams => self.proxies.iter().for_each(Proxy::lose_answers),
@@ -116,6 +124,10 @@ impl Fleet {
                 self.etcd.member(hit).start();
                 self.wait(self.etcd.wait_healthy());
             }
+            Fault::KillEtcd => {
+                self.etcd.members().iter().for_each(muster_etcd_rig::Member::start);
+                self.wait(self.etcd.wait_healthy());
+            }
             Fault::StopMember(_) => {
                 self.etcd.member(hit).cont();
                 self.wait(self.etcd.wait_healthy());
@@ -124,6 +136,10 @@ impl Fleet {
             Fault::KillReplica(_) => {
                 let stage = &self.stage;
                 self.replicas[hit].start_again(stage);
+            }
+            Fault::KillReplicas => {
+                let stage = &self.stage;
+                self.replicas.iter_mut().for_each(|replica| replica.start_again(stage));
             }
             Fault::StopReplica(_) => self.replicas[hit].program.cont(),
             Fault::CompactUnder(_) => {
@@ -219,9 +235,11 @@ impl Fleet {
             | Fault::StopReplica(Replica::Holder)
             | Fault::CompactUnder(Replica::Holder) => format!(" ({})", self.replicas[hit].name),
             Fault::KillMember(_)
+            | Fault::KillEtcd
             | Fault::StopMember(_)
             | Fault::WipeMember(_)
             | Fault::KillReplica(_)
+            | Fault::KillReplicas
             | Fault::StopReplica(_)
             | Fault::CompactUnder(_)
             | Fault::ExhaustQuota

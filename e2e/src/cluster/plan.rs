@@ -31,7 +31,8 @@ pub struct Pace {
     pub stopped: Duration,
     /// For how long somebody who was killed is away.
     pub away: Duration,
-    /// The same for a replica, every second time: its lease ends meanwhile, and another one takes its controllers.
+    /// The same, every second time, for replicas and for all of etcd: leases end meanwhile, and replicas know that they
+    /// are cut off.
     pub long_away: Duration,
     /// What a step takes besides, for the healing and the judgement: only there to know when a plan is long enough.
     pub healing: Duration,
@@ -103,9 +104,11 @@ pub fn plan(seed: u64, time: Duration, pace: Pace) -> Vec<Step> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     KillMember,
+    KillEtcd,
     StopMember,
     WipeMember,
     KillReplica,
+    KillReplicas,
     StopReplica,
     Compact,
     Quota,
@@ -113,11 +116,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 10] = [
         Kind::KillMember,
+        Kind::KillEtcd,
         Kind::StopMember,
         Kind::WipeMember,
         Kind::KillReplica,
+        Kind::KillReplicas,
         Kind::StopReplica,
         Kind::Compact,
         Kind::Quota,
@@ -136,9 +141,11 @@ impl Kind {
         };
         match self {
             Kind::KillMember => Fault::KillMember(member),
+            Kind::KillEtcd => Fault::KillEtcd,
             Kind::StopMember => Fault::StopMember(member),
             Kind::WipeMember => Fault::WipeMember(member),
             Kind::KillReplica => Fault::KillReplica(replica),
+            Kind::KillReplicas => Fault::KillReplicas,
             Kind::StopReplica => Fault::StopReplica(replica),
             Kind::Compact => Fault::CompactUnder(replica),
             Kind::Quota => Fault::ExhaustQuota,
@@ -150,10 +157,15 @@ impl Kind {
         let long = dice.throw(2) == 1;
         match self {
             Kind::StopMember | Kind::StopReplica => pace.stopped,
-            Kind::KillReplica if long => pace.long_away,
-            Kind::KillMember | Kind::WipeMember | Kind::KillReplica | Kind::Compact | Kind::Quota | Kind::Cut => {
-                pace.away
-            }
+            Kind::KillReplica | Kind::KillReplicas | Kind::KillEtcd if long => pace.long_away,
+            Kind::KillMember
+            | Kind::KillEtcd
+            | Kind::WipeMember
+            | Kind::KillReplica
+            | Kind::KillReplicas
+            | Kind::Compact
+            | Kind::Quota
+            | Kind::Cut => pace.away,
         }
     }
 }
@@ -169,7 +181,9 @@ fn second(first: Fault, dice: &mut Dice) -> Option<Fault> {
             _ => None,
         },
         // Those who set etcd right need all of it.
-        Fault::KillReplica(_)
+        Fault::KillEtcd
+        | Fault::KillReplica(_)
+        | Fault::KillReplicas
         | Fault::StopReplica(_)
         | Fault::CompactUnder(_)
         | Fault::ExhaustQuota

@@ -58,6 +58,15 @@ fn replicas_hang_the_holder_of_the_controllers_too() {
     one_after_the_other(&replicas.map(|replica| (Fault::StopReplica(replica), STOPPED)));
 }
 
+#[test]
+fn there_is_no_etcd_and_then_there_is_no_server() {
+    one_after_the_other(&[
+        (Fault::KillEtcd, Pace::SHORT.long_away),
+        (Fault::KillReplicas, Pace::SHORT.long_away),
+        (Fault::KillEtcd, AWAY),
+    ]);
+}
+
 /// With nothing to report, agents notice only by the pings that do not come, and that takes longer than the lease: for a
 /// while the store says of half of the fleet that it is connected to nobody.
 #[test]
