@@ -32,9 +32,9 @@ pub enum StartError {
         source: io::Error,
     },
     #[error(
-        "replica {replica} on {host} keeps reports and logs in {theirs}, and does not see those in {}: all replicas of a \
-         server need one directory, or each would miss the logs of the others; give them the same with --blobs (on a \
-         file system that all of their machines share), or stop that replica",
+        "replica {replica} on {host} keeps reports and logs in {theirs}, which is not the directory {} here: all replicas \
+         need the same one, or each would miss the logs of the others; give it to them with --blobs (on a file system \
+         that all of their machines share), or stop that replica",
         ours.display()
     )]
     BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: PathBuf },

@@ -53,6 +53,32 @@ async fn a_view_that_lags_makes_no_verdict() {
     b.stop().await;
 }
 
+#[tokio::test]
+async fn whoever_asks_shares_a_read_that_began_after_the_question() {
+    let cluster = Cluster::new().await;
+    let way = crate::way::Way::new(cluster.store.clone());
+    let newest = muster_server::Newest::new(way.clone());
+    way.slow.send_replace(true);
+    let mut early = std::pin::pin!(newest.revision());
+    assert!(futures::poll!(&mut early).is_pending());
+    until("the first read is under way", || {
+        let _ = futures::FutureExt::now_or_never(&mut early);
+        way.reads() == 1
+    })
+    .await;
+
+    // Something happens, and is known to those who ask next: the read that is under way does not tell them.
+    let txn = muster_store::Txn::new().op(muster_store::Op::put("/muster/x", "y"));
+    let muster_store::Outcome::Committed { revision } = cluster.store.commit(txn).await.unwrap() else { panic!() };
+    let late = join_all((0..50).map(|_| newest.revision()));
+    let (early, late, ()) = tokio::join!(early, late, async {
+        way.slow.send_replace(false);
+    });
+    assert!(early.unwrap() < revision);
+    assert!(late.into_iter().all(|answer| answer.unwrap() >= revision));
+    assert_eq!(way.reads(), 2, "one for the first, and one for all others");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_who_ask_at_once_share_a_read() {
     let cluster = Cluster::new().await;

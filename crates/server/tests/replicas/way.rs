@@ -21,6 +21,8 @@ pub(crate) struct Way {
     cut: watch::Sender<bool>,
     /// Changes do not arrive; everything else works.
     lagging: watch::Sender<bool>,
+    /// Answers to reads of the revision stay on their way.
+    pub(crate) slow: watch::Sender<bool>,
     /// Says that a lease was kept alive without asking: a server that does not know that it is deposed.
     pub(crate) lies: AtomicBool,
     /// The next commit is made, and its answer lost.
@@ -35,6 +37,7 @@ impl Way {
             commits: AtomicU64::new(0),
             cut: watch::Sender::new(false),
             lagging: watch::Sender::new(false),
+            slow: watch::Sender::new(false),
             lies: AtomicBool::new(false),
             loses_next_answer: AtomicBool::new(false),
         })
@@ -144,7 +147,10 @@ impl Store for Way {
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         Box::pin(async move {
             self.read()?;
-            self.inner.revision().await
+            let revision = self.inner.revision().await;
+            // Read, and on its way back.
+            let _ = self.slow.subscribe().wait_for(|slow| !slow).await;
+            revision
         })
     }
 
