@@ -1,15 +1,16 @@
 //! Whether a node's agent is connected, wherever that is: what this server sees itself, and what the others say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, ReplicaId};
+use muster_core::txn::Revision;
 
 use crate::clock::Clock;
-use crate::hub::{Hub, Session};
+use crate::hub::{Hub, Place, Session};
 use crate::view::View;
 
 /// Who went longer ago than this is forgotten, and its agents are silent since somebody asks: by then they have been lost
@@ -38,6 +39,11 @@ pub struct Links {
     clock: Clock,
     /// When this server saw that a replica is gone, by its own clock.
     gone: Mutex<BTreeMap<ReplicaId, Timestamp>>,
+    /// How far the view was when this server started: what was written before, it did not see happen.
+    began: Revision,
+    /// When it saw that a node has become silent elsewhere, and by which revision of its key. One entry for each node
+    /// that ever was.
+    silent: Mutex<HashMap<Place, (Revision, Timestamp)>>,
 }
 
 impl Links {
@@ -49,7 +55,8 @@ impl Links {
             let named = fleet.nodes().filter_map(|(_, node)| node.presence.as_ref()?.0.replica.clone());
             gone.extend(named.filter(|id| !fleet.replicas().contains_key(id)).map(|id| (id, listening)));
         }
-        Self { me, hub, clock, gone: Mutex::new(gone) }
+        let began = view.revision().unwrap_or_default();
+        Self { me, hub, clock, gone: Mutex::new(gone), began, silent: Mutex::default() }
     }
 
     /// Whether a node's agent is connected, and to whom.
@@ -57,11 +64,11 @@ impl Links {
         if let Some(session) = self.hub.session(&fleet.env, name) {
             return Contact { link: Link::Connected { since: session.since }, at: Whereabouts::Here(session) };
         }
-        let presence = fleet.get(name).and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
+        let presence = fleet.get(name).and_then(|node| node.presence.as_ref());
         let silent = |since| Contact { link: Link::Silent { since }, at: Whereabouts::Nowhere };
-        let Some(presence) = presence else { return silent(self.hub.silent_since(&fleet.env, name)) };
+        let Some((presence, at)) = presence else { return silent(self.hub.silent_since(&fleet.env, name)) };
         match &presence.replica {
-            None => silent(presence.since),
+            None => silent(self.silent_since(fleet, name, presence.since, *at)),
             // It has just gone, and that is not written yet.
             Some(replica) if *replica == self.me => silent(self.hub.silent_since(&fleet.env, name)),
             Some(replica) if fleet.replicas().contains_key(replica) => {
@@ -97,11 +104,36 @@ impl Links {
         }
     }
 
+    /// Since when a node is silent of which that is written: by the clock of this server, if it saw it happen. Another
+    /// one's clock may be wrong, and would have the node lost too early.
+    fn silent_since(&self, fleet: &Fleet, name: &NodeName, written: Timestamp, at: Revision) -> Timestamp {
+        if at <= self.began {
+            return written.min(self.hub.listening_since());
+        }
+        let here = self.hub.silent_since(&fleet.env, name);
+        if here == written {
+            return here;
+        }
+        let mut silent = lock(&self.silent);
+        match silent.get(&(fleet.env.clone(), name.clone())) {
+            Some((known, since)) if *known == at => *since,
+            Some(_) | None => {
+                let now = self.clock.now();
+                silent.insert((fleet.env.clone(), name.clone()), (at, now));
+                now
+            }
+        }
+    }
+
     pub fn is_connected(&self, fleet: &Fleet, name: &NodeName) -> bool {
         matches!(self.of(fleet, name).link, Link::Connected { .. })
     }
 
     fn gone(&self) -> MutexGuard<'_, BTreeMap<ReplicaId, Timestamp>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gone)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -69,7 +69,7 @@ impl Server {
         let listener = bind(listen).await?;
         let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
         let unusable = |source| StartError::Blobs { path: blobs_dir.clone(), source };
-        let identity = Identity::new(address, &blobs_dir, clock.now()).map_err(StartError::Name)?;
+        let identity = Identity::new(address, &blobs_dir, clock.now())?;
         let blobs = Arc::new(Blobs::open(&blobs_dir, identity.id.clone()).map_err(unusable)?);
         let marks = Marks::of(&blobs_dir);
         marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;

@@ -4,9 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use muster_core::names::{NameError, ReplicaId};
+use muster_core::names::ReplicaId;
 use muster_store::StoreError;
 use thiserror::Error;
+
+use crate::replica::IdentityError;
 
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -38,8 +40,8 @@ pub enum StartError {
         ours.display()
     )]
     BlobsNotShared { replica: ReplicaId, host: String, theirs: String, ours: PathBuf },
-    #[error("no name for this server can be made")]
-    Name(#[source] NameError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("what earlier servers have left in the store cannot be cleared")]
     Predecessors(#[source] StoreError),
 }

@@ -7,20 +7,32 @@ use std::path::Path;
 use jiff::Timestamp;
 use muster_core::names::{NameError, ReplicaId};
 use muster_core::replicas::{BlobsMark, ReplicaRecord};
+use thiserror::Error;
 
 /// Leaves room for the digits in the longest legal id.
 const LONGEST_HOST: usize = 40;
+
+/// Why a server cannot say who it is.
+#[derive(Debug, Error)]
+pub enum IdentityError {
+    #[error("no name for this server can be made")]
+    Name(#[from] NameError),
+    #[error("what this server says of itself cannot be written")]
+    Record(#[from] serde_json::Error),
+}
 
 /// One start of a server.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub id: ReplicaId,
     pub record: ReplicaRecord,
+    /// The record as it stands in the store.
+    pub(crate) text: Vec<u8>,
 }
 
 impl Identity {
     /// This start of this server, which answers at an address and keeps its blobs in a directory.
-    pub(crate) fn new(address: SocketAddr, blobs: &Path, now: Timestamp) -> Result<Self, NameError> {
+    pub(crate) fn new(address: SocketAddr, blobs: &Path, now: Timestamp) -> Result<Self, IdentityError> {
         let host = host();
         let id = new_id(&host)?;
         let directory = std::path::absolute(blobs).unwrap_or_else(|_| blobs.to_owned()).display().to_string();
@@ -32,7 +44,8 @@ impl Identity {
             since: now,
             blobs: BlobsMark { directory, nonce: nonce() },
         };
-        Ok(Self { id, record })
+        let text = serde_json::to_vec(&record)?;
+        Ok(Self { id, record, text })
     }
 }
 

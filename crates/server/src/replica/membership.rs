@@ -254,8 +254,7 @@ impl Membership {
 
     async fn put(&self, env: &EnvName, seen: Option<Revision>, lease: LeaseId) -> Result<Outcome, StoreError> {
         let key = Keys::of(env).replica(self.id());
-        let value = serde_json::to_vec(self.record()).unwrap_or_default();
-        let op = Op::Put { key: key.clone(), value, lease: Some(lease) };
+        let op = Op::Put { key: key.clone(), value: self.identity.text.clone(), lease: Some(lease) };
         self.store.commit(Txn::new().guard(Guard::seen(key, seen)).op(op)).await
     }
 

@@ -21,7 +21,7 @@ pub mod shared_blobs;
 pub mod tenure;
 pub mod tenures;
 
-pub use identity::Identity;
+pub use identity::{Identity, IdentityError};
 pub use membership::{LeasePace, Membership, State};
 pub use peers::Peers;
 pub use tenures::{Fenced, Held, Tenures};

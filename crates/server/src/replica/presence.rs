@@ -147,7 +147,12 @@ impl Presence {
         for env in envs {
             let plan = self.plan(&env);
             contested.extend(plan.contested.into_iter().map(|node| (env.clone(), node)));
-            txns.extend(plan.writes.chunks(BATCH).map(|writes| txn(&env, writes)));
+            for writes in plan.writes.chunks(BATCH) {
+                match txn(&env, writes) {
+                    Ok(txn) => txns.push(txn),
+                    Err(error) => tracing::error!(%error, "who is connected here cannot be put into words"),
+                }
+            }
         }
         self.hub.contest(contested);
         if txns.is_empty() {
@@ -184,18 +189,18 @@ impl Presence {
     }
 }
 
-fn txn(env: &EnvName, writes: &[Write]) -> Txn {
+fn txn(env: &EnvName, writes: &[Write]) -> Result<Txn, serde_json::Error> {
     let keys = Keys::of(env);
     let mut txn = Txn::new();
     for write in writes {
         let key = keys.presence(&write.node);
         txn.guards.push(Guard::seen(key.clone(), write.seen));
         txn.ops.push(match &write.record {
-            Some(record) => Op::put(key, serde_json::to_vec(record).unwrap_or_default()),
+            Some(record) => Op::put_json(key, record)?,
             None => Op::delete(key),
         });
     }
-    txn
+    Ok(txn)
 }
 
 #[cfg(test)]
@@ -276,7 +281,7 @@ mod tests {
             record: Some(PresenceRecord { replica: Some(id("me")), since: at(9) }),
         };
         let writes: Vec<Write> = (1..=BATCH).map(write).collect();
-        let txn = txn(&env, &writes);
+        let txn = txn(&env, &writes).unwrap();
         assert!(txn.guards.len() <= 128 && txn.ops.len() <= 128);
     }
 }

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use futures::future::join_all;
 use muster_core::liveness::Link;
 use muster_core::names::{Role, RunId};
+use muster_core::replicas::PresenceRecord;
 use muster_core::standing::{Activity, Word};
+use muster_store::{Op, Txn};
 use muster_wire::sync::SyncOpen;
 
-use crate::cluster::{Cluster, env, node, presence, registration, until, version};
+use crate::cluster::{Cluster, env, keys, node, presence, registration, until, version};
 
 fn known() -> SyncOpen {
     SyncOpen { incarnation: Some(1), has_snapshot: true, ..SyncOpen::default() }
@@ -50,6 +52,7 @@ async fn an_agent_that_goes_is_silent_everywhere_and_so_are_those_of_a_replica_t
     b.sees_presence("web1", None).await;
     let row = b.client.node(&env(), "web1").await.unwrap().row;
     assert!(matches!(row.link, Link::Silent { .. }) && row.standing == Word::Silent, "{row:?}");
+    assert_eq!(a.client.node(&env(), "web1").await.unwrap().row.standing, Word::Silent);
     assert!(matches!(b.client.node(&env(), "web2").await.unwrap().row.link, Link::Connected { .. }));
 
     cluster.time.fetch_add(100, Ordering::SeqCst);
@@ -144,4 +147,29 @@ async fn a_node_that_leaves_the_design_leaves_no_presence() {
     until("nothing of web2", || b.fleet().get(&node("web2")).is_none()).await;
     a.stop().await;
     b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_another_replica_makes_nobody_lost() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let now = cluster.time.load(Ordering::SeqCst);
+    // Somebody whose clock is an hour late says that web1 has just gone.
+    let late = jiff::Timestamp::from_second(now - 3600).unwrap();
+    let silent = PresenceRecord { replica: None, since: late };
+    let put = Op::put_json(keys().presence(&node("web1")), &silent).unwrap();
+    cluster.store.commit(Txn::new().op(put)).await.unwrap();
+    b.sees_presence("web1", None).await;
+    for _ in 0..2 {
+        let Link::Silent { since } = b.client.node(&env(), "web1").await.unwrap().row.link else { panic!("silent") };
+        assert_eq!(since.as_second(), now, "since b saw it, by its own clock");
+        cluster.time.fetch_add(10, Ordering::SeqCst);
+    }
+    // A server that starts later has nothing else to go by.
+    let c = cluster.replica().await;
+    let Link::Silent { since } = c.client.node(&env(), "web1").await.unwrap().row.link else { panic!("silent") };
+    assert_eq!(since, late);
+    for replica in [a, b, c] {
+        replica.stop().await;
+    }
 }
