@@ -8,6 +8,7 @@
 mod agent_killed;
 mod anything_dies;
 mod applier_faults;
+mod backup;
 mod environment_file;
 mod finding_the_server;
 mod left_the_design;

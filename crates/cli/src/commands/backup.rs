@@ -97,7 +97,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 fn missing(ending: &Ending, notes: &mut Notes) {
     if let Some(first) = ending.missing.first() {
         let logs = count(ending.missing.len(), "log");
-        notes.note(format_args!("{logs} could not be found, and will be missing: {first:.12}… and such"));
+        notes.note(format_args!("{logs} could not be found, and will be missing, such as {first:.12}…"));
     }
 }
 

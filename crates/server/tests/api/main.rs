@@ -10,4 +10,5 @@ mod openapi;
 mod openmetrics;
 mod questions;
 mod reports;
+mod restore;
 mod sync;

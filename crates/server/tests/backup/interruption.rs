@@ -1,6 +1,7 @@
 //! A restore that is cut off at any point says so, and is completed by the same file.
 
 use muster_core::keys::Keys;
+use muster_core::txn::{Guard, Op, Txn};
 use muster_server::backup::{RestoreError, TakeError, take};
 
 use crate::stores::{Dying, Place, env, now};
@@ -45,6 +46,28 @@ async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
         assert!(place.store.get(&Keys::of(&env()).restoring()).await.unwrap().is_none());
     }
     assert!(cut_off >= 10, "only {cut_off} of them were cut off: the restore has become one of few transactions");
+}
+
+#[tokio::test]
+async fn a_report_that_was_on_its_way_leaves_nothing_behind_whenever_it_arrives() {
+    let origin = Place::embedded().await;
+    origin.found(60).await;
+    let (backup, expected) = (origin.backup().await, origin.keys().await);
+    for transactions in 0..10 {
+        let place = in_the_way().await;
+        let prefix = Keys::of(&env()).prefix().to_owned();
+        let key = |name: &str| format!("{prefix}{name}");
+        let at = async |name: &str| place.store.get(&key(name)).await.unwrap().unwrap().revision;
+        // As a server makes it of a report, on what it saw before the restore began.
+        let report = Txn::new()
+            .guard(Guard::Unchanged { key: key("nodes/web2"), since: at("nodes/web2").await })
+            .guard(Guard::Unchanged { key: key("observed/web2"), since: at("observed/web2").await })
+            .op(Op::delete(key("status/validated/success/v1/web2")))
+            .op(Op::put(key("status/configured/failure/v2/web2"), "{}"))
+            .op(Op::put(key("observed/web2"), r#"{"incarnation":1,"seq":3}"#));
+        Dying::not(&place, transactions, report).restore(&backup, true).await.unwrap();
+        assert_eq!(place.keys().await, expected, "it came before transaction {transactions}");
+    }
 }
 
 #[tokio::test]

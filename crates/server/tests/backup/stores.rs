@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -143,11 +143,23 @@ pub(crate) struct Dying {
     left: AtomicI64,
     /// Whether the last transaction was carried out, though nobody was told.
     carries_out: bool,
+    /// What somebody else commits just before that one.
+    meanwhile: Mutex<Option<Txn>>,
 }
 
 impl Dying {
     pub(crate) fn after(place: &Place, transactions: i64, carries_out: bool) -> Place {
-        let store = Dying { inner: place.store.clone(), left: AtomicI64::new(transactions), carries_out };
+        Self::wrap(place, transactions, carries_out, None)
+    }
+
+    /// A store that does not die: after so many transactions, somebody else commits this one.
+    pub(crate) fn not(place: &Place, transactions: i64, meanwhile: Txn) -> Place {
+        Self::wrap(place, transactions, true, Some(meanwhile))
+    }
+
+    fn wrap(place: &Place, transactions: i64, carries_out: bool, meanwhile: Option<Txn>) -> Place {
+        let (inner, left) = (place.store.clone(), AtomicI64::new(transactions));
+        let store = Dying { inner, left, carries_out, meanwhile: Mutex::new(meanwhile) };
         Place { store: Arc::new(store), ..place.clone() }
     }
 }
@@ -167,6 +179,13 @@ impl Store for Dying {
 
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
         Box::pin(async move {
+            let due = self.left.load(Ordering::SeqCst) == 0;
+            let meanwhile = if due { self.meanwhile.lock().unwrap().take() } else { None };
+            if let Some(meanwhile) = meanwhile {
+                // Whether it is taken is not what this is about.
+                self.inner.commit(meanwhile).await?;
+                self.left.store(i64::MAX, Ordering::SeqCst);
+            }
             match self.left.fetch_sub(1, Ordering::SeqCst) {
                 1.. => self.inner.commit(txn).await,
                 0 if self.carries_out => self.inner.commit(txn).await.and(Err(StoreError::Closed)),

@@ -1,0 +1,120 @@
+//! A restore over a fleet that lives: what was on its way is refused, and nothing of two lives stays.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use muster_core::keys::{Key, parse};
+use muster_core::report::Report;
+use muster_core::standing::Activity;
+use muster_wire::backup::RestoreQuery;
+use muster_wire::problem::Code;
+use muster_wire::sync::SyncOpen;
+
+use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
+
+const NODES: [(&str, &str); 6] =
+    [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("db1", "db"), ("db2", "db")];
+const REPLACE: RestoreQuery = RestoreQuery { replace: true, check: false };
+
+async fn backup(fixture: &Fixture) -> Vec<u8> {
+    let mut download = fixture.client.backup(&fixture.env).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(piece) = download.next().await.unwrap() {
+        bytes.extend_from_slice(piece.as_ref());
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reports_that_arrive_all_the_time_leave_no_node_in_two_states() {
+    let fixture = Fixture::start(&NODES).await;
+    join_all(NODES.iter().map(|(name, _)| fixture.validate(name, 1))).await;
+    let saved = backup(&fixture).await;
+    fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+
+    let (stop, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let reporting = NODES.iter().map(|(name, _)| async {
+        let mut seq = 1;
+        while !stop.load(Ordering::SeqCst) {
+            seq += 1;
+            let (outcome, at) = if seq % 2 == 0 { (CHANGED, "v2") } else { (PASSED, "v2") };
+            let report = Report { version: version(at), ..fixture.report(name, 1, seq, outcome) };
+            match fixture.client.report(&fixture.env, &report).await {
+                Ok(_) => taken.fetch_add(1, Ordering::SeqCst),
+                // While it is being restored, and while its node is not there: the agent keeps it, and sends it again.
+                Err(error) => {
+                    let code = error.problem().map(|problem| problem.code);
+                    let expected = [Code::CannotTell, Code::UnknownNode, Code::UnknownEnvironment, Code::Conflict];
+                    assert!(code.is_some_and(|code| expected.contains(&code)), "{error:?}");
+                    0
+                }
+            };
+        }
+    });
+    let restoring = async {
+        for _ in 0..8 {
+            let before = taken.load(Ordering::SeqCst);
+            let restored = fixture.client.restore(&fixture.env, REPLACE, saved.clone()).await.unwrap();
+            assert_eq!(restored.manifest.nodes, NODES.len());
+            while taken.load(Ordering::SeqCst) < before + 20 {
+                tokio::task::yield_now().await;
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(join_all(reporting), restoring);
+
+    let mut leaves: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (key, _) in fixture.state().await {
+        if let Some((_, Key::Status { node, .. })) = parse(&key) {
+            leaves.entry(node.to_string()).or_default().push(key);
+        }
+    }
+    assert_eq!(leaves.len(), NODES.len());
+    assert!(leaves.values().all(|leaves| leaves.len() == 1), "{leaves:#?}");
+    assert!(!fixture.state().await.iter().any(|(key, _)| key.ends_with("/restoring")));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn streams_end_and_agents_that_know_a_later_life_are_told_what_is_newer_to_them() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    fixture.validate("web1", 1).await;
+    let saved = backup(&fixture).await;
+    let triggered = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    let known = fixture.app.view.fleets()[&fixture.env].desired().unwrap().generation;
+    assert_eq!(known.number, triggered.revision.0);
+
+    let open = SyncOpen {
+        incarnation: Some(1),
+        generation: Some(known),
+        has_snapshot: true,
+        activity: Activity::Idle,
+        ..SyncOpen::default()
+    };
+    let mut stream = fixture.open("web1", &open).await;
+    fixture.client.restore(&fixture.env, REPLACE, saved).await.unwrap();
+    // Whatever it was told before the mark was seen: the stream ends, and says nothing of the time in between.
+    while let Ok(Some(event)) = stream.next().await {
+        assert!(!matches!(event, muster_wire::sync::SyncEvent::Desired(_)), "{event:?}");
+    }
+
+    let mut stream = fixture.open("web1", &open).await;
+    let desired = loop {
+        if let muster_wire::sync::SyncEvent::Desired(desired) = crate::fixture::next(&mut stream).await {
+            break desired;
+        }
+    };
+    assert_eq!(desired.version, version("v1"));
+    assert!(desired.generation > known, "{} {known}", desired.generation);
+    // What it had proved counts for nothing until it has said so in this life.
+    let late = |fixture: &Fixture| fixture.app.view.fleets()[&fixture.env].late().contains(&node("web1"));
+    assert!(late(&fixture));
+    fixture.send(&Report { generation: desired.generation, ..fixture.report("web1", 1, 2, CHANGED) }).await;
+    fixture.wait_for("nothing is proved", |fleet| fleet.running().is_empty()).await;
+    fixture.send(&Report { generation: desired.generation, ..fixture.report("web1", 1, 3, PASSED) }).await;
+    fixture.wait_for("it is proved", |fleet| fleet.running().contains_key(&version("v1"))).await;
+    assert!(!late(&fixture));
+    fixture.stop().await;
+}

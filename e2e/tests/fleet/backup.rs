@@ -1,0 +1,69 @@
+//! A backup of a living fleet, restored over a later life of it: the agents go back to what it says, and prove it.
+
+use muster_e2e::project::{Project, Release};
+use muster_e2e::server::ENV;
+use muster_e2e::stage::Stage;
+use muster_e2e::up::Up;
+use serde_json::Value;
+
+const NODES: [&str; 3] = ["db1", "web1", "web2"];
+
+/// Keeps the version that it applied, so that its check can see another one.
+fn release(version: &str) -> Release {
+    Release::script(&format!("echo {version} > \"$MUSTER_ROOT/version\"; exit 2"))
+        .program("is-there", &format!("grep -qx {version} \"$MUSTER_ROOT/version\""))
+        .check("{name: version, exec: is-there, deadline: 10s}")
+}
+
+fn generation(seen: &Value) -> (u64, u64) {
+    let generation = &seen["generation"];
+    (generation["epoch"].as_u64().unwrap(), generation["number"].as_u64().unwrap())
+}
+
+#[test]
+fn agents_go_back_to_what_a_restored_backup_says_and_prove_it() {
+    let stage = Stage::new();
+    let project =
+        Project::new(&stage, &[("db", 1), ("web", 2)]).release("v1", &release("v1")).release("v2", &release("v2"));
+    let up = Up::start(&stage, &project.dir, &[]);
+    let api = up.api(&stage, ENV);
+    stage.wait_for("v1", &NODES);
+    let file = stage.path("test.backup");
+    let file = file.to_str().unwrap();
+    let saved = stage.ask_json(&["backup", file]);
+    assert_eq!((saved["nodes"].as_u64(), saved["missing_blobs"].as_u64()), (Some(3), Some(0)), "{saved:#}");
+
+    assert_eq!(api.trigger_update("v2").status, 200);
+    stage.wait_for("v2", &NODES);
+    let later = generation(&api.get("current-version"));
+    let runs: Vec<usize> = NODES.iter().map(|node| api.runs(node).len()).collect();
+
+    let refused = stage.ask(&["restore", file]);
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    let restored = stage.ask_json(&["restore", file, "--replace", "--yes"]);
+    assert_eq!((&restored["env"], &restored["resumed"]), (&Value::from(ENV), &Value::from(false)), "{restored:#}");
+
+    stage.wait_for("v1", &NODES);
+    for node in NODES {
+        let seen = api.until_node_is(node, "validated");
+        assert_eq!(seen["running"], "v1", "{seen:#}");
+    }
+    let now = generation(&api.get("current-version"));
+    assert!(
+        now > later && now.0 > later.0,
+        "what agents are told now is newer than all that they knew: {later:?} {now:?}"
+    );
+    for (node, before) in NODES.iter().zip(runs) {
+        // The history is that of the backup, and one run more: nobody ran without a cause, and nobody ran twice.
+        let runs = api.runs(node);
+        assert_eq!(runs.last().unwrap()["version"], "v1", "{runs:#?}");
+        assert_eq!(runs.len(), before, "{node}: {runs:#?}");
+        let version = stage.path("state").join("nodes").join(node).join("root/version");
+        let version =
+            std::fs::read_to_string(&version).unwrap_or_else(|error| panic!("{}: {error}", version.display()));
+        assert_eq!(version, "v1\n", "{node}");
+    }
+    // And it goes on from there.
+    assert_eq!(api.trigger_update("v2").status, 200);
+    stage.wait_for("v2", &NODES);
+}
