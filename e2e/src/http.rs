@@ -36,19 +36,40 @@ pub fn try_with(
     headers: &[(&str, &str)],
     patience: Duration,
 ) -> std::io::Result<Answer> {
-    let mut reader = send(method, to, path, body, headers, patience)?;
-    let (status, length) = head(&mut reader)?;
-    let mut bytes = Vec::new();
-    match length {
-        Some(length) => {
-            bytes.resize(length, 0);
-            reader.read_exact(&mut bytes)?;
-        }
-        None => {
-            reader.read_to_end(&mut bytes)?;
-        }
+    Asked::send(method, to, path, body, headers, patience)?.answer()
+}
+
+/// A question that was sent, and not answered yet.
+#[derive(Debug)]
+pub struct Asked(BufReader<TcpStream>);
+
+impl Asked {
+    pub fn send(
+        method: &str,
+        to: &str,
+        path: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+        patience: Duration,
+    ) -> std::io::Result<Self> {
+        send(method, to, path, body, headers, patience).map(Self)
     }
-    Ok(Answer { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+
+    /// Waits for the answer.
+    pub fn answer(mut self) -> std::io::Result<Answer> {
+        let (status, length) = head(&mut self.0)?;
+        let mut bytes = Vec::new();
+        match length {
+            Some(length) => {
+                bytes.resize(length, 0);
+                self.0.read_exact(&mut bytes)?;
+            }
+            None => {
+                self.0.read_to_end(&mut bytes)?;
+            }
+        }
+        Ok(Answer { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+    }
 }
 
 /// Asks somebody who must be there.

@@ -48,6 +48,13 @@ impl Fleet {
         self.load.go_on();
     }
 
+    /// The version that was chosen last, by the store.
+    pub fn version(&self) -> String {
+        let dump = self.wait(self.etcd.dump(PREFIX));
+        let found = dump.entries.iter().find(|entry| entry.key.ends_with("/current_version"));
+        found.map(|entry| String::from_utf8_lossy(&entry.value).into_owned()).unwrap()
+    }
+
     /// The first version of all. What nodes look up changes while they come into service one by one, and not any more
     /// afterwards.
     pub(super) fn settle_for_the_first_time(&mut self) {

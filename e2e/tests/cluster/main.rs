@@ -4,6 +4,8 @@
 //!
 //! A fleet of this size takes a while to start, so faults of one kind share one, in sequence.
 
+mod old_view;
+
 use std::time::Duration;
 
 use muster_e2e::cluster::fault::{Fault, Member, Replica};
