@@ -4,10 +4,11 @@
 //! looked up what changed; a woken stream then compares tags with the view and says what is new. Waking is a hint that
 //! can be given too often or twice without harm; what is sent depends on the comparison alone.
 
+mod session;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::lookups::{LookupKey, Lookups};
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::view::{Changed, View};
+
+use self::session::Told;
+pub(crate) use self::session::{Arrival, Session};
 
 pub(crate) type Place = (EnvName, NodeName);
 
@@ -46,88 +50,6 @@ struct Inner {
     /// Nodes with a session here of which another replica says that they are connected to it: whether it is right shows
     /// when they are heard again, here or there.
     contested: HashSet<Place>,
-}
-
-/// One agent's connection.
-#[derive(Debug)]
-pub struct Session {
-    pub env: EnvName,
-    pub node: NodeName,
-    pub since: Timestamp,
-    pub wake: Notify,
-    /// The agent is to go to another server.
-    pub go: Notify,
-    /// The agent would rather be at another server.
-    pub away: bool,
-    joined: Instant,
-    /// The same node has connected again, or the server stops: this stream ends.
-    pub ended: CancellationToken,
-    told: Mutex<Told>,
-}
-
-#[derive(Debug)]
-struct Told {
-    lookups: Lookups,
-    activity: Activity,
-    /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
-    heard: Instant,
-    /// How far the view was then.
-    heard_at: Revision,
-    /// When it was asked to go to another server.
-    asked_to_go: Option<Instant>,
-}
-
-impl Session {
-    pub fn lookups(&self) -> Lookups {
-        self.told().lookups.clone()
-    }
-
-    /// Notes that the node has been sent what these tags stand for.
-    pub fn saw(&self, lookups: Lookups) {
-        self.told().lookups = lookups;
-    }
-
-    pub fn activity(&self) -> Activity {
-        self.told().activity.clone()
-    }
-
-    /// How far the view was when the agent last said anything: what the view has shown since, it has not spoken against.
-    pub fn heard_at(&self) -> Revision {
-        self.told().heard_at
-    }
-
-    /// How long the agent has said nothing.
-    pub fn unheard_for(&self) -> Duration {
-        self.told().heard.elapsed()
-    }
-
-    /// How long the agent has been here.
-    pub fn age(&self) -> Duration {
-        self.joined.elapsed()
-    }
-
-    /// How long ago it was asked to go elsewhere, if ever.
-    pub fn asked_to_go(&self) -> Option<Duration> {
-        self.told().asked_to_go.map(|when| when.elapsed())
-    }
-
-    /// Asks the agent to go to another server. It need not know one.
-    pub fn ask_to_go(&self) {
-        self.told().asked_to_go = Some(Instant::now());
-        self.go.notify_one();
-    }
-
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What an agent says of itself when it connects, as far as it is the hub's business.
-#[derive(Clone, Debug, Default)]
-pub struct Arrival {
-    pub lookups: Lookups,
-    pub activity: Activity,
-    pub away: bool,
 }
 
 /// Ends the session when the stream is dropped, however that comes about.

@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use muster_core::standing::Activity;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
-use crate::fixture::{Fleet, node};
+use crate::fixture::{Fleet, Machine, node, shown};
 use crate::snapshot;
 
 #[tokio::test]
@@ -282,4 +284,23 @@ async fn a_key_that_cannot_be_read_is_shown() {
 
     unreadable key /muster/quickstart/nodes/db2: expected ident at line 1 column 2
     ");
+}
+
+#[tokio::test]
+async fn a_server_whose_store_does_not_answer_says_how_old_its_answer_is() {
+    let machine = Machine::new();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let child = machine.muster(&["status", "--env", "prod", "--server", &server]).spawn().unwrap();
+    let body = r#"{"env": "prod", "revision": 7, "desired": "v1", "generation": null, "nodes": 2, "counts": {},
+        "running": {"v1": 2}, "blockers": [], "blocked": 0, "held_domains": [], "unreadable": {},
+        "store_unreachable_since": "2026-11-15T12:01:03Z"}"#;
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut stream = BufReader::new(stream);
+    while stream.read_line(&mut String::new()).await.unwrap() > 2 {}
+    let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
+    let text = shown(&child.wait_with_output().await.unwrap());
+    let first = "exit 0\n--- stdout\nstore: not reachable since 12:01:03 UTC; what follows is as of revision 7\n\n";
+    assert_eq!(text, format!("{first}prod: all 2 nodes validated at v1\n"));
 }

@@ -1,0 +1,95 @@
+//! One agent's connection: what the agent has seen, what it does, and when it was last heard.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::lookups::Lookups;
+use muster_core::names::{EnvName, NodeName};
+use muster_core::standing::Activity;
+use muster_core::txn::Revision;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// One agent's connection.
+#[derive(Debug)]
+pub struct Session {
+    pub env: EnvName,
+    pub node: NodeName,
+    pub since: Timestamp,
+    pub wake: Notify,
+    /// The agent is to go to another server.
+    pub go: Notify,
+    /// The agent would rather be at another server.
+    pub away: bool,
+    pub(super) joined: Instant,
+    /// The same node has connected again, or the server stops: this stream ends.
+    pub ended: CancellationToken,
+    pub(super) told: Mutex<Told>,
+}
+
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) lookups: Lookups,
+    pub(super) activity: Activity,
+    /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
+    pub(super) heard: Instant,
+    /// How far the view was then.
+    pub(super) heard_at: Revision,
+    /// When it was asked to go to another server.
+    pub(super) asked_to_go: Option<Instant>,
+}
+
+impl Session {
+    pub fn lookups(&self) -> Lookups {
+        self.told().lookups.clone()
+    }
+
+    /// Notes that the node has been sent what these tags stand for.
+    pub fn saw(&self, lookups: Lookups) {
+        self.told().lookups = lookups;
+    }
+
+    pub fn activity(&self) -> Activity {
+        self.told().activity.clone()
+    }
+
+    /// How far the view was when the agent last said anything: what the view has shown since, it has not spoken against.
+    pub fn heard_at(&self) -> Revision {
+        self.told().heard_at
+    }
+
+    /// How long the agent has said nothing.
+    pub fn unheard_for(&self) -> Duration {
+        self.told().heard.elapsed()
+    }
+
+    /// How long the agent has been here.
+    pub fn age(&self) -> Duration {
+        self.joined.elapsed()
+    }
+
+    /// How long ago it was asked to go elsewhere, if ever.
+    pub fn asked_to_go(&self) -> Option<Duration> {
+        self.told().asked_to_go.map(|when| when.elapsed())
+    }
+
+    /// Asks the agent to go to another server. It need not know one.
+    pub fn ask_to_go(&self) {
+        self.told().asked_to_go = Some(Instant::now());
+        self.go.notify_one();
+    }
+
+    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an agent says of itself when it connects, as far as it is the hub's business.
+#[derive(Clone, Debug, Default)]
+pub struct Arrival {
+    pub lookups: Lookups,
+    pub activity: Activity,
+    pub away: bool,
+}
