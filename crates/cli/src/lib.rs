@@ -10,6 +10,7 @@
 //! - [`args`]: what can be typed. [`variables`]: the environment variables that are read, all of them.
 //! - [`commands`]: the verbs. A verb asks, hands what it got to [`terminal::Out`], and returns an [`exit::Exit`].
 //! - [`discovery`]: how a server says where it is, and how the other verbs find it. `serve` and `up` write, the rest reads.
+//! - [`store_args`]: which store, and how to get into it, for the verbs that open one themselves.
 //! - [`failure`]: whatever keeps a verb from its answer, whose turn it is, and the exit code that follows. Errors are
 //!   printed in one place, with their whole chain and with hints.
 //!

@@ -11,6 +11,9 @@
 //! It is one of several replicas on the same store, or the only one: [`replica`] holds its lease, its controllers and
 //! the presence of its agents; [`Links`] says whether an agent is connected, here or at another one.
 //!
+//! [`backup`] saves and restores an environment, through the API or on a store that no server has open; [`doctor`]
+//! examines the store and all replicas.
+//!
 //! Tasks: `view::follow` is the only writer of the view. `hub::wake` turns what changed into wake-ups. `Intake` is the
 //! only one that moves nodes' status. `Liveness` takes lost nodes out of their roles. Each request and each stream is
 //! a task of its own, owned by the HTTP server. All others are in one `JoinSet`: if one ends, the server ends.

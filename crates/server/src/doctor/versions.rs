@@ -42,10 +42,10 @@ fn too_old(version: &str) -> Option<(&'static str, &'static str)> {
     let mut numbers = version.strip_prefix("etcd ")?.split(['.', '-', '+']).map_while(|part| part.parse::<u32>().ok());
     let (major, minor, patch) = (numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0));
     match (major, minor, patch) {
-        (0..=2, ..) | (3, 0..=3, _) => Some(("nobody repairs it any more", "3.5.9")),
-        (3, 4, 0..=24) => Some((WATCHES, "3.4.25")),
-        (3, 5, 0..=2) => Some((DIFFER, "3.5.9")),
-        (3, 5, 3..=7) => Some((WATCHES, "3.5.9")),
+        (0..=2, ..) | (3, 0..=3, _) => Some(("nobody repairs it any more", "3.5.15")),
+        (3, 4, 0..=24) => Some((WATCHES, "3.4.34")),
+        (3, 5, 0..=2) => Some((DIFFER, "3.5.15")),
+        (3, 5, 3..=7) => Some((WATCHES, "3.5.15")),
         _ => None,
     }
 }
@@ -86,7 +86,7 @@ mod tests {
             told(judge(&health(differ))),
             [
                 "version etcd1, etcd3 warning: etcd 3.4.23: a watch of it can tell of old changes as if they were new → \
-                 go to 3.4.25 or newer, one member at a time",
+                 go to 3.4.34 or newer, one member at a time",
                 "version warning: members differ: etcd 3.4.23 on etcd1, etcd3; etcd 3.5.9 on etcd2 → bring an upgrade that was \
                  begun to its end",
             ]
