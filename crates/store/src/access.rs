@@ -32,9 +32,32 @@ impl fmt::Debug for Access {
     }
 }
 
+/// An address without what stands before an `@`: that may be a password, and errors repeat what was given.
+pub(crate) fn without_user(address: &str) -> String {
+    let Some((before, hosts)) = address.rsplit_once('@') else { return address.to_owned() };
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric())) {
+        Some(scheme) => format!("{scheme}://…@{hosts}"),
+        None => format!("…@{hosts}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Access;
+    use super::{Access, without_user};
+
+    #[test]
+    fn what_stands_before_the_hosts_is_left_out() {
+        for (given, shown) in [
+            ("etcd://a:1,b:2", "etcd://a:1,b:2"),
+            ("etcd://me:s3cret@a:1", "etcd://…@a:1"),
+            ("etcd://me:s3cret@a:1,me:s3cret@b:1", "etcd://…@b:1"),
+            ("me:s://3cret@a:1", "…@a:1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_user(given), shown);
+        }
+    }
 
     #[test]
     fn a_password_is_not_printed() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::access::Access;
+use crate::access::{Access, without_user};
 use crate::embedded::{self, Embedded, Options};
 use crate::etcd::{self, Etcd};
 use crate::store::Store;
@@ -30,6 +30,6 @@ pub async fn open(spec: &str, access: &Access) -> Result<Arc<dyn Store>, OpenErr
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
         Some(("embedded", path)) => Ok(Arc::new(Embedded::open(path, Options::default()).await?)),
         Some(("etcd", _)) => Ok(Arc::new(Etcd::open(spec, access, etcd::Options::default()).await?)),
-        _ => Err(OpenError::Unknown { given: spec.to_owned() }),
+        _ => Err(OpenError::Unknown { given: without_user(spec) }),
     }
 }

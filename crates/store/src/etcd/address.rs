@@ -1,5 +1,7 @@
 //! Where the members are, as people write it: `etcd://HOST:PORT[,HOST:PORT…]`.
 
+use crate::access::without_user;
+
 /// The port at which etcd listens for clients unless it is told otherwise.
 const PORT: u16 = 2379;
 
@@ -14,7 +16,11 @@ pub struct AddressError {
 /// The members that `etcd://HOST:PORT[,HOST:PORT…]` names, each as `HOST:PORT`; the argument is what follows `etcd:`.
 /// One that is named twice is there once.
 pub(super) fn parse(rest: &str) -> Result<Vec<String>, AddressError> {
-    let wrong = |why: String| AddressError { given: format!("etcd:{rest}"), why };
+    let wrong = |why: String| AddressError { given: without_user(&format!("etcd:{rest}")), why };
+    if rest.contains('@') {
+        // Before anything is taken apart: a password may hold whatever separates the parts.
+        return Err(wrong("a user does not belong here (name it with --store-user)".to_owned()));
+    }
     let list = rest.strip_prefix("//").ok_or_else(|| wrong("`//` is missing".to_owned()))?;
     // A slash at the end is a habit from other addresses, and means nothing.
     let list = list.strip_suffix('/').unwrap_or(list);
@@ -34,10 +40,6 @@ fn endpoint(entry: &str) -> Result<String, String> {
     }
     if entry.contains("://") {
         return Err(format!("{entry} has a scheme of its own (TLS is chosen by naming a CA with --store-ca)"));
-    }
-    if entry.contains('@') {
-        // Not repeated: what stands before it may be a password.
-        return Err("a user does not belong here (name it with --store-user)".to_owned());
     }
     if let Some(stray) = entry.chars().find(|c| matches!(c, '/' | '?' | '#') || c.is_whitespace() || c.is_control()) {
         return Err(format!("{entry} has a {stray:?} in it"));
@@ -111,9 +113,12 @@ mod tests {
             ("//a:1, b:1", " b:1 has a ' ' in it"),
             ("//http://a:1", "http://a:1 has a scheme of its own (TLS is chosen by naming a CA with --store-ca)"),
             ("//me:s3cret@a:1", "a user does not belong here (name it with --store-user)"),
+            ("//a:x,me:s3cret,/@b:1", "a user does not belong here (name it with --store-user)"),
+            ("//http://me:s3cret@a:1", "a user does not belong here (name it with --store-user)"),
         ] {
             let error = parse(given).unwrap_err();
             assert_eq!(error.why, why, "of {given}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
         }
     }
 }
