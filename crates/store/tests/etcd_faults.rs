@@ -196,6 +196,36 @@ async fn each_member_is_frozen_in_turn_under_load() {
     .await;
 }
 
+/// Whoever keeps a lease waits for a moment only, and asks again. That must not be the same member for ever.
+#[tokio::test]
+async fn a_lease_is_kept_when_the_member_in_use_is_frozen() {
+    let cluster = Cluster::start(Rig::members(3)).await;
+    let mut options = Options::default();
+    // Nothing else is to notice that the member is frozen.
+    (options.patience.silence, options.patience.attempt) = (Duration::from_secs(3600), PATIENCE);
+    let leader = cluster.leader().await;
+    let frozen = (leader + 1) % 3;
+    let spec = format!("etcd://{},{}", cluster.member(frozen).client(), cluster.member(leader).client());
+    // Each begins with one of the two by chance.
+    let mut stores = Vec::new();
+    for _ in 0..8 {
+        let store = Etcd::open(&spec, &Access::default(), options).await.unwrap();
+        let lease = store.grant(Duration::from_secs(600)).await.unwrap();
+        stores.push((store, lease.id));
+    }
+    cluster.member(frozen).stop();
+    let keeping = stores.iter().map(|(store, lease)| async move {
+        loop {
+            // As long as a replica waits for one.
+            if let Ok(kept) = tokio::time::timeout(Duration::from_secs(3), store.keep_alive(*lease)).await {
+                break kept.unwrap();
+            }
+        }
+    });
+    tokio::time::timeout(PATIENCE, futures::future::join_all(keeping)).await.expect("all leases are kept");
+    cluster.member(frozen).cont();
+}
+
 #[tokio::test]
 async fn reads_outlive_the_leader() {
     let cluster = Cluster::start(Rig::members(3)).await;

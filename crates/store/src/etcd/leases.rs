@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use etcd_client::Error;
 use muster_core::txn::LeaseId;
+use tokio::time::timeout;
+use tonic::Status;
 
 use super::ask::Sending;
 use super::shared::{Shared, revision};
@@ -26,8 +29,17 @@ pub(super) async fn grant(shared: &Shared, ttl: Duration) -> Result<Lease, Store
 /// One question on a stream of its own. A replica has one lease and keeps it every few seconds: a stream that stays
 /// open would have to be watched over for years, to save this.
 pub(super) async fn keep_alive(shared: &Shared, lease: LeaseId) -> Result<(), StoreError> {
+    let limit = shared.options.patience.sign_of_life;
     shared
-        .ask(Sending::Repeatable, |connection| async move { connection.lease().keep_alive(lease.0).await.map(|_| ()) })
+        .ask(Sending::Repeatable, |connection| async move {
+            match timeout(limit, connection.lease().keep_alive(lease.0)).await {
+                Ok(kept) => kept.map(|_| ()),
+                Err(_) => {
+                    let why = format!("no answer within {} s", limit.as_secs_f32());
+                    Err(Error::GRpcStatus(Status::deadline_exceeded(why)))
+                }
+            }
+        })
         .await
         .map_err(|failure| shared.lease_error(failure, lease))
 }

@@ -17,6 +17,9 @@ pub struct Patience {
     /// For the answer to something that can be asked again elsewhere. Longer than etcd takes to choose a new leader
     /// (one to two seconds by default): during that time it is better to wait than to walk around.
     pub attempt: Duration,
+    /// For the answer to a sign of life. Shorter, because a lease ends meanwhile: whoever keeps it waits for a few seconds
+    /// at most, and what they give up asks nobody else. Two members can be asked in that time.
+    pub sign_of_life: Duration,
     /// For the answer to a change, which is sent once. After that nobody knows what became of it.
     pub change: Duration,
     /// For all attempts together, until the store counts as away.
@@ -52,6 +55,7 @@ impl Default for Options {
             patience: Patience {
                 connect: seconds(2),
                 attempt: seconds(3),
+                sign_of_life: Duration::from_millis(1200),
                 change: seconds(5),
                 total: seconds(12),
                 silence: seconds(6),
