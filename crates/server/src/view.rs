@@ -129,7 +129,7 @@ impl View {
                 }
                 Ok(Event::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
-                    fleets.values_mut().for_each(|fleet| fleet.revision = revision);
+                    all_at(&mut fleets, revision);
                     *self.fleets.write().unwrap_or_else(PoisonError::into_inner) = fleets;
                     self.builds.fetch_add(1, Ordering::Relaxed);
                     self.revision.send_replace(Some(revision));
@@ -141,6 +141,7 @@ impl View {
                     told
                 }
                 Ok(Event::Progress { revision }) => {
+                    all_at(&mut self.fleets.write().unwrap_or_else(PoisonError::into_inner), revision);
                     self.revision.send_replace(Some(revision));
                     Vec::new()
                 }
@@ -186,10 +187,14 @@ impl View {
             let fleet = fleets.entry(env.clone()).or_insert_with(|| Fleet::new(env.clone()));
             told.push(Changed::Env(env, fleet.apply(revision, changes)));
         }
-        // A reader asks a fleet for its revision: all of them have reached this one.
-        fleets.values_mut().for_each(|fleet| fleet.revision = revision);
+        all_at(&mut fleets, revision);
         told
     }
+}
+
+/// A reader asks a fleet for its revision: all of them have reached this one.
+fn all_at(fleets: &mut BTreeMap<EnvName, Fleet>, revision: Revision) {
+    fleets.values_mut().for_each(|fleet| fleet.revision = revision);
 }
 
 fn concerns_servers(changed: &Changed) -> bool {

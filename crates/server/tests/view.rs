@@ -92,8 +92,12 @@ async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     )
     .await
     .unwrap();
+    let env = EnvName::new("test").unwrap();
+    put(store.as_ref(), Op::put(Keys::of(&env).current_version(), "v1")).await;
     let (view, mut changes) = follow(&store, 16);
     assert_eq!(changes.recv().await, Some(Changed::Everything));
     let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;
     view.reach(elsewhere).await.unwrap();
+    // Whoever demands that revision is told in the answer that it has it.
+    assert_eq!(view.fleets()[&env].revision, elsewhere);
 }
