@@ -109,11 +109,11 @@ impl Server {
             let (host, theirs) = (record.host, record.blobs.directory);
             return Err(StartError::BlobsNotShared { replica, host, theirs, ours: blobs_dir });
         }
-        let (sweeping, known, old_marks) = (blobs.clone(), view.clone(), marks.clone());
+        let (sweeping, known, all_marks) = (blobs.clone(), view.clone(), marks.clone());
+        let (id, nonce) = (membership.id().clone(), membership.record().blobs.nonce.clone());
         tasks.spawn(async move {
-            sweep(sweeping, old_marks, known).await;
-            // The server ends when one of its tasks does, and this one is only done early.
-            std::future::pending::<()>().await;
+            sweep(sweeping, all_marks.clone(), known).await;
+            keep_mark(&all_marks, &id, &nonce, OLD_MARK / 4).await;
         });
         let membership = Arc::new(membership);
         let tenures = Tenures::new(store.clone(), view.clone(), membership.clone(), clock.clone());
@@ -224,6 +224,19 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>) {
     }
 }
 
+/// Keeps the mark of this replica young, for ever. While it is cut off from the store its key is not there, and a server
+/// that starts at that moment would take an old mark for one that was left behind; and whoever starts later would not
+/// find it, and not start.
+async fn keep_mark(marks: &Marks, id: &ReplicaId, nonce: &str, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let (marks, id, nonce) = (marks.clone(), id.clone(), nonce.to_owned());
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || marks.put(&id, &nonce)).await {
+            tracing::warn!(%error, "the mark of this replica cannot be renewed: others may not find it");
+        }
+    }
+}
+
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     if !address.ip().is_loopback() {
         return Err(StartError::NotLoopback(address));
@@ -235,4 +248,35 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
             StartError::Listen { address, source }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::replicas::{BlobsMark, ReplicaRecord};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mark_that_somebody_swept_comes_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (marks, id) = (Marks::of(dir.path()), ReplicaId::new("one-1").unwrap());
+        let blobs = BlobsMark { directory: String::new(), nonce: "7".into() };
+        let (url, host, version) = (String::new(), String::new(), String::new());
+        let record = ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs };
+        marks.put(&id, "7").unwrap();
+        #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
+        let late = SystemTime::now() + OLD_MARK;
+        marks.sweep(late, |_| false).unwrap();
+        assert!(!marks.shows(&id, &record));
+        let again = async {
+            while !marks.shows(&id, &record) {
+                tokio::time::sleep(OLD_MARK / 4).await;
+            }
+        };
+        tokio::select! {
+            () = keep_mark(&marks, &id, "7", OLD_MARK / 4) => {}
+            () = again => {}
+        }
+        assert!(marks.shows(&id, &record));
+    }
 }
