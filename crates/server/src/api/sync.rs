@@ -16,6 +16,9 @@ use super::answer::{JsonBody, Refusal};
 use super::nodes::NodePath;
 use super::scope::Scope;
 
+/// Epochs are seconds since 1970. This is the year 4147: a later one comes from no store.
+const LAST_EPOCH: u64 = 1 << 36;
+
 /// Opens a node's stream of server-sent events; the schema is that of each event's `data`, named by its `event`.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
     request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
@@ -26,6 +29,10 @@ pub(crate) async fn open(
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, Refusal> {
     let node = path.designed(&app, &scope)?;
+    if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
+        // It would become the environment's own, and there would be none after it.
+        return Err(Refusal::invalid("no store has ever given out this generation: its epoch is no time"));
+    }
     let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| Refusal::unknown_node(&scope.env, &node))?;
     let incarnation = greet(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;

@@ -55,6 +55,14 @@ async fn every_refusal_is_a_problem_with_a_code() {
             Code::UnknownVersion,
             "there is no release v9",
         ),
+        (
+            Method::POST,
+            "/v1/envs/test/nodes/db1/sync",
+            r#"{"generation":{"epoch":18446744073709551615,"number":1}}"#,
+            400,
+            Code::InvalidRequest,
+            "its epoch is no time",
+        ),
         (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, Code::InvalidRequest, "invalid"),
     ];
     for (method, path, body, status, code, says) in table {
