@@ -46,7 +46,7 @@ bench: ## build in release mode and print the table of speed and memory
 ## Checking it
 
 .PHONY: test
-test: setup lint build ## everything: lints and all tests, with the real Puppet
+test: setup lint build ## everything: lints and all tests, with the real Puppet and the real etcd
 	$(call step,tests: all of them)
 	cargo nextest run --locked --workspace $(ARGS)
 	$(call step,tests: examples in the documentation)

@@ -63,11 +63,14 @@ pub struct Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {:?}, {:?} after a change", self.fault, self.lasts, self.before)?;
+        write!(f, "{} for {:?}", self.fault, self.lasts)?;
         if let Some(second) = self.second {
             write!(f, ", and meanwhile {second}")?;
         }
-        f.write_str(if self.quiet { ", and then nothing else happens" } else { "" })
+        match self.quiet {
+            true => f.write_str(", while nothing else happens"),
+            false => write!(f, ", {:?} after a change of the version", self.before),
+        }
     }
 }
 
