@@ -30,6 +30,7 @@ impl Cluster {
         member.initial.lock().unwrap_or_else(PoisonError::into_inner).1 = "existing";
         member.start();
         self.wait_healthy().await;
+        self.take_back_alarms().await;
         assert_eq!(member.condition(), Condition::Running, "{}", member.log_tail());
     }
 }

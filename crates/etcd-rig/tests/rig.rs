@@ -90,6 +90,20 @@ async fn a_follower_that_was_compacted_away_says_so() {
 }
 
 #[tokio::test]
+async fn a_quota_that_was_exhausted_and_relieved_does_not_come_back_with_an_empty_disk() {
+    let options = Options { quota_bytes: Some(8 * 1024 * 1024), ..Options::members(3) };
+    let cluster = Cluster::start(options).await;
+    cluster.exhaust_quota().await;
+    cluster.try_etcdctl(&["put", "/t/a", "1"]).await.unwrap_err();
+    cluster.relieve_quota().await;
+    cluster.etcdctl(&["put", "/t/a", "2"]).await;
+
+    cluster.wipe_and_rejoin(cluster.leader().await).await;
+
+    cluster.etcdctl(&["put", "/t/a", "3"]).await;
+}
+
+#[tokio::test]
 async fn a_small_quota_is_exhausted_soon() {
     let cluster = Cluster::start(Options { quota_bytes: Some(1024 * 1024), ..Options::default() }).await;
     let ballast = "x".repeat(100 * 1024);
