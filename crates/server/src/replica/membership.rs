@@ -50,6 +50,15 @@ pub enum State {
     CutOff,
 }
 
+/// The lease that this replica has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    pub lease: LeaseId,
+    /// A revision at which the lease was not granted yet and the one before it had ended: what this replica has put
+    /// later goes with this lease, and what it put earlier is gone, whatever a view that lags still shows.
+    pub after: Revision,
+}
+
 /// Who may be there besides this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
@@ -72,11 +81,21 @@ pub struct Membership {
 
 #[derive(Debug, Default)]
 struct Inner {
-    lease: Option<LeaseId>,
+    current: Option<Current>,
     /// By this process's own clock, counted from when the last keep-alive was *sent*: the lease lives at least as long.
     good_until: Option<Instant>,
     /// Since when the store has not answered.
     unreachable: Option<Timestamp>,
+}
+
+impl Inner {
+    fn state(&self) -> State {
+        match (self.current, self.good_until) {
+            (Some(_), Some(until)) if Instant::now() < until => State::Member,
+            (None, None) => State::Joining,
+            (_, Some(_)) | (Some(_), None) => State::CutOff,
+        }
+    }
 }
 
 impl Membership {
@@ -98,17 +117,13 @@ impl Membership {
     }
 
     pub fn state(&self) -> State {
-        let inner = self.inner();
-        match (inner.lease, inner.good_until) {
-            (Some(_), Some(until)) if Instant::now() < until => State::Member,
-            (None, None) => State::Joining,
-            (_, Some(_)) | (Some(_), None) => State::CutOff,
-        }
+        self.inner().state()
     }
 
     /// The lease, as long as it surely lives.
-    pub fn lease(&self) -> Option<LeaseId> {
-        if self.state() == State::Member { self.inner().lease } else { None }
+    pub fn current(&self) -> Option<Current> {
+        let inner = self.inner();
+        inner.current.filter(|_| inner.state() == State::Member)
     }
 
     /// Since when the store has not answered; none while it does.
@@ -146,28 +161,28 @@ impl Membership {
     /// Keeps this replica a member, for ever.
     pub async fn run(&self) {
         loop {
-            let Some(lease) = self.grant().await else {
+            let Some(current) = self.grant().await else {
                 sleep(AGAIN).await;
                 continue;
             };
             tokio::select! {
-                () = self.keep(lease) => {}
-                () = self.place(lease) => {}
+                () = self.keep(current) => {}
+                () = self.place(current.lease) => {}
             }
             tracing::warn!(replica = %self.id(), "the lease of this replica has ended: a new one is taken");
-            self.note(|inner| inner.lease = None);
+            self.note(|inner| inner.current = None);
         }
     }
 
     /// Gives the lease back: the others take over at once.
     pub async fn leave(&self) {
-        let lease = {
+        let current = {
             let mut inner = self.inner();
             inner.good_until = None;
-            inner.lease.take()
+            inner.current.take()
         };
         self.step();
-        let Some(lease) = lease else { return };
+        let Some(Current { lease, .. }) = current else { return };
         match timeout(FAREWELL, self.store.revoke(lease)).await {
             Ok(Ok(()) | Err(StoreError::LeaseEnded { .. } | StoreError::Closed)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given back, and ends by itself"),
@@ -175,12 +190,18 @@ impl Membership {
         }
     }
 
-    async fn grant(&self) -> Option<LeaseId> {
-        let sent = Instant::now();
-        match timeout(self.pace.ttl, self.store.grant(self.pace.ttl)).await {
-            Ok(Ok(lease)) => {
-                self.kept(lease.id, sent);
-                Some(lease.id)
+    async fn grant(&self) -> Option<Current> {
+        let mut sent = Instant::now();
+        let granted = async {
+            let after = self.store.revision().await?;
+            sent = Instant::now();
+            let lease = self.store.grant(self.pace.ttl).await?;
+            Ok::<_, StoreError>(Current { lease: lease.id, after })
+        };
+        match timeout(self.pace.ttl, granted).await {
+            Ok(Ok(current)) => {
+                self.kept(current, sent);
+                Some(current)
             }
             Ok(Err(error)) => {
                 self.missed(&error);
@@ -194,14 +215,14 @@ impl Membership {
     }
 
     /// Keeps the lease alive until it has ended.
-    async fn keep(&self, lease: LeaseId) {
+    async fn keep(&self, current: Current) {
         let mut next = Instant::now() + self.pace.keep_every;
         loop {
             sleep_until(next).await;
             let sent = Instant::now();
-            match timeout(self.pace.keep_every, self.store.keep_alive(lease)).await {
+            match timeout(self.pace.keep_every, self.store.keep_alive(current.lease)).await {
                 Ok(Ok(())) => {
-                    self.kept(lease, sent);
+                    self.kept(current, sent);
                     next = sent + self.pace.keep_every;
                 }
                 Ok(Err(StoreError::LeaseEnded { .. })) => return,
@@ -258,10 +279,10 @@ impl Membership {
         self.store.commit(Txn::new().guard(Guard::seen(key, seen)).op(op)).await
     }
 
-    fn kept(&self, lease: LeaseId, sent: Instant) {
+    fn kept(&self, current: Current, sent: Instant) {
         let was = self.state();
         let mut inner = self.inner();
-        inner.lease = Some(lease);
+        inner.current = Some(current);
         inner.good_until = Some(sent + self.pace.ttl);
         inner.unreachable = None;
         drop(inner);

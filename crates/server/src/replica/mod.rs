@@ -22,6 +22,6 @@ pub mod tenure;
 pub mod tenures;
 
 pub use identity::{Identity, IdentityError};
-pub use membership::{LeasePace, Membership, State};
+pub use membership::{Current, LeasePace, Membership, State};
 pub use peers::Peers;
 pub use tenures::{Fenced, Held, Tenures};

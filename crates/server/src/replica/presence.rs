@@ -138,7 +138,7 @@ impl Presence {
     }
 
     async fn round(&self) -> Round {
-        if self.membership.lease().is_none() {
+        if self.membership.current().is_none() {
             return Round::Quiet;
         }
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();

@@ -1,22 +1,24 @@
 //! Whether to take a controller, to keep it, or to let it go: a pure decision on what the view shows.
 
 use muster_core::names::ReplicaId;
-use muster_core::txn::Revision;
+use muster_core::txn::{LeaseId, Revision};
+
+use super::membership::Current;
 
 /// What is decided on, for one controller of one environment.
 #[derive(Clone, Copy, Debug)]
 pub struct Sight<'a> {
     pub me: &'a ReplicaId,
-    /// This replica has a lease that surely lives.
-    pub is_member: bool,
+    /// The lease of this replica, if it surely lives.
+    pub current: Option<Current>,
     /// The revision of this replica's own key, if the view shows it.
     pub my_key: Option<Revision>,
     /// Who holds the controller, by the view.
     pub holder: Option<(&'a ReplicaId, Revision)>,
     /// Whether the holder's own key is there.
     pub holder_lives: bool,
-    /// The revision at which this replica took the controller, as far as it knows.
-    pub held: Option<Revision>,
+    /// The lease under which this replica took the controller, and the revision at which it did, as far as it knows.
+    pub held: Option<(LeaseId, Revision)>,
     /// A write was refused at this revision because somebody else holds the controller.
     pub refused: Option<Revision>,
     /// How far the view is.
@@ -29,7 +31,7 @@ pub enum Step {
     /// It is held, and stays so.
     Keep,
     /// The view shows that it is held by this replica, which did not know: the answer to the taking was lost.
-    Adopt { at: Revision },
+    Adopt { at: Revision, lease: LeaseId },
     /// It is not held any more.
     Drop,
     /// Nobody holds it, or only somebody who is gone.
@@ -39,10 +41,14 @@ pub enum Step {
 }
 
 pub fn decide(sight: Sight<'_>) -> Step {
-    if !sight.is_member {
+    let Some(current) = sight.current else {
         return if sight.held.is_some() { Step::Drop } else { Step::Wait };
-    }
-    if let Some(held) = sight.held {
+    };
+    if let Some((lease, held)) = sight.held {
+        // It went with its lease, however quickly there was a new one.
+        if lease != current.lease {
+            return Step::Drop;
+        }
         let shown = sight.holder.map(|(_, at)| at);
         // What the view has not reached yet says nothing against it.
         return if shown == Some(held) || sight.view < held { Step::Keep } else { Step::Drop };
@@ -51,7 +57,9 @@ pub fn decide(sight: Sight<'_>) -> Step {
         return Step::Wait;
     }
     match sight.holder {
-        Some((holder, at)) if holder == sight.me => Step::Adopt { at },
+        // What this replica took under an earlier lease is gone, and the view is about to show it.
+        Some((holder, at)) if holder == sight.me && at <= current.after => Step::Wait,
+        Some((holder, at)) if holder == sight.me => Step::Adopt { at, lease: current.lease },
         Some(_) if sight.holder_lives => Step::Wait,
         _ if sight.my_key.is_none() => Step::Wait,
         Some((holder, at)) => Step::Take { over: Some((holder.clone(), at)) },
@@ -67,9 +75,11 @@ mod tests {
     fn one_holds_it_and_the_others_wait_for_it() {
         let (me, other) = (ReplicaId::new("a-1").unwrap(), ReplicaId::new("b-2").unwrap());
         let at = Revision;
+        let (lease, earlier) = (LeaseId(2), LeaseId(1));
+        let taken = |revision| Some((lease, at(revision)));
         let free = Sight {
             me: &me,
-            is_member: true,
+            current: Some(Current { lease, after: at(4) }),
             my_key: Some(at(5)),
             holder: None,
             holder_lives: false,
@@ -79,23 +89,27 @@ mod tests {
         };
         let mine = Sight { holder: Some((&me, at(7))), holder_lives: true, ..free };
         let others = Sight { holder: Some((&other, at(7))), holder_lives: true, ..free };
-        let holding = Sight { held: Some(at(7)), ..mine };
+        let holding = Sight { held: taken(7), ..mine };
+        let renewed = Some(Current { lease, after: at(9) });
         let orphan = Sight { holder_lives: false, ..others };
         let table = [
             ("nobody holds it", free, Step::Take { over: None }),
             ("before this replica is known, nothing is taken", Sight { my_key: None, ..free }, Step::Wait),
-            ("without a lease, nothing is taken", Sight { is_member: false, ..free }, Step::Wait),
+            ("without a lease, nothing is taken", Sight { current: None, ..free }, Step::Wait),
             ("another one holds it", others, Step::Wait),
             ("its holder is gone, its key is not", orphan, Step::Take { over: Some((other.clone(), at(7))) }),
             ("an orphan, before this replica is known", Sight { my_key: None, ..orphan }, Step::Wait),
             ("it is held", holding, Step::Keep),
-            ("it was taken a moment ago", Sight { held: Some(at(11)), ..free }, Step::Keep),
-            ("taken a moment ago from one who is gone", Sight { held: Some(at(11)), ..orphan }, Step::Keep),
-            ("its key went", Sight { held: Some(at(7)), ..free }, Step::Drop),
-            ("another one has it now", Sight { held: Some(at(6)), ..others }, Step::Drop),
-            ("it was taken again under the same name", Sight { held: Some(at(6)), ..mine }, Step::Drop),
-            ("a holder that is cut off lets go", Sight { is_member: false, ..holding }, Step::Drop),
-            ("an answer was lost", mine, Step::Adopt { at: at(7) }),
+            ("it was taken a moment ago", Sight { held: taken(11), ..free }, Step::Keep),
+            ("taken a moment ago from one who is gone", Sight { held: taken(11), ..orphan }, Step::Keep),
+            ("its key went", Sight { held: taken(7), ..free }, Step::Drop),
+            ("another one has it now", Sight { held: taken(6), ..others }, Step::Drop),
+            ("it was taken again under the same name", Sight { held: taken(6), ..mine }, Step::Drop),
+            ("a holder that is cut off lets go", Sight { current: None, ..holding }, Step::Drop),
+            ("an answer was lost", mine, Step::Adopt { at: at(7), lease }),
+            ("held under an earlier lease", Sight { held: Some((earlier, at(7))), ..mine }, Step::Drop),
+            ("taken under an earlier lease a moment ago", Sight { held: Some((earlier, at(11))), ..free }, Step::Drop),
+            ("the view still shows an earlier lease", Sight { current: renewed, ..mine }, Step::Wait),
             ("deposed, and the view does not show it yet", Sight { refused: Some(at(11)), ..mine }, Step::Wait),
             ("deposed, and the view shows it", Sight { refused: Some(at(10)), ..free }, Step::Take { over: None }),
         ];

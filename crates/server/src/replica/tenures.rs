@@ -10,12 +10,12 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replicas::{ControllerName, ControllerRecord};
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::membership::Membership;
+use super::membership::{Current, Membership};
 use super::tenure::{Sight, Step, decide};
 use crate::clock::Clock;
 use crate::view::View;
@@ -34,6 +34,8 @@ pub struct Held {
     pub name: ControllerName,
     /// The revision of its key: whoever takes it over changes that.
     pub revision: Revision,
+    /// The lease that its key goes with: without that one, it is not held.
+    pub lease: LeaseId,
     /// Since when, by this server's clock: it has not watched over anything before.
     pub since: Timestamp,
 }
@@ -104,10 +106,10 @@ impl Tenures {
 
     /// The controller, if this replica holds it and may act. Nobody acts in an environment that is being restored.
     pub fn held(&self, env: &EnvName, name: ControllerName) -> Option<Held> {
-        self.membership.lease()?;
+        let current = self.membership.current()?;
         let inner = self.inner();
         let held = inner.held.get(&(env.clone(), name)).cloned();
-        held.filter(|_| !inner.restoring.contains(env))
+        held.filter(|held| held.lease == current.lease && !inner.restoring.contains(env))
     }
 
     /// Who else holds a controller, and since when.
@@ -200,9 +202,9 @@ impl Tenures {
             }
             match step {
                 Step::Keep | Step::Wait | Step::Drop => {}
-                Step::Adopt { at } => {
+                Step::Adopt { at, lease } => {
                     inner.refused.remove(&place);
-                    inner.held.insert(place.clone(), self.holding(place, at));
+                    inner.held.insert(place.clone(), self.holding(place, at, lease));
                     moved = true;
                 }
                 Step::Take { over } => {
@@ -226,11 +228,11 @@ impl Tenures {
         let lives = |id: &ReplicaId| fleet.is_some_and(|fleet| fleet.replicas().contains_key(id));
         Sight {
             me: self.membership.id(),
-            is_member: self.membership.lease().is_some(),
+            current: self.membership.current(),
             my_key: fleet.and_then(|fleet| self.my_key(fleet)),
             holder: holder.map(|(record, at)| (&record.replica, *at)),
             holder_lives: holder.is_some_and(|(record, _)| lives(&record.replica)),
-            held: inner.held.get(place).map(|held| held.revision),
+            held: inner.held.get(place).map(|held| (held.lease, held.revision)),
             refused: inner.refused.get(place).copied(),
             view: fleet.map(|fleet| fleet.revision).unwrap_or_default(),
         }
@@ -242,7 +244,7 @@ impl Tenures {
 
     /// Takes a controller. Whether that is settled, one way or the other.
     async fn take(&self, take: Take) -> bool {
-        let Some(lease) = self.membership.lease() else { return true };
+        let Some(Current { lease, .. }) = self.membership.current() else { return true };
         let (env, name) = &take.place;
         let keys = Keys::of(env);
         let record = ControllerRecord { replica: self.membership.id().clone(), since: self.clock.now() };
@@ -264,7 +266,7 @@ impl Tenures {
         match self.store.commit(txn.op(Op::Put { key, value, lease: Some(lease) })).await {
             Ok(Outcome::Committed { revision }) => {
                 tracing::info!(%env, controller = %name, "held by this replica");
-                let held = self.holding(take.place.clone(), revision);
+                let held = self.holding(take.place.clone(), revision, lease);
                 self.inner().held.insert(take.place, held);
                 self.step();
                 true
@@ -279,8 +281,8 @@ impl Tenures {
         }
     }
 
-    fn holding(&self, (env, name): Place, revision: Revision) -> Held {
-        Held { env, name, revision, since: self.clock.now() }
+    fn holding(&self, (env, name): Place, revision: Revision, lease: LeaseId) -> Held {
+        Held { env, name, revision, lease, since: self.clock.now() }
     }
 
     fn deposed(&self, held: &Held, at: Revision) {

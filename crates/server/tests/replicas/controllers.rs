@@ -42,6 +42,36 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&[("web1", "web")]).await;
+    let provision = ControllerName::Provision;
+    a.app.tenures.want(&env(), provision);
+    let held = |name| a.app.tenures.held(&env(), name);
+    until("a holds both", || held(LIVENESS).is_some() && held(provision).is_some()).await;
+    a.sees("that it does", |fleet| fleet.controllers().contains_key(&provision)).await;
+    let first = held(provision).unwrap();
+
+    // Its lease ends and it has a new one, while its view still shows what the old one gave it.
+    a.way.lag(true);
+    cluster.store.revoke(first.lease).await.unwrap();
+    until("a has another lease", || a.app.membership.current().is_some_and(|new| new.lease != first.lease)).await;
+    assert_eq!(a.fleet().controllers()[&provision].0.replica, *a.id(), "its view has not moved");
+    assert_eq!((held(LIVENESS), held(provision)), (None, None));
+    until("b holds liveness", || b.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!((held(LIVENESS), held(provision)), (None, None), "nor is it adopted");
+
+    // What nobody else wants it takes anew.
+    a.way.lag(false);
+    until("a holds it again", || held(provision).is_some()).await;
+    let again = held(provision).unwrap();
+    assert!(again.lease != first.lease && again.revision > first.revision, "{again:?} after {first:?}");
+    assert_eq!(held(LIVENESS), None);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;
