@@ -121,7 +121,7 @@ pub fn greet(
     }
     let mut after = before.clone();
     if known.is_none() {
-        after.incarnation += 1;
+        after.incarnation = after.incarnation.saturating_add(1);
         after.seq = 0;
     }
     let mut txn = Txn::new().guard(Guard::seen(keys.observed(node), observed.map(|(_, at)| at)));

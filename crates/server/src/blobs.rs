@@ -24,6 +24,8 @@ use crate::replica::shared_blobs::Marks;
 const HEAD: usize = 2;
 /// How a file is named that is being written.
 const UNFINISHED: &str = "unfinished";
+/// The file that says which store these blobs belong to.
+const STORE: &str = ".store";
 
 /// What is younger than this may belong to a report that another replica is about to commit. Far longer than a commit
 /// takes, and than clocks of machines that share a directory are apart.
@@ -108,6 +110,20 @@ impl Blobs {
             texts.filter_map(|text| serde_json::from_slice(&text).ok()).collect()
         };
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+
+    /// Whether the directory belongs to this store; a directory that belongs to none belongs to it from now on. Another
+    /// store knows nothing of what this one needs, and must not sweep it away.
+    pub fn belong_to(&self, store: &str) -> io::Result<bool> {
+        let path = self.root.join(STORE);
+        match std::fs::read_to_string(&path) {
+            Ok(owner) => Ok(owner.trim_end() == store),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::write(&path, format!("{store}\n"))?;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes what is old and that nobody needs: reports that were not applied, those of nodes that have left, and what
@@ -195,6 +211,15 @@ mod tests {
         assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
         assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
         assert_eq!((unfinished.exists(), mark.exists()), (false, true));
+    }
+
+    #[test]
+    fn a_directory_belongs_to_the_store_that_used_it_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = open(dir.path(), "one-1");
+        assert!(blobs.belong_to("embedded:/state/store").unwrap());
+        assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
+        assert!(open(dir.path(), "two-2").belong_to("embedded:/state/store").unwrap());
     }
 
     #[test]

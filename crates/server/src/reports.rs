@@ -236,7 +236,7 @@ impl Committer {
     fn committed(&self, plan: Planned, revision: Revision) -> (Place, Status) {
         let Planned { job, applied, left } = plan;
         self.metrics.left(left);
-        self.forget(applied.dropped);
+        self.forget(&job, applied.dropped);
         let place = job.place.clone();
         reply(job, Ok(ReportTaken { taken: Taken::Applied, revision }));
         (place, Status { observed: Some((applied.observed, revision)), history: applied.history })
@@ -270,7 +270,7 @@ impl Committer {
                         Ok(Outcome::Committed { revision }) => {
                             self.metrics.group(1);
                             self.metrics.left(left);
-                            self.forget(applied.dropped);
+                            self.forget(job, applied.dropped);
                             let observed = Some((applied.observed, revision));
                             return Ok((Taken::Applied, Status { observed, history: applied.history }));
                         }
@@ -290,7 +290,16 @@ impl Committer {
     }
 
     /// Removes blobs beside the work: reports do not wait for it, and one that stays is swept at the next start.
-    fn forget(&self, digests: Vec<String>) {
+    fn forget(&self, job: &Job, mut digests: Vec<String>) {
+        {
+            // An environment that was restored under another name shares its past, and with it the blobs, with the first.
+            let fleets = self.view.fleets();
+            let others = fleets.values().filter(|fleet| fleet.env != job.env);
+            for node in others.filter_map(|fleet| fleet.get(&job.report.node)) {
+                let history = node.history();
+                digests.retain(|digest| !history.0.iter().any(|past| past.logs.contains(digest)));
+            }
+        }
         if !digests.is_empty() {
             let blobs = Arc::clone(&self.blobs);
             tokio::task::spawn_blocking(move || digests.iter().for_each(|digest| blobs.remove(digest)));

@@ -40,6 +40,9 @@ const OLD_MARK: Duration = Duration::from_secs(3600);
 /// How many changes of the view may wait to wake somebody. The view waits when it is full; nothing is lost.
 const CHANGES: usize = 256;
 
+/// How long requests that are under way may take after the server was told to stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
@@ -109,10 +112,10 @@ impl Server {
             let (host, theirs) = (record.host, record.blobs.directory);
             return Err(StartError::BlobsNotShared { replica, host, theirs, ours: blobs_dir });
         }
-        let (sweeping, known, all_marks) = (blobs.clone(), view.clone(), marks.clone());
+        let (sweeping, known, all_marks, of_store) = (blobs.clone(), view.clone(), marks.clone(), store.clone());
         let (id, nonce) = (membership.id().clone(), membership.record().blobs.nonce.clone());
         tasks.spawn(async move {
-            sweep(sweeping, all_marks.clone(), known).await;
+            sweep(sweeping, all_marks.clone(), known, of_store.name()).await;
             keep_mark(&all_marks, &id, &nonce, OLD_MARK / 4).await;
         });
         let membership = Arc::new(membership);
@@ -188,6 +191,8 @@ impl Server {
         let serve = axum::serve(self.listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
         let served = tokio::select! {
             served = serve => served,
+            // Whoever has not read an answer by then, of a backup for instance, does not keep the server from stopping.
+            () = async { stop.cancelled().await; tokio::time::sleep(LAST_ANSWERS).await } => Ok(()),
             ended = self.tasks.join_next() => {
                 stop.cancel();
                 let what = ended.map_or_else(|| "none".into(), |ended| format!("{ended:?}"));
@@ -203,7 +208,7 @@ impl Server {
 }
 
 /// Removes the blobs that no history names, and the marks of replicas that are gone.
-async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>) {
+async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
     let (needed, live): (HashSet<String>, HashSet<ReplicaId>) = {
@@ -212,8 +217,14 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>) {
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
         (runs.flat_map(|past| past.logs).collect(), replicas.collect())
     };
+    let store = store.to_owned();
     let swept = move || {
-        let removed = blobs.sweep(now, |digest| needed.contains(digest))?;
+        let removed = if blobs.belong_to(&store)? {
+            blobs.sweep(now, |digest| needed.contains(digest))?
+        } else {
+            tracing::warn!("the directory of the blobs was first used with another store: nothing in it is swept away");
+            0
+        };
         marks.sweep(now.checked_sub(OLD_MARK).unwrap_or(now), |id| live.contains(id))?;
         io::Result::Ok(removed)
     };

@@ -73,7 +73,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         clock: clock.clone(),
     };
     let stop = CancellationToken::new();
-    let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
+    let server = tokio::select! {
+        started = Server::start(config, store, stop.clone()) => started.map_err(Failure::failed)?,
+        // A cluster that went away just now may keep it waiting for long.
+        () = signals.recv() => return Ok(Exit::Yes),
+    };
     let url = format!("http://{}", server.address());
     let env = loaded.as_ref().map(|loaded| loaded.registration.env.clone());
     if let Some(loaded) = &loaded {
@@ -96,5 +100,10 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         served = &mut serving => return served.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed),
         () = signals.recv() => stop.cancel(),
     }
-    serving.await.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed)
+    let stopped = tokio::select! {
+        stopped = serving => stopped,
+        // Asked twice, it waits for nobody.
+        () = signals.recv() => Ok(()),
+    };
+    stopped.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed)
 }

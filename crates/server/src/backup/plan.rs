@@ -98,7 +98,7 @@ impl There {
     /// The epoch that the restored environment begins: later than every one that an agent may have heard of.
     pub(super) fn next_epoch(&self, contents: &Contents, now: Timestamp) -> u64 {
         let now = u64::try_from(now.as_second()).unwrap_or(0);
-        now.max(contents.manifest.epoch + 1).max(self.epoch + 1)
+        now.max(contents.manifest.epoch.saturating_add(1)).max(self.epoch.saturating_add(1))
     }
 }
 

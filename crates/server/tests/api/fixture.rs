@@ -99,6 +99,12 @@ impl Fixture {
         format!("{}{path}", self.url)
     }
 
+    /// Tells the server to stop, and waits until it has.
+    pub(crate) async fn run_to_its_end(self) {
+        self.stop.cancel();
+        self.server.await.unwrap().unwrap();
+    }
+
     /// Ends the server, and keeps its state.
     pub(crate) async fn stop(self) -> tempfile::TempDir {
         let Self { app, store, dir, stop, server, .. } = self;

@@ -103,7 +103,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // Taken before anything is started, so that Ctrl-C at any moment ends everything that was.
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
 
-    let mut fleet = LocalFleet::start(args, loaded, &state, &mut terminal.notes).await?;
+    let mut fleet = tokio::select! {
+        started = LocalFleet::start(args, loaded, &state, &mut terminal.notes) => started?,
+        // The agents are started last, so there is nobody to end yet.
+        () = signals.recv() => return Ok(Exit::Yes),
+    };
     let shown = show(args, &mut fleet, &mut signals, terminal, began).await;
     terminal.notes.progress("stopping: ending the agents and what they started …");
     let stopped = fleet.stop().await;
