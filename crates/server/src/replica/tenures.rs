@@ -82,7 +82,8 @@ struct Inner {
     /// What is wanted besides liveness, which every server looks after everywhere.
     wanted: BTreeSet<Place>,
     held: BTreeMap<Place, Held>,
-    refused: BTreeMap<Place, Revision>,
+    /// Where a write was refused, under which lease, and at which revision.
+    refused: BTreeMap<Place, (LeaseId, Revision)>,
     /// Environments that are being restored: whatever is written there is of another life a moment later.
     restoring: BTreeSet<EnvName>,
 }
@@ -163,7 +164,7 @@ impl Tenures {
     async fn look(&self) -> bool {
         let free = self.settle();
         if free.is_empty() {
-            return true;
+            return !self.awaits_the_view();
         }
         if free.iter().any(|take| take.contended) {
             sleep(Duration::from_millis(RandomState::new().hash_one(self.membership.id()) % JITTER_MS)).await;
@@ -172,7 +173,13 @@ impl Tenures {
         for take in self.settle() {
             settled &= self.take(take).await;
         }
-        settled
+        settled && !self.awaits_the_view()
+    }
+
+    /// Whether the view has yet to show why a write was refused. It may get there by a step that concerns no server, a
+    /// report for instance, and nobody is woken by those.
+    fn awaits_the_view(&self) -> bool {
+        !self.inner().refused.is_empty()
     }
 
     /// Notes what the view shows of every controller, and returns those that are to be taken.
@@ -191,6 +198,12 @@ impl Tenures {
         let restoring: BTreeSet<EnvName> = restoring.collect();
         // Whoever could not act may be able to now.
         let mut moved = std::mem::replace(&mut inner.restoring, restoring.clone()) != restoring;
+        // What the view has reached needs no more waiting for. Nor does what was refused under an earlier lease: nothing
+        // of that time is taken for ours, and a store that was put back may never get to that revision.
+        let lease = self.membership.current().map(|current| current.lease);
+        inner.refused.retain(|(env, _), (under, at)| {
+            lease == Some(*under) && fleets.get(env).is_some_and(|fleet| fleet.revision < *at)
+        });
         for place in places {
             let fleet = fleets.get(&place.0);
             let mut step = decide(self.sight(fleet, &place, &inner));
@@ -233,7 +246,7 @@ impl Tenures {
             holder: holder.map(|(record, at)| (&record.replica, *at)),
             holder_lives: holder.is_some_and(|(record, _)| lives(&record.replica)),
             held: inner.held.get(place).map(|held| (held.lease, held.revision)),
-            refused: inner.refused.get(place).copied(),
+            refused: inner.refused.get(place).map(|(_, at)| *at),
             view: fleet.map(|fleet| fleet.revision).unwrap_or_default(),
         }
     }
@@ -289,7 +302,7 @@ impl Tenures {
         let mut inner = self.inner();
         if inner.held.get(&held.place()) == Some(held) {
             inner.held.remove(&held.place());
-            inner.refused.insert(held.place(), at);
+            inner.refused.insert(held.place(), (held.lease, at));
         }
         drop(inner);
         tracing::warn!(env = %held.env, controller = %held.name, "another replica holds it: this one does no more");

@@ -72,6 +72,37 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_what_concerns_no_server() {
+    let cluster = Cluster::new().await;
+    let a = cluster.replica().await;
+    muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    let held = a.app.tenures.held(&env(), LIVENESS).unwrap();
+    a.sees("that it does", |fleet| fleet.controllers().contains_key(&LIVENESS)).await;
+
+    // Its key goes, then something else happens; a hears of it by a write that is refused, at the second revision.
+    a.way.lag(true);
+    let mut revisions = Vec::new();
+    for op in [Op::delete(keys().controller(LIVENESS)), Op::put("/muster/test/something_else", "x")] {
+        let muster_store::Outcome::Committed { revision } = cluster.store.commit(Txn::new().op(op)).await.unwrap()
+        else {
+            panic!("nothing guards it")
+        };
+        revisions.push(revision);
+    }
+    let write = Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
+    assert_eq!(a.app.tenures.commit(&held, write).await.unwrap(), Fenced::Deposed);
+
+    // The view gets to the first, which wakes everybody and is not enough; then to the second, which wakes nobody.
+    a.way.lag_after(revisions[0]);
+    a.sees("that it is free", |fleet| fleet.controllers().is_empty()).await;
+    assert_eq!(a.app.tenures.held(&env(), LIVENESS), None, "it may be somebody else's by now");
+    a.way.lag(false);
+    until("a holds liveness again", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    a.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web"), ("web2", "web")]).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_store::{
-    Health, KeyValue, Lease, LeaseId, Outcome, Range, Revision, Sharing, Stats, Store, StoreError, Txn, Watch,
+    Event, Health, KeyValue, Lease, LeaseId, Outcome, Range, Revision, Sharing, Stats, Store, StoreError, Txn, Watch,
     WatchFrom,
 };
 use tokio::sync::watch;
@@ -19,8 +19,8 @@ pub(crate) struct Way {
     pub(crate) commits: AtomicU64,
     /// Nothing gets through, in either direction.
     cut: watch::Sender<bool>,
-    /// Changes do not arrive; everything else works.
-    lagging: watch::Sender<bool>,
+    /// Changes after this revision do not arrive; everything else works.
+    lagging: watch::Sender<Option<Revision>>,
     /// Answers to reads of the revision stay on their way.
     pub(crate) slow: watch::Sender<bool>,
     /// Says that a lease was kept alive without asking: a server that does not know that it is deposed.
@@ -36,7 +36,7 @@ impl Way {
             reads: AtomicU64::new(0),
             commits: AtomicU64::new(0),
             cut: watch::Sender::new(false),
-            lagging: watch::Sender::new(false),
+            lagging: watch::Sender::new(None),
             slow: watch::Sender::new(false),
             lies: AtomicBool::new(false),
             loses_next_answer: AtomicBool::new(false),
@@ -48,7 +48,12 @@ impl Way {
     }
 
     pub(crate) fn lag(&self, on: bool) {
-        self.lagging.send_replace(on);
+        self.lagging.send_replace(on.then_some(Revision(0)));
+    }
+
+    /// Lets the changes up to a revision arrive, and no others.
+    pub(crate) fn lag_after(&self, revision: Revision) {
+        self.lagging.send_replace(Some(revision));
     }
 
     pub(crate) fn reads(&self) -> u64 {
@@ -112,7 +117,12 @@ impl Store for Way {
             let (mut cut, mut lagging) = (cut.clone(), lagging.clone());
             async move {
                 let _ = cut.wait_for(|cut| !cut).await;
-                let _ = lagging.wait_for(|lagging| !lagging).await;
+                let at = match &event {
+                    Ok(Event::SnapshotEnd { revision } | Event::Progress { revision }) => Some(*revision),
+                    Ok(Event::Changes { revision, .. }) => Some(*revision),
+                    Ok(Event::Snapshot(_) | Event::Gap { .. }) | Err(_) => None,
+                };
+                let _ = lagging.wait_for(|after| after.is_none_or(|after| at.is_some_and(|at| at <= after))).await;
                 event
             }
         });
