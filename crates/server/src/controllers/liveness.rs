@@ -41,6 +41,16 @@ pub struct Liveness {
     pub(crate) held: Mutex<BTreeMap<EnvName, Vec<HeldDomain>>>,
 }
 
+/// How much of a decision was carried out; the worse is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Done {
+    All,
+    /// Something was decided on what has changed since.
+    InPart,
+    /// The store does not answer.
+    StoreAway,
+}
+
 impl Liveness {
     /// Failure domains of an environment in which nobody is declared lost.
     pub fn held(&self, env: &EnvName) -> Vec<HeldDomain> {
@@ -112,7 +122,7 @@ impl Liveness {
     async fn look(&self) -> Option<Duration> {
         let now = self.clock.now();
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
-        let mut all_done = true;
+        let mut done = Done::All;
         let mut recheck: Option<Timestamp> = None;
         let mut held_domains = BTreeMap::new();
         for env in envs {
@@ -124,37 +134,39 @@ impl Liveness {
                 let changes = held.as_ref().map(|_| changes(fleet, &decision)).unwrap_or_default();
                 (decision, changes)
             };
-            if let Some(held) = &held {
+            // A store that is away for one environment is away for all: they are judged, and nothing more.
+            if let Some(held) = held.as_ref().filter(|_| done != Done::StoreAway) {
                 tell(&env, &decision);
-                all_done &= self.commit(held, changes).await;
+                done = done.max(self.commit(held, changes).await);
                 recheck = recheck.into_iter().chain(decision.recheck).min();
             }
             held_domains.insert(env, decision.held);
         }
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = held_domains;
-        if !all_done {
-            return Some(PACE);
+        match done {
+            Done::All => recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+            Done::InPart | Done::StoreAway => Some(PACE),
         }
-        recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())
     }
 
-    /// Commits changes; whether all of them were made. What was not is decided anew at the next look.
-    async fn commit(&self, held: &Held, changes: Vec<(NodeName, Txn)>) -> bool {
-        let mut all_done = true;
+    /// Commits changes, up to the first that the store does not take: asking on would cost its patience for each node,
+    /// and by then the decision would be an old one. What was not done is decided anew at the next look.
+    async fn commit(&self, held: &Held, changes: Vec<(NodeName, Txn)>) -> Done {
+        let mut done = Done::All;
         for (node, txn) in changes {
             match self.tenures.commit(held, txn).await {
                 Ok(Fenced::Committed { .. }) => {}
                 // Its status moved meanwhile.
-                Ok(Fenced::Refused { .. }) => all_done = false,
+                Ok(Fenced::Refused { .. }) => done = Done::InPart,
                 // Somebody else looks after it now.
-                Ok(Fenced::Deposed) => return true,
+                Ok(Fenced::Deposed) => return done,
                 Err(error) => {
-                    all_done = false;
-                    tracing::warn!(%node, %error, "its liveness cannot be recorded");
+                    tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided anew in a moment");
+                    return Done::StoreAway;
                 }
             }
         }
-        all_done
+        done
     }
 
     /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.

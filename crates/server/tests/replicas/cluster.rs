@@ -24,6 +24,8 @@ use crate::way::Way;
 
 /// Long enough for a busy machine to keep a lease, and short enough to wait for its end.
 pub(crate) const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
+/// For tests that wait for no lease to end: however busy the machine is, none does.
+const PATIENT: LeasePace = LeasePace { ttl: Duration::from_secs(30), keep_every: Duration::from_millis(400) };
 const WITHIN: Duration = Duration::from_secs(40);
 
 pub(crate) fn env() -> EnvName {
@@ -47,6 +49,7 @@ pub(crate) struct Cluster {
     pub(crate) dir: tempfile::TempDir,
     /// Seconds; all servers go by it.
     pub(crate) time: Arc<AtomicI64>,
+    pace: LeasePace,
 }
 
 pub(crate) struct Replica {
@@ -65,10 +68,15 @@ impl Cluster {
         Self::on(store, dir)
     }
 
+    /// One whose replicas do not lose their leases, unless somebody ends them.
+    pub(crate) async fn patient() -> Self {
+        Self { pace: PATIENT, ..Self::new().await }
+    }
+
     /// On another store than the embedded one.
     pub(crate) fn on(store: Arc<dyn Store>, dir: tempfile::TempDir) -> Self {
         let time = Arc::new(AtomicI64::new(Timestamp::now().as_second()));
-        Self { store, dir, time }
+        Self { store, dir, time, pace: PACE }
     }
 
     pub(crate) fn blobs(&self) -> PathBuf {
@@ -87,7 +95,7 @@ impl Cluster {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs,
             patience: Patience::default(),
-            lease: PACE,
+            lease: self.pace,
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };
         let stop = CancellationToken::new();

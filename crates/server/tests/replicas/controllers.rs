@@ -182,3 +182,31 @@ async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_l
     a.stop().await;
     b.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_asked_once_and_not_for_every_node() {
+    let cluster = Cluster::patient().await;
+    let names = ["web1", "web2", "web3", "web4"];
+    let a = cluster.replica().await;
+    muster_server::register(&a.app, &crate::cluster::registration(&names.map(|name| (name, "web")))).await.unwrap();
+    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    for name in names {
+        let stream = a.open(name, &SyncOpen::default()).await;
+        a.sees_presence(name, Some(a.id())).await;
+        a.client.report(&env(), &passed(&a, name, 1)).await.unwrap();
+        drop(stream);
+        a.sees_presence(name, None).await;
+    }
+    a.sees("all active", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_some())).await;
+
+    a.way.cut(true);
+    let before = a.way.commits();
+    a.app.liveness.switched_off(&env()).await;
+    assert_eq!(a.way.commits() - before, 1, "the first failure says it for all");
+
+    // With the store, all of it is done.
+    a.way.cut(false);
+    a.app.liveness.switched_off(&env()).await;
+    a.sees("none active", |fleet| fleet.designed().all(|(_, node, _)| node.active().is_none())).await;
+    a.stop().await;
+}
