@@ -261,6 +261,7 @@ impl Committer {
 
     async fn try_alone(&self, job: &Job) -> Result<(Taken, Status), ReportError> {
         let node = &job.report.node;
+        let mut lost = None;
         for _ in 0..TRIES {
             let status = self.read(&job.env, node).await?;
             match self.decide(job, &status)? {
@@ -279,14 +280,14 @@ impl Committer {
                         Ok(Outcome::Refused { revision, .. }) => {
                             let _ = timeout(CATCH_UP, self.view.reach(revision)).await;
                         }
-                        Err(StoreError::Unknown { .. }) => {}
+                        Err(error @ StoreError::Unknown { .. }) => lost = Some(error),
                         Err(error) => return Err(ReportError::Store(error)),
                     }
                 }
                 unmoved @ (Move::AlreadyApplied | Move::Outdated) => return Ok((taken(&unmoved), status)),
             }
         }
-        Err(ReportError::Contended { node: node.clone() })
+        Err(lost.map_or_else(|| ReportError::Contended { node: node.clone() }, ReportError::Store))
     }
 
     /// Removes blobs beside the work: reports do not wait for it, and one that stays is swept at the next start.
