@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::raw_etcd::{self, Puts};
+use super::raw_etcd::{self, Puts, SMALL};
+use super::raw_store;
 use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
 use crate::parts::memory;
@@ -15,8 +16,8 @@ use crate::row::{Row, Unit};
 pub(crate) const HOW: &str = "one etcd with one member, with its fsyncs, on the disk that --dir names; the real `muster \
     serve` on it; senders in this process. All three share the machine. Reports are those of `reports`: about 3 KiB \
     with log, 1,024 nodes with full histories, each report moves its node by several keys and is durable when it is \
-    answered. Before, after and in between, as many writers of an etcd client put values of 256 bytes into the same \
-    etcd over one connection; the mean counts. What limits it is shown as processor time for each report: with two \
+    answered. Right before and right after, as many writers of an etcd client put values of 256 bytes into the same etcd \
+    over one connection, and the mean counts; the same is shown with as many bytes as a report writes. What limits it is shown as processor time for each report: with two \
     processors, all three together cannot use more than two seconds in a second.";
 
 const NODES: u32 = 1_024;
@@ -28,6 +29,9 @@ const HISTORY: u64 = 40;
 struct Stretch {
     senders: usize,
     puts: Vec<Puts>,
+    /// Puts of as many bytes as a report writes.
+    large: Puts,
+    bytes: usize,
     sent: Sent,
     took: Share,
     /// How many reports one transaction carried, on average.
@@ -54,16 +58,18 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
     senders.send(Until::Each(bench.size(HISTORY, 4))).await?;
 
+    let bytes = raw_store::bytes_of_a_report()?;
     let mut rows = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let mut puts = vec![raw_etcd::puts(&etcd, count, time / 2).await?];
+        let mut puts = vec![raw_etcd::puts(&etcd, count, SMALL, time / 2).await?];
         let (before, told) = (Share::of(&etcd, &server)?, server.metrics().await?);
         let sent = senders.send(Until::Elapsed(time)).await?;
         let took = Share::of(&etcd, &server)?.since(before);
         let (group, commit) = waits(&told, &server.metrics().await?);
-        puts.push(raw_etcd::puts(&etcd, count, time / 2).await?);
-        rows.extend(Stretch { senders: count, puts, sent, took, group, commit }.rows());
+        puts.push(raw_etcd::puts(&etcd, count, SMALL, time / 2).await?);
+        let large = raw_etcd::puts(&etcd, count, bytes, time / 2).await?;
+        rows.extend(Stretch { senders: count, puts, large, bytes, sent, took, group, commit }.rows());
     }
     server.stop().await?;
     etcd.stop().await?;
@@ -95,8 +101,8 @@ fn waits(before: &Scrape, after: &Scrape) -> (f64, f64) {
 }
 
 impl Stretch {
-    fn rows(&self) -> [Row; 4] {
-        let Self { senders, puts, sent, took, group, commit } = self;
+    fn rows(&self) -> [Row; 6] {
+        let Self { senders, puts, large, bytes, sent, took, group, commit } = self;
         #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
         let (reports, rounds) = (sent.reports as f64, puts.len() as f64);
         let mean = |of: fn(&Puts) -> f64| puts.iter().map(of).sum::<f64>() / rounds;
@@ -113,6 +119,18 @@ impl Stretch {
             Row::new(format!("full reports on etcd, {senders} senders"), Unit::PerSecond, sent.per_second())
                 .detail(format!("{group:.1} to a transaction, which takes {}", cpu(*commit))),
             target.at_least(0.5),
+            Row::new(format!("puts of {bytes} bytes, {senders} writers"), Unit::PerSecond, large.per_second).detail(
+                format!(
+                    "as much as a report writes; processor time of each: etcd {}, client {}",
+                    cpu(large.etcd_cpu),
+                    cpu(large.client_cpu)
+                ),
+            ),
+            Row::new(
+                format!("reports to puts of {bytes} bytes, {senders} at a time"),
+                Unit::Ratio,
+                sent.per_second() / large.per_second,
+            ),
             Row::new(
                 format!("processor time per report on etcd, {senders} senders"),
                 Unit::Seconds,

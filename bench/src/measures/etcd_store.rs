@@ -27,17 +27,20 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let shared: Arc<dyn Store> = muster_store::open(&etcd.spec(), &Access::default()).await?;
     let mut rows = Vec::new();
     for writers in WRITERS {
-        let (mut embedded, mut clustered) = (0.0, 0.0);
+        let (mut embedded, mut clustered, mut fsyncs) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
             let path = dir.path().join(format!("embedded-{writers}-{round}"));
             let store: Arc<dyn Store> = Arc::new(Embedded::open(path, Options::default()).await?);
-            embedded += raw_store::measure(&store, writers, time).await?.transactions_per_second;
+            let raw = raw_store::measure(&store, writers, time).await?;
+            embedded += raw.transactions_per_second;
+            fsyncs = raw.fsyncs_each;
             clustered += raw_store::measure(&shared, writers, time).await?.transactions_per_second;
         }
         let (embedded, clustered) = (embedded / f64::from(rounds), clustered / f64::from(rounds));
         let writing = if writers == 1 { "1 writer".to_owned() } else { format!("{writers} writers") };
         rows.extend([
-            Row::new(format!("transactions of the embedded store, {writing}"), Unit::PerSecond, embedded),
+            Row::new(format!("transactions of the embedded store, {writing}"), Unit::PerSecond, embedded)
+                .detail(format!("{fsyncs:.3} fsyncs each")),
             Row::new(format!("transactions of etcd {}, {writing}", etcd.version), Unit::PerSecond, clustered),
             Row::new(format!("embedded to etcd, {writing}"), Unit::Ratio, embedded / clustered).at_least(1.0),
         ]);

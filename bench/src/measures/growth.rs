@@ -25,7 +25,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let blobs = dir.path().join("blobs");
     let server = Server::start_on(bench, dir.path(), &etcd.spec(), &blobs, Some(&project.dir)).await?;
     let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, 64);
-    senders.send(Until::Each(bench.size(HISTORY, 4))).await?;
+    senders.send(Until::Each(HISTORY)).await?;
     etcd.compact().await?;
     let mut rested = vec![etcd.bytes_in_use().await?];
     let mut grown = Vec::new();

@@ -9,7 +9,7 @@ use crate::parts::etcd::Etcd;
 use crate::parts::memory;
 
 /// As large as the values that benchmarks of etcd put.
-const VALUE: usize = 256;
+pub(crate) const SMALL: usize = 256;
 /// Each writer has a key for each of so many nodes, so that the keys are as many as those of a fleet.
 const KEYS: u32 = 16;
 
@@ -21,8 +21,8 @@ pub(crate) struct Puts {
     pub(crate) client_cpu: f64,
 }
 
-/// As many writers as asked for, over one connection, each waiting for each answer.
-pub(crate) async fn puts(etcd: &Etcd, writers: usize, time: Duration) -> anyhow::Result<Puts> {
+/// As many writers as asked for, over one connection, each waiting for each answer, with values of so many bytes.
+pub(crate) async fn puts(etcd: &Etcd, writers: usize, bytes: usize, time: Duration) -> anyhow::Result<Puts> {
     let client = etcd.client().await?;
     let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.as_secs_f64());
     let (etcd_before, own_before) = (cpu(etcd.pid())?, cpu(std::process::id())?);
@@ -31,7 +31,7 @@ pub(crate) async fn puts(etcd: &Etcd, writers: usize, time: Duration) -> anyhow:
     for writer in 0..writers {
         let mut client = client.kv_client();
         tasks.spawn(async move {
-            let value = vec![b'x'; VALUE];
+            let value = vec![b'x'; bytes];
             let mut done = 0_u32;
             while begin.elapsed() < time {
                 let key = format!("/raw/{writer}/{}", done % KEYS);

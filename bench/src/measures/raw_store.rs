@@ -8,7 +8,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Role};
 use muster_core::records::History;
 use muster_core::status_move::{self, Known, Move};
-use muster_core::txn::{Guard, Revision, Txn};
+use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store};
 use tokio::task::JoinSet;
 
@@ -64,6 +64,19 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark are small")]
     let fsyncs = (after.fsyncs - before.fsyncs) as f64;
     Ok(Raw { transactions_per_second: transactions / took, fsyncs_each: fsyncs / transactions })
+}
+
+/// How many bytes of keys and values a report writes: the mean of the two that a run makes.
+pub(crate) fn bytes_of_a_report() -> anyhow::Result<usize> {
+    let moves = last_moves(&NodeName::build(&Role::new("web")?, 1, None)?)?;
+    let ops = moves.iter().flat_map(|txn| &txn.ops);
+    let bytes: usize = ops
+        .map(|op| match op {
+            Op::Put { key, value, .. } => key.len() + value.len(),
+            Op::Delete { key } => key.len(),
+        })
+        .sum();
+    Ok(bytes / moves.len().max(1))
 }
 
 /// The transactions of a whole run, `configured` and `validated`, of a node with a full history.
