@@ -1,12 +1,14 @@
 //! What is too large for the store: reports with their logs, each a file named by the digest of its content.
 //!
-//! A blob is written whole and then renamed into place, before the key that names it is committed. It is not synced to
-//! disk on its own: after a power cut a log can be missing, and readers say so; the status that names it is never lost.
+//! A blob is written before the key that names it is committed, and whoever reads it compares it with its digest: so
+//! half a blob is no blob. It is not synced to disk on its own: after a power cut a log can be missing, and readers say
+//! so; the status that names it is never lost.
 //!
 //! Several replicas share the directory. What one of them writes now, another must not take for something that was left
 //! behind: only what is old is swept.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,13 +81,17 @@ impl Blobs {
     pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(digest);
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica));
-        let written = std::fs::write(&temporary, bytes).and_then(|()| into_place(&temporary, &path));
-        if written.is_err() {
-            // A full disk: nothing that could not be finished stays behind.
-            let _ = std::fs::remove_file(&temporary);
+        match create(&path) {
+            // Nobody looks for it before its key is committed, so it needs no other name until it is whole.
+            Ok(file) => finish(file, &path, bytes)?,
+            // The same bytes again, or what a killed server has written of them. Somebody may be reading it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let temporary = self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica));
+                finish(File::create(&temporary)?, &temporary, bytes)?;
+                std::fs::rename(&temporary, &path)?;
+            }
+            Err(error) => return Err(error),
         }
-        written?;
         self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
@@ -173,15 +179,24 @@ impl Blobs {
     }
 }
 
-/// Makes the directory only when it is missing, which is 256 times in the life of a store: a report costs one rename.
-fn into_place(temporary: &Path, path: &Path) -> io::Result<()> {
-    match (std::fs::rename(temporary, path), path.parent()) {
+/// Makes the directory only when it is missing, which is 256 times in the life of a store.
+fn create(path: &Path) -> io::Result<File> {
+    match (File::create_new(path), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
             std::fs::create_dir_all(parent)?;
-            std::fs::rename(temporary, path)
+            File::create_new(path)
         }
-        (renamed, _) => renamed,
+        (created, _) => created,
     }
+}
+
+/// Fills a file. On a full disk nothing that could not be finished stays behind.
+fn finish(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let written = file.write_all(bytes);
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
 }
 
 #[cfg(test)]
@@ -231,6 +246,8 @@ mod tests {
         assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]));
         std::fs::write(blobs.path(&digest), b"another").unwrap();
         assert_eq!(blobs.get(&digest), None);
+        assert_eq!(blobs.put(b"a log").unwrap(), digest);
+        assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]), "what a killed server left is replaced");
         blobs.remove(&digest);
         blobs.remove(&digest);
         assert_eq!(blobs.get(&digest), None);
