@@ -153,6 +153,7 @@ impl Server {
             reports: reports.clone(),
             blobs: blobs.clone(),
             liveness: liveness.clone(),
+            membership: membership.clone(),
             changes: waiting,
             clock: clock.clone(),
         };

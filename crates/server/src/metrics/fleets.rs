@@ -26,6 +26,9 @@ struct Counted {
     states: BTreeMap<&'static str, i64>,
     unreadable: usize,
     held: usize,
+    replicas: usize,
+    /// Controllers that this server holds, and that others do.
+    controllers: (usize, usize),
 }
 
 /// The nodes that stand in one place.
@@ -58,7 +61,11 @@ impl Fleets {
             }
         }
         let held = self.0.liveness.held(&fleet.env).len();
-        Counted { standings, states, unreadable: fleet.unreadable().len(), held }
+        let me = self.0.membership.id();
+        let here = fleet.controllers().values().filter(|(record, _)| record.replica == *me).count();
+        let controllers = (here, fleet.controllers().len() - here);
+        let (replicas, unreadable) = (fleet.replicas().len(), fleet.unreadable().len());
+        Counted { standings, states, unreadable, held, replicas, controllers }
     }
 }
 
@@ -92,6 +99,12 @@ impl Collector for Fleets {
         }
         let help = "Keys whose value cannot be read; they are shown to people and otherwise left alone";
         per_env(&mut encoder, &counted, "muster_unreadable_keys", help, |counted| counted.unreadable)?;
+        let help = "Servers that live, this one among them";
+        per_env(&mut encoder, &counted, "muster_replicas", help, |counted| counted.replicas)?;
+        let help = "Controllers that this server holds";
+        per_env(&mut encoder, &counted, "muster_controllers_held", help, |counted| counted.controllers.0)?;
+        let help = "Controllers that other servers hold";
+        per_env(&mut encoder, &counted, "muster_controllers_held_elsewhere", help, |counted| counted.controllers.1)?;
         let help = "Failure domains in which nobody is declared lost, because too many fell silent at once";
         per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)
     }

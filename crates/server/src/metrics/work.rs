@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
 use crate::links::Links;
+use crate::replica::Membership;
 use crate::reports::Reports;
 use crate::view::{Changed, View};
 
@@ -29,6 +30,7 @@ pub(crate) struct Work {
     pub(crate) reports: Reports,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) liveness: Arc<Liveness>,
+    pub(crate) membership: Arc<Membership>,
     /// Weak: the channel ends with the view, whoever looks at it.
     pub(crate) changes: WeakSender<Changed>,
     pub(crate) clock: Clock,
@@ -66,6 +68,19 @@ impl Collector for Work {
         let (blobs, bytes) = self.blobs.written();
         counter(encoder, "muster_blobs_written", "Reports with their logs that were written as files", None, blobs)?;
         counter(encoder, "muster_blobs_written", "What was written as files", Some(&Unit::Bytes), bytes)?;
+
+        let current = u64::from(self.membership.current().is_some());
+        gauge(
+            encoder,
+            "muster_lease_kept",
+            "Whether this server keeps its lease, and so may act: 1 or 0",
+            None,
+            current,
+        )?;
+        let since = self.membership.store_unreachable_since();
+        let away = since.map_or(0.0, |since| self.clock.now().duration_since(since).as_secs_f64().max(0.0));
+        let help = "How long the store has not answered this server; 0 when it does";
+        gauge(encoder, "muster_store_unreachable", help, Some(&Unit::Seconds), away)?;
 
         let (opened, ended) = self.hub.streams();
         let connected = self.hub.connected() as u64;
