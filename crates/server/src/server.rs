@@ -29,7 +29,7 @@ use crate::newest::Newest;
 use crate::replica::balance::Balance;
 use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
-use crate::replica::shared_blobs::{Marks, unseen};
+use crate::replica::shared_blobs::{Marks, Watchful, unseen};
 use crate::replica::{Identity, LeasePace, Membership, Tenures};
 use crate::reports::{Committer, Reports};
 use crate::start_error::StartError;
@@ -61,6 +61,8 @@ pub struct Server {
     address: SocketAddr,
     listener: TcpListener,
     marks: Marks,
+    /// None on a store that nobody else can use.
+    watchful: Option<Watchful>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -105,7 +107,8 @@ impl Server {
         // However long it takes: a server with half a view would say what is not true.
         view.ready().await;
         let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());
-        if membership.clear_predecessors().await.map_err(StartError::Predecessors)? == Cleared::Shared
+        let cleared = membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
+        if cleared == Cleared::Shared
             && let Some((replica, record)) = unseen(&view, &marks, membership.id(), lease.ttl).await
         {
             marks.remove(membership.id());
@@ -173,7 +176,11 @@ impl Server {
             clock,
             metrics: Arc::new(registry),
         };
-        Ok(Self { app, address, listener, marks, tasks, stop })
+        let watchful = match cleared {
+            Cleared::Shared => Some(Watchful { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
+            Cleared::Alone => None,
+        };
+        Ok(Self { app, address, listener, marks, watchful, tasks, stop })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -190,10 +197,20 @@ impl Server {
         let router = api::router(self.app.clone());
         let stop = self.stop.clone();
         let serve = axum::serve(self.listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let apart = async {
+            match &self.watchful {
+                Some(watchful) => watchful.apart(&self.app).await,
+                None => std::future::pending().await,
+            }
+        };
         let served = tokio::select! {
             served = serve => served,
             // Whoever has not read an answer by then, of a backup for instance, does not keep the server from stopping.
             () = async { stop.cancelled().await; tokio::time::sleep(LAST_ANSWERS).await } => Ok(()),
+            apart = apart => {
+                stop.cancel();
+                Err(io::Error::other(apart))
+            }
             ended = self.tasks.join_next() => {
                 stop.cancel();
                 let what = ended.map_or_else(|| "none".into(), |ended| format!("{ended:?}"));

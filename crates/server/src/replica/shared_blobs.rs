@@ -1,18 +1,24 @@
 //! Whether all replicas see the same directory of blobs: one that has its own would answer with logs that are not there.
 //!
 //! Each replica leaves a file `.replicas/<id>` with a number that its key in the store holds too. Whoever starts looks
-//! for the files of all that live.
+//! for the files of all that live, and goes on looking for those of whoever comes later: two that start at the same
+//! moment do not find each other before both are there, nor do those that wait for the first environment together.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
 use muster_core::replicas::ReplicaRecord;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use crate::App;
+use crate::start_error::StartError;
 use crate::view::View;
 
+/// How much longer than its lease a replica is waited for that may be dead.
+const MARGIN: Duration = Duration::from_secs(1);
 /// The directory of the marks, beside the blobs.
 pub(crate) const MARKS: &str = ".replicas";
 
@@ -77,17 +83,91 @@ pub(crate) async fn unseen(
             }
         }
     };
-    match timeout(lease + Duration::from_secs(1), all_seen).await {
+    match timeout(lease + MARGIN, all_seen).await {
         Ok(()) => None,
         Err(_) => first_unseen(view, marks, me),
     }
 }
 
 fn first_unseen(view: &View, marks: &Marks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
+    others(view, me).into_iter().find(|(id, record)| !marks.shows(id, record))
+}
+
+/// The other replicas that the view shows.
+fn others(view: &View, me: &ReplicaId) -> Vec<(ReplicaId, ReplicaRecord)> {
     let fleets = view.fleets();
-    let mut replicas = fleets.values().flat_map(|fleet| fleet.replicas());
-    let unseen = replicas.find(|(id, (record, _))| *id != me && !marks.shows(id, record));
-    unseen.map(|(id, (record, _))| (id.clone(), record.clone()))
+    let replicas = fleets.values().flat_map(|fleet| fleet.replicas());
+    let others = replicas.filter(|(id, _)| *id != me);
+    others.map(|(id, (record, _))| (id.clone(), record.clone())).collect()
+}
+
+/// What a server needs to look for the marks of others while it runs.
+#[derive(Debug)]
+pub(crate) struct Watchful {
+    pub(crate) marks: Marks,
+    pub(crate) directory: PathBuf,
+    pub(crate) lease: Duration,
+}
+
+impl Watchful {
+    /// Looks for the mark of every replica that comes, for ever. Ends with the reason when this one has to go: of two
+    /// that do not share their blobs, the one that came first stays.
+    pub(crate) async fn apart(&self, app: &App) -> StartError {
+        let me = (app.membership.record().since, app.membership.id());
+        let mut servers = app.view.subscribe_servers();
+        // Those whose marks were found, and those that were complained about.
+        let mut known: BTreeSet<ReplicaId> = BTreeSet::new();
+        loop {
+            servers.mark_unchanged();
+            let Some((replica, record)) = self.stranger(app, &mut known).await else {
+                if servers.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                continue;
+            };
+            // It may be dead, or its mark on its way through a file system that takes its time.
+            sleep(self.lease + MARGIN).await;
+            if !lives(app, &replica).await || self.shows(&replica, &record).await {
+                continue;
+            }
+            let goes = me > (record.since, &replica);
+            let (host, theirs, ours) = (record.host, record.blobs.directory, self.directory.clone());
+            let error = StartError::BlobsNotShared { replica: replica.clone(), host, theirs, ours };
+            if goes {
+                return error;
+            }
+            tracing::error!(%error, "this replica came first and stays; the other one ends");
+            known.insert(replica);
+        }
+    }
+
+    /// A replica whose mark is not found here.
+    async fn stranger(&self, app: &App, known: &mut BTreeSet<ReplicaId>) -> Option<(ReplicaId, ReplicaRecord)> {
+        let others = others(&app.view, app.membership.id());
+        known.retain(|known| others.iter().any(|(id, _)| id == known));
+        for (id, record) in others {
+            if known.contains(&id) {
+                continue;
+            }
+            if !self.shows(&id, &record).await {
+                return Some((id, record));
+            }
+            known.insert(id);
+        }
+        None
+    }
+
+    /// Beside the runtime: a shared file system may hang.
+    async fn shows(&self, id: &ReplicaId, record: &ReplicaRecord) -> bool {
+        let (marks, id, record) = (self.marks.clone(), id.clone(), record.clone());
+        tokio::task::spawn_blocking(move || marks.shows(&id, &record)).await.unwrap_or(false)
+    }
+}
+
+/// Whether a replica is there now: a view that lags, or a store that does not answer, proves nothing.
+async fn lives(app: &App, replica: &ReplicaId) -> bool {
+    let Ok(newest) = app.newest.revision().await else { return false };
+    app.view.reach(newest).await.is_ok() && others(&app.view, app.membership.id()).iter().any(|(id, _)| id == replica)
 }
 
 #[cfg(test)]

@@ -37,3 +37,26 @@ async fn a_replica_with_a_directory_of_its_own_does_not_start() {
     b.sees("b alone", |fleet| fleet.replicas().keys().collect::<Vec<_>>() == [b.id()]).await;
     b.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_start_together_with_directories_of_their_own_exactly_one_stays() {
+    let cluster = Cluster::new().await;
+    // There is no environment yet, and so no key by which they could find each other.
+    let (one, other) = (cluster.dir.path().join("one"), cluster.dir.path().join("other"));
+    let (a, b) = (cluster.start(one).await.unwrap(), cluster.start(other).await.unwrap());
+    muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
+    a.sees("both", |fleet| fleet.replicas().len() == 2).await;
+
+    // They came at the same moment: their ids decide.
+    let (stays, mut goes) = if a.id() < b.id() { (a, b) } else { (b, a) };
+    let reason = goes.ends().await.to_string();
+    assert!(reason.contains(stays.id().as_str()) && reason.contains("--blobs"), "{reason}");
+    stays.sees("itself alone", |fleet| fleet.replicas().keys().collect::<Vec<_>>() == [stays.id()]).await;
+
+    // One that shares its directory with the one that stayed is welcome.
+    let directory = stays.app.membership.record().blobs.directory.clone();
+    let c = cluster.start(directory.into()).await.unwrap();
+    stays.sees("both", |fleet| fleet.replicas().len() == 2).await;
+    c.stop().await;
+    stays.stop().await;
+}

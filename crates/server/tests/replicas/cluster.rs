@@ -152,6 +152,12 @@ impl Replica {
         self.server.await.unwrap().unwrap();
     }
 
+    /// Waits until it ends by itself, and says why.
+    pub(crate) async fn ends(&mut self) -> std::io::Error {
+        let ended = tokio::time::timeout(WITHIN, &mut self.server).await;
+        ended.expect("it goes on").unwrap().expect_err("nobody has stopped it")
+    }
+
     /// Ends it as a power cut does: nothing is said to anybody.
     pub(crate) async fn kill(self) {
         self.way.cut(true);
