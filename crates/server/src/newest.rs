@@ -23,6 +23,11 @@ impl Newest {
         Self { store, questions: AtomicU64::new(0), last: Mutex::new(None) }
     }
 
+    /// How often somebody has asked: more often than the store was read, when many do at once.
+    pub fn asked(&self) -> u64 {
+        self.questions.load(Ordering::SeqCst)
+    }
+
     /// The revision of the last transaction that was answered before this was asked, or of a later one.
     pub async fn revision(&self) -> Result<Revision, StoreError> {
         let mine = self.questions.fetch_add(1, Ordering::SeqCst) + 1;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::way::Way;
 
 /// Long enough for a busy machine to keep a lease, and short enough to wait for its end.
-pub(crate) const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
+const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
 /// For tests that wait for no lease to end: however busy the machine is, none does.
 const PATIENT: LeasePace = LeasePace { ttl: Duration::from_secs(30), keep_every: Duration::from_millis(400) };
 const WITHIN: Duration = Duration::from_secs(40);

@@ -14,7 +14,7 @@ const LIVENESS: ControllerName = ControllerName::Liveness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
     let held = a.app.tenures.held(&env(), LIVENESS).unwrap();
@@ -43,7 +43,7 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
     a.app.tenures.want(&env(), provision);
@@ -73,7 +73,7 @@ async fn what_was_held_under_a_lease_that_ended_is_not_held_under_the_next_one()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_what_concerns_no_server() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let a = cluster.replica().await;
     muster_server::register(&a.app, &crate::cluster::registration(&[("web1", "web")])).await.unwrap();
     until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
@@ -145,7 +145,7 @@ async fn a_controller_goes_on_when_its_holder_dies_and_nobody_is_lost_for_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let provision = ControllerName::Provision;
     a.app.tenures.want(&env(), provision);
@@ -162,7 +162,7 @@ async fn who_holds_it_elsewhere_is_told_and_it_is_taken_when_it_is_free() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_that_were_switched_off_leave_their_roles_whoever_looks_after_liveness() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
     let stream = b.open("web1", &SyncOpen::default()).await;

@@ -9,7 +9,7 @@ const LIVENESS: ControllerName = ControllerName::Liveness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_know_each_other_and_one_that_stops_is_gone_at_once() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     assert_ne!(a.id(), b.id());
     let record = a.fleet().replicas()[b.id()].0.clone();
@@ -29,7 +29,7 @@ async fn replicas_know_each_other_and_one_that_stops_is_gone_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_nothing() {
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::patient().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     let key = keys().replica(b.id());
     let first = cluster.store.get(&key).await.unwrap().unwrap();
@@ -41,7 +41,8 @@ async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_not
 
     // Three keep-alives later the store has not moved.
     let before = cluster.store.revision().await.unwrap();
-    tokio::time::sleep(crate::cluster::PACE.keep_every * 3).await;
+    let kept = [&a, &b].map(|replica| (replica, replica.way.keep_alives()));
+    until("three keep-alives", || kept.iter().all(|(replica, kept)| replica.way.keep_alives() >= kept + 3)).await;
     assert_eq!(cluster.store.revision().await.unwrap(), before);
     a.stop().await;
     b.stop().await;

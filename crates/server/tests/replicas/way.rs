@@ -17,6 +17,8 @@ pub(crate) struct Way {
     inner: Arc<dyn Store>,
     pub(crate) reads: AtomicU64,
     pub(crate) commits: AtomicU64,
+    /// Those that were answered.
+    keep_alives: AtomicU64,
     /// Nothing gets through, in either direction.
     cut: watch::Sender<bool>,
     /// Changes after this revision do not arrive; everything else works.
@@ -35,6 +37,7 @@ impl Way {
             inner,
             reads: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            keep_alives: AtomicU64::new(0),
             cut: watch::Sender::new(false),
             lagging: watch::Sender::new(None),
             slow: watch::Sender::new(false),
@@ -62,6 +65,10 @@ impl Way {
 
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn keep_alives(&self) -> u64 {
+        self.keep_alives.load(Ordering::SeqCst)
     }
 
     fn open(&self) -> Result<(), StoreError> {
@@ -139,7 +146,11 @@ impl Store for Way {
     fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             self.open()?;
-            if self.lies.load(Ordering::SeqCst) { Ok(()) } else { self.inner.keep_alive(lease).await }
+            if !self.lies.load(Ordering::SeqCst) {
+                self.inner.keep_alive(lease).await?;
+            }
+            self.keep_alives.fetch_add(1, Ordering::SeqCst);
+            Ok(())
         })
     }
 
