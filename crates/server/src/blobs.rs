@@ -122,14 +122,17 @@ impl Blobs {
     /// store knows nothing of what this one needs, and must not sweep it away.
     pub fn belong_to(&self, store: &str) -> io::Result<bool> {
         let path = self.root.join(STORE);
-        match std::fs::read_to_string(&path) {
-            Ok(owner) => Ok(owner.trim_end() == store),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::write(&path, format!("{store}\n"))?;
-                Ok(true)
-            }
-            Err(error) => Err(error),
+        let owner = match std::fs::read_to_string(&path) {
+            Ok(owner) => owner,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        // A server that was killed at the first start may have left the file without its one line.
+        if owner.ends_with('\n') {
+            return Ok(owner.trim_end() == store);
         }
+        std::fs::write(&path, format!("{store}\n"))?;
+        Ok(true)
     }
 
     /// Removes what is old and that nobody needs: reports that were not applied, those of nodes that have left, and what
@@ -235,6 +238,11 @@ mod tests {
         assert!(blobs.belong_to("embedded:/state/store").unwrap());
         assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
         assert!(open(dir.path(), "two-2").belong_to("embedded:/state/store").unwrap());
+        for half in ["", "embedded:/st"] {
+            std::fs::write(dir.path().join(STORE), half).unwrap();
+            assert!(blobs.belong_to("embedded:/state/store").unwrap(), "whoever wrote {half:?} was killed");
+            assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
+        }
     }
 
     #[test]

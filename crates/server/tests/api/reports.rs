@@ -3,6 +3,7 @@
 use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
+use muster_core::names::EnvName;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::standing::Word;
 use muster_core::txn::{Op, Revision, Txn};
@@ -111,17 +112,41 @@ async fn blobs_go_with_the_history_that_names_them() {
     for seq in 1..=30 {
         fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
     }
-    // They are removed beside the work. With them are the mark of the server that keeps them, and the name of its store.
+    only_so_many_are_kept(&fixture, 20).await;
+    fixture.stop().await;
+}
+
+/// An environment that was restored under another name begins with the history of the first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blob_that_another_environment_names_stays() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    fixture.validate("db1", 1).await;
+    let history = fixture.store.get(&Keys::of(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
+    let shared = fixture.app.view.fleets()[&fixture.env].get(&node("db1")).unwrap().history().0[0].logs[0].clone();
+    let copy = Op::put(Keys::of(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
+    let Outcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
+        panic!("refused")
+    };
+    fixture.app.view.reach(revision).await.unwrap();
+    for seq in 2..=30 {
+        fixture.send(&fixture.report("db1", 1, seq, CHANGED)).await;
+    }
+    only_so_many_are_kept(&fixture, 21).await;
+    assert!(fixture.app.blobs.get(&shared).is_some());
+    fixture.stop().await;
+}
+
+/// They are removed beside the work. With them are the mark of the server that keeps them, and the name of its store.
+async fn only_so_many_are_kept(fixture: &Fixture, many: usize) {
     let blobs = fixture.dir.path().join("blobs");
     let kept = || walk(&blobs) - walk(&blobs.join(".replicas")) - usize::from(blobs.join(".store").exists());
     let removed = async {
-        while kept() != 20 {
+        while kept() != many {
             tokio::task::yield_now().await;
         }
     };
     let removed = tokio::time::timeout(std::time::Duration::from_secs(30), removed).await;
-    assert!(removed.is_ok(), "the last 20 runs are kept, and no more: not {}", kept());
-    fixture.stop().await;
+    assert!(removed.is_ok(), "{many} reports are kept, and no more: not {}", kept());
 }
 
 fn walk(dir: &std::path::Path) -> usize {

@@ -205,7 +205,8 @@ pub(crate) fn presence(fleet: &Fleet, name: &NodeName) -> Option<PresenceRecord>
     fleet.get(name)?.presence.as_ref().map(|(presence, _)| presence.clone())
 }
 
-/// Waits until something holds, looking again whenever a server's own state steps.
+/// Waits until something holds. What it looks at is in several servers and in the store, and nothing tells of all of
+/// them together: so it looks again and again, and however slow the machine is, only what never happens fails.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
