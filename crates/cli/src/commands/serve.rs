@@ -62,7 +62,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
             Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
         }
     };
-    let store = args.store.open(None, &mut terminal.notes).await?;
+    // A cluster that is away keeps whoever opens it waiting for a while.
+    let store = tokio::select! {
+        opened = args.store.open(None, &mut terminal.notes) => opened?,
+        () = signals.recv() => return Ok(Exit::Yes),
+    };
     let clock = Clock::system();
     let blobs = args.store.blobs.clone().unwrap_or_else(|| blobs_in(&state));
     let config = Config {
@@ -75,7 +79,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let stop = CancellationToken::new();
     let server = tokio::select! {
         started = Server::start(config, store, stop.clone()) => started.map_err(Failure::failed)?,
-        // A cluster that went away just now may keep it waiting for long.
+        // One that went away just now may do so for ever.
         () = signals.recv() => return Ok(Exit::Yes),
     };
     let url = format!("http://{}", server.address());

@@ -13,6 +13,7 @@ mod fixture;
 mod nodes;
 mod output;
 mod reference;
+mod serve;
 mod status;
 mod usage;
 mod verify_hosts;
