@@ -10,10 +10,12 @@
 //! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
+//! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
 //! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content.
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
+pub mod filter;
 pub mod fleet;
 pub mod generation;
 pub mod keys;
@@ -28,6 +30,7 @@ pub mod replicas;
 pub mod report;
 pub mod service_state;
 pub mod snapshot;
+pub mod spelling;
 pub mod standing;
 pub mod status_move;
 pub mod summary;

@@ -1,0 +1,184 @@
+//! Reads filters: one pass over the characters, and an error knows where it is.
+
+use crate::spelling;
+
+use super::error::{FilterError, Trouble};
+use super::pattern::{KEY_SIGNS, Pattern};
+use super::{Keys, LONGEST, Term, Test};
+
+pub(super) fn filter(text: &str, keys: &Keys<'_>) -> Result<Vec<Term>, FilterError> {
+    if text.chars().nth(LONGEST).is_some() {
+        let start = text.chars().take(20).chain(['…']).collect();
+        return Err(FilterError { at: LONGEST + 1, term: start, trouble: Trouble::TooLong });
+    }
+    let mut reader = Reader { text, at: 0, term: 0 };
+    let mut terms = Vec::new();
+    while reader.skip_spaces() {
+        terms.push(reader.term(keys)?);
+    }
+    Ok(terms)
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// Where the next character begins.
+    at: usize,
+    /// Where the term begins that is being read.
+    term: usize,
+}
+
+impl Reader<'_> {
+    /// Goes to the next term; false if there is none.
+    fn skip_spaces(&mut self) -> bool {
+        while self.next_if(char::is_whitespace).is_some() {}
+        self.term = self.at;
+        self.peek().is_some()
+    }
+
+    fn term(&mut self, keys: &Keys<'_>) -> Result<Term, FilterError> {
+        let is_not_set = self.take('!');
+        let start = self.at;
+        let key = self.key()?;
+        if key.is_empty() {
+            return Err(self.wrong(start, Trouble::NoKey));
+        }
+        let not_equal = match self.peek() {
+            None => return self.set(keys, start, key, is_not_set),
+            Some(c) if c.is_whitespace() => return self.set(keys, start, key, is_not_set),
+            Some('=') => false,
+            Some('!') => true,
+            Some(found) => return Err(self.wrong(self.at, Trouble::UnexpectedSign { found })),
+        };
+        let sign = self.at;
+        if not_equal {
+            self.next();
+        }
+        if !self.take('=') {
+            return Err(self.wrong(sign, Trouble::UnexpectedSign { found: '!' }));
+        }
+        if is_not_set {
+            return Err(self.wrong(self.term, Trouble::NotSetAndEqual { key }));
+        }
+        if self.peek() == Some('=') {
+            return Err(self.wrong(self.at, Trouble::UnexpectedSign { found: '=' }));
+        }
+        self.known(keys, start, &key)?;
+        let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" })?);
+        Ok(Term { key: key.into(), test, not: not_equal })
+    }
+
+    fn set(&self, keys: &Keys<'_>, start: usize, key: String, not: bool) -> Result<Term, FilterError> {
+        self.known(keys, start, &key)?;
+        Ok(Term { key: key.into(), test: Test::IsSet, not })
+    }
+
+    /// Letters, digits and a few signs; anything else in quotes.
+    fn key(&mut self) -> Result<String, FilterError> {
+        let mut key = String::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '"' | '\'' => self.quoted(&mut key)?,
+                c if c.is_alphanumeric() || KEY_SIGNS.contains(&c) => {
+                    key.push(c);
+                    self.next();
+                }
+                '=' | '!' => break,
+                c if c.is_whitespace() => break,
+                found => return Err(self.wrong(self.at, Trouble::UnexpectedSign { found })),
+            }
+        }
+        Ok(key)
+    }
+
+    fn alternatives(&mut self, key: &str, sign: &'static str) -> Result<Vec<Pattern>, FilterError> {
+        let mut alternatives = Vec::new();
+        let mut before = sign;
+        loop {
+            let start = self.at;
+            let parts = self.value()?;
+            if self.at == start {
+                return Err(self.wrong(start, Trouble::NoValue { before, key: key.to_owned() }));
+            }
+            alternatives.push(Pattern::new(parts));
+            if !self.take(',') {
+                return Ok(alternatives);
+            }
+            before = ",";
+        }
+    }
+
+    /// The text between the stars, up to a comma or the end of the term.
+    fn value(&mut self) -> Result<Vec<String>, FilterError> {
+        let (mut parts, mut part) = (Vec::new(), String::new());
+        while let Some(c) = self.peek() {
+            match c {
+                '"' | '\'' => {
+                    self.quoted(&mut part)?;
+                    continue;
+                }
+                ',' => break,
+                c if c.is_whitespace() => break,
+                '*' => parts.push(std::mem::take(&mut part)),
+                c => part.push(c),
+            }
+            self.next();
+        }
+        parts.push(part);
+        Ok(parts)
+    }
+
+    /// What stands in quotes, as it is; in double quotes a backslash protects a quote or a backslash.
+    fn quoted(&mut self, into: &mut String) -> Result<(), FilterError> {
+        let start = self.at;
+        let Some(quote) = self.next() else { return Ok(()) };
+        while let Some(c) = self.next() {
+            match c {
+                c if c == quote => return Ok(()),
+                '\\' if quote == '"' => into.push(self.next_if(|c| matches!(c, '"' | '\\')).unwrap_or('\\')),
+                c => into.push(c),
+            }
+        }
+        Err(self.wrong(start, Trouble::Unclosed { quote }))
+    }
+
+    fn known(&self, keys: &Keys<'_>, start: usize, key: &str) -> Result<(), FilterError> {
+        if keys.knows(key) {
+            return Ok(());
+        }
+        let patterns: Vec<String> = keys.open.iter().map(|start| format!("{start}NAME")).collect();
+        let all: Vec<&str> = keys.fixed.iter().copied().chain(patterns.iter().map(String::as_str)).collect();
+        let bare = keys.open.iter().position(|start| key.trim_end_matches('.') == start.trim_end_matches('.'));
+        let meant = match bare {
+            Some(at) => Some(patterns[at].as_str()),
+            None => spelling::nearest(key, keys.fixed.iter().copied()),
+        };
+        let meant = meant.map(str::to_owned);
+        Err(self.wrong(start, Trouble::UnknownKey { key: key.to_owned(), meant, known: all.join(", ") }))
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn next(&mut self) -> Option<char> {
+        self.next_if(|_| true)
+    }
+
+    fn next_if(&mut self, wanted: impl FnOnce(char) -> bool) -> Option<char> {
+        let c = self.peek().filter(|c| wanted(*c))?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    fn take(&mut self, sign: char) -> bool {
+        self.next_if(|c| c == sign).is_some()
+    }
+
+    fn wrong(&self, at: usize, trouble: Trouble) -> FilterError {
+        let term = &self.text[self.term..];
+        // Where a quote ends is just what is not known.
+        let whole = matches!(trouble, Trouble::Unclosed { .. });
+        let term = if whole { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
+        FilterError { at: self.text[..at].chars().count() + 1, term: term.to_owned(), trouble }
+    }
+}
