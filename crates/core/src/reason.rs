@@ -58,6 +58,27 @@ pub enum Reason {
     ChecksFailed { names: Vec<String> },
 }
 
+impl Reason {
+    /// The reason in one word, as it is stored.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Reason::Waiting { .. } => "waiting",
+            Reason::NotCompiled => "not_compiled",
+            Reason::ResourcesFailed { .. } => "resources_failed",
+            Reason::ExitCode { .. } => "exit_code",
+            Reason::Killed { .. } => "killed",
+            Reason::Deadline { .. } => "deadline",
+            Reason::Interrupted { .. } => "interrupted",
+            Reason::PendingIgnored { .. } => "pending_ignored",
+            Reason::NotInstalled { .. } => "not_installed",
+            Reason::Release { .. } => "release",
+            Reason::DigestMismatch { .. } => "digest_mismatch",
+            Reason::Machine { .. } => "machine",
+            Reason::ChecksFailed { .. } => "checks_failed",
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -147,6 +147,24 @@ pub enum Why {
     Restarted,
 }
 
+impl Why {
+    /// Why in one word, as it crosses the wire.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Why::Machine { .. } => "machine",
+            Why::Silent => "silent",
+            Why::Running { .. } => "running",
+            Why::NoVersion => "no_version",
+            Why::Behind { .. } => "behind",
+            Why::Waiting { .. } => "waiting",
+            Why::Failed { .. } => "failed",
+            Why::Blocked { .. } => "blocked",
+            Why::NotValidated => "not_validated",
+            Why::Restarted => "restarted",
+        }
+    }
+}
+
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -37,6 +37,7 @@ mod intake;
 mod links;
 mod metrics;
 mod newest;
+mod node_fields;
 mod registration;
 pub mod replica;
 mod reports;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::filter::Filter;
 use muster_core::fleet::{Desired, Fleet, Node};
 use muster_core::liveness::Link;
 use muster_core::names::NodeName;
@@ -11,6 +12,7 @@ use muster_wire::operator::NodeRow;
 use muster_wire::replica::AgentActivity;
 
 use crate::links::{Links, Whereabouts};
+use crate::node_fields::NodeFields;
 
 /// What other replicas have told of their agents; empty where they were not asked, or did not answer.
 pub type Elsewhere = BTreeMap<NodeName, AgentActivity>;
@@ -72,8 +74,18 @@ pub fn row(
 
 /// All nodes of the design, in the order of the design.
 pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
+    chosen(fleet, agents, &Filter::default())
+}
+
+/// The nodes that a filter chooses, in the order of the design.
+pub fn chosen(fleet: &Fleet, agents: Agents<'_>, filter: &Filter) -> Vec<NodeRow> {
     let desired = fleet.desired();
     let mut nodes: Vec<_> = fleet.designed().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
-    nodes.into_iter().map(|(name, node, record)| row(fleet, agents, name, node, record, desired.as_ref())).collect()
+    let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {
+        let row = row(fleet, agents, name, node, record, desired.as_ref());
+        let machine = node.machine.as_ref().map(|(machine, _)| machine);
+        filter.matches(&NodeFields { row: &row, record, machine }).then_some(row)
+    };
+    nodes.into_iter().filter_map(row).collect()
 }

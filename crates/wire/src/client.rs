@@ -127,12 +127,23 @@ impl Client {
     }
 
     pub async fn status(&self, env: &EnvName) -> Result<EnvironmentStatus, ClientError> {
-        self.get(&format!("/v1/envs/{env}/status")).await
+        self.status_of(env, "").await
+    }
+
+    /// The same for the nodes that a filter chooses.
+    pub async fn status_of(&self, env: &EnvName, filter: &str) -> Result<EnvironmentStatus, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/status"));
+        self.send(request.query(&chosen_by(filter))).await
     }
 
     /// All nodes: asks for page after page.
     pub async fn nodes(&self, env: &EnvName) -> Result<Page<NodeRow>, ClientError> {
-        self.all_pages(&format!("/v1/envs/{env}/nodes")).await
+        self.nodes_of(env, "").await
+    }
+
+    /// The nodes that a filter chooses.
+    pub async fn nodes_of(&self, env: &EnvName, filter: &str) -> Result<Page<NodeRow>, ClientError> {
+        self.pages_of(&format!("/v1/envs/{env}/nodes"), filter).await
     }
 
     pub async fn failures(&self, env: &EnvName) -> Result<Page<NodeRow>, ClientError> {
@@ -209,9 +220,14 @@ impl Client {
     }
 
     async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Page<T>, ClientError> {
-        let mut all: Page<T> = self.get(path).await?;
+        self.pages_of(path, "").await
+    }
+
+    async fn pages_of<T: DeserializeOwned>(&self, path: &str, filter: &str) -> Result<Page<T>, ClientError> {
+        let ask = || self.request(Method::GET, path).query(&chosen_by(filter));
+        let mut all: Page<T> = self.send(ask()).await?;
         while let Some(after) = all.next.take() {
-            let more: Page<T> = self.send(self.request(Method::GET, path).query(&[("after", after)])).await?;
+            let more: Page<T> = self.send(ask().query(&[("after", after)])).await?;
             all.items.extend(more.items);
             all.next = more.next;
             all.revision = more.revision;
@@ -246,6 +262,11 @@ impl Client {
             Err(source) => Err(ClientError::NotUnderstood { base: self.base.clone(), status, source: Some(source) }),
         }
     }
+}
+
+/// The query that cuts a list down; the empty filter is none.
+fn chosen_by(filter: &str) -> Option<[(&'static str, &str); 1]> {
+    (!filter.is_empty()).then_some([("filter", filter)])
 }
 
 /// Something large that arrives in pieces.

@@ -62,6 +62,9 @@ pub struct EnvironmentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub store_unreachable_since: Option<Timestamp>,
+    /// The nodes that are counted and shown; none if it is all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 }
 
 /// How many blockers a status shows.

@@ -7,6 +7,7 @@ mod current_version;
 mod doctor;
 mod env;
 mod failures;
+mod filter_args;
 mod hosts_at_version;
 mod node;
 mod restore;

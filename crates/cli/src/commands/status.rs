@@ -9,25 +9,31 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Out, Terminal, plain};
 
+use super::filter_args::{NodeFilter, node_filter_help};
 use super::rows::{self, count};
 
 /// Show an environment on one screen: who stands where, who blocks and why
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
+#[command(after_help = concat!(node_filter_help!(), "
+
 Exit codes:
   0   it was shown, good or bad; for a verdict ask verify-hosts or failures
-  1   there is no such environment
+  1   there is no such environment, or the filter cannot be read
   2   cannot tell: the server is not there, or is not up to date
 
 Examples:
   muster status
   muster status --env staging
-  muster status -o json | jq .counts")]
-pub struct Args {}
+  muster status role=web label.rack=r1
+  muster status -o json | jq .counts"))]
+pub struct Args {
+    #[command(flatten)]
+    filter: NodeFilter,
+}
 
-pub(super) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let status = session.told(session.client().status(&session.env).await)?;
+    let status = session.told(session.client().status_of(&session.env, &args.filter.text()).await)?;
     let now = terminal.now;
     terminal.out.answer(&status, |out| show(&status, now, out));
     Ok(Exit::Yes)
@@ -39,10 +45,15 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         out.line(format_args!("store: not reachable since {at} UTC; what follows is as of revision {revision}"));
         out.gap();
     }
-    let env = &status.env;
+    let env = match &status.filter {
+        None => status.env.to_string(),
+        Some(filter) => format!("{}, {}", status.env, plain::one_line(filter)),
+    };
     match &status.desired {
+        _ if status.filter.is_some() && status.nodes == 0 => out.line(format_args!("{env}: no such node")),
         Some(version) if status.nodes > 0 && status.blocked == 0 => {
-            out.line(format_args!("{env}: all {} validated at {version}", count(status.nodes, "node")));
+            let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
+            out.line(format_args!("{env}: {all} validated at {version}"));
         }
         Some(version) => out.line(format_args!("{env}: {} should run {version}", count(status.nodes, "node"))),
         None => out.line(format_args!(
@@ -57,7 +68,9 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         out.table(rows::table(&status.blockers, now));
         let hidden = status.blocked.saturating_sub(status.blockers.len());
         if hidden > 0 {
-            out.line(format_args!("… and {}: muster node list", count(hidden, "more node")));
+            let filter = status.filter.as_ref().map(|filter| format!(" {}", plain::one_line(filter)));
+            let more = count(hidden, "more node");
+            out.line(format_args!("… and {more}: muster node list{}", filter.unwrap_or_default()));
         }
     }
     troubles(status, out);

@@ -8,6 +8,7 @@
 mod backup;
 mod doctor;
 mod failures;
+mod filters;
 mod finding;
 mod fixture;
 mod nodes;

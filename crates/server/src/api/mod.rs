@@ -8,6 +8,7 @@ mod current_version;
 mod doctor;
 mod environments;
 mod failures;
+mod filter;
 mod health;
 mod metrics;
 mod nodes;

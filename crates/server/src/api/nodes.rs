@@ -8,9 +8,10 @@ use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
 use crate::App;
-use crate::rows;
+use crate::{node_fields, rows};
 
 use super::answer::Refusal;
+use super::filter::FilterQuery;
 use super::page::PageQuery;
 use super::scope::Scope;
 
@@ -38,16 +39,19 @@ impl NodePath {
     }
 }
 
-/// Lists the nodes in the order of the design.
-#[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery),
+/// Lists the nodes in the order of the design, all or those that a filter chooses.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery, FilterQuery),
     responses((status = 200, body = Page<NodeRow>)))]
 pub(crate) async fn list(
     State(app): State<App>,
     scope: Scope,
     Query(page): Query<PageQuery>,
+    Query(filter): Query<FilterQuery>,
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
+    let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let (rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
+    let (rows, revision) =
+        scope.ask(&app, |fleet| (rows::chosen(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 

@@ -3,28 +3,38 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
+use muster_core::names::Version;
 use muster_core::standing::Word;
 use muster_wire::operator::{BLOCKERS, EnvironmentStatus, NodeRow};
 
 use crate::App;
-use crate::rows;
+use crate::{node_fields, rows};
 
 use super::answer::Refusal;
+use super::filter::FilterQuery;
 use super::scope::Scope;
 
-/// What the environment should run, how many nodes stand where, who blocks and why.
-#[utoipa::path(get, path = "/v1/envs/{env}/status", params(("env" = String, Path)),
+/// What the environment should run, how many nodes stand where, who blocks and why; of all nodes, or of those that a
+/// filter chooses.
+#[utoipa::path(get, path = "/v1/envs/{env}/status", params(("env" = String, Path), FilterQuery),
     responses((status = 200, body = EnvironmentStatus)))]
-pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<EnvironmentStatus>, Refusal> {
+pub(crate) async fn show(
+    State(app): State<App>,
+    scope: Scope,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<EnvironmentStatus>, Refusal> {
+    let filter = filter.read(&node_fields::KEYS)?;
     let held_domains = app.liveness.held(&scope.env);
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
-        let rows = rows::all(fleet, app.agents(&elsewhere));
+        let rows = rows::chosen(fleet, app.agents(&elsewhere), &filter);
         let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
         let nodes = rows.len();
+        let mut running: BTreeMap<Version, usize> = BTreeMap::new();
+        rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
         let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.why.is_some()).collect();
         let blocked = blockers.len();
         blockers.sort_by_key(|row| urgency(row.standing));
@@ -37,12 +47,13 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<En
             desired: desired.map(|desired| desired.version),
             nodes,
             counts,
-            running: fleet.running().iter().map(|(version, nodes)| (version.clone(), nodes.len())).collect(),
+            running,
             blockers,
             blocked,
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,
+            filter: (!filter.is_empty()).then(|| filter.to_string()),
         }
     })?;
     Ok(Json(status))

@@ -49,6 +49,38 @@ async fn a_revision_that_has_not_happened_cannot_be_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_is_cut_down_by_a_filter_before_it_is_cut_into_pages() {
+    let fixture = Fixture::start(&[("web1", "web"), ("db1", "db"), ("web2", "web"), ("lb1", "lb")]).await;
+    fixture.validate("web2", 1).await;
+    let names = async |filter: &str| {
+        let page = fixture.client.nodes_of(&fixture.env, filter).await.unwrap();
+        page.items.into_iter().map(|row| row.node.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("role=web,lb").await, ["web1", "web2", "lb1"]);
+    assert_eq!(names("role=web version").await, ["web2"]);
+    assert_eq!(names("role!=web name=*1").await, ["db1", "lb1"]);
+
+    let url = format!("{}/v1/envs/test/nodes", fixture.client.base());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let query = [("filter", "role=web"), ("limit", "1"), ("after", "web1")];
+    let page: serde_json::Value = http.get(&url).query(&query).send().await.unwrap().json().await.unwrap();
+    assert_eq!((&page["items"][0]["node"], &page["next"]), (&"web2".into(), &serde_json::Value::Null));
+
+    let refused = fixture.client.nodes_of(&fixture.env, "rolle=web").await.unwrap_err();
+    let problem = refused.problem().unwrap();
+    assert_eq!(problem.code, Code::InvalidRequest);
+    assert_eq!(problem.detail, "cannot read the filter at character 1, \"rolle=web\": there is no key \"rolle\"");
+    assert!(problem.hint.as_ref().unwrap().starts_with("did you mean role?"), "{:?}", problem.hint);
+
+    let status = fixture.client.status_of(&fixture.env, "role=web").await.unwrap();
+    assert_eq!(
+        (status.nodes, status.running.values().sum::<usize>(), status.filter.as_deref()),
+        (2, 1, Some("role=web"))
+    );
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lists_come_in_pages_in_the_order_of_the_design() {
     let fixture = Fixture::start(&[("web2", "web"), ("web10", "web"), ("db1", "db")]).await;
     let url = format!("{}/v1/envs/test/nodes", fixture.client.base());

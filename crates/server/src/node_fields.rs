@@ -1,0 +1,145 @@
+//! What nodes can be chosen by.
+
+use muster_core::filter::{Fields, Keys};
+use muster_core::liveness::Link;
+use muster_core::records::{MachineRecord, NodeRecord};
+use muster_core::standing::Why;
+use muster_wire::operator::NodeRow;
+
+/// What can be asked of a node in a filter.
+pub(crate) const KEYS: Keys<'static> = Keys {
+    fixed: &[
+        "name",
+        "role",
+        "state",
+        "reason",
+        "version",
+        "desired",
+        "liveness",
+        "active",
+        "phase",
+        "failure_domain",
+        "profile",
+    ],
+    open: &["label."],
+};
+
+/// A node with all that it can be chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeFields<'a> {
+    pub(crate) row: &'a NodeRow,
+    pub(crate) record: &'a NodeRecord,
+    pub(crate) machine: Option<&'a MachineRecord>,
+}
+
+impl Fields for NodeFields<'_> {
+    fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
+        let Self { row, record, machine } = *self;
+        match key {
+            // By its host name too, which differs in nodes of a stack only.
+            "name" => test(row.node.as_str()) || row.node.as_str().contains('_') && test(&row.node.host()),
+            "role" => test(row.role.as_str()),
+            "state" => test(row.standing.as_str()),
+            "reason" => row.why.as_ref().is_some_and(|why| reasons(why, test)),
+            "version" => row.running.as_ref().is_some_and(|version| test(version.as_str())),
+            "desired" => row.desired.as_ref().is_some_and(|version| test(version.as_str())),
+            "liveness" => test(match row.link {
+                Link::Connected { .. } => "connected",
+                Link::Silent { .. } => "silent",
+            }),
+            "active" => test(if row.active { "true" } else { "false" }),
+            "phase" => machine.is_some_and(|machine| test(machine.phase.word())),
+            "failure_domain" => test(&record.failure_domain),
+            "profile" => record.profile.as_deref().is_some_and(test),
+            _ => key.strip_prefix("label.").and_then(|name| record.labels.get(name)).is_some_and(|value| test(value)),
+        }
+    }
+}
+
+/// Why a node does not stand where it should: the sort of trouble, and for a failed run its reason.
+fn reasons(why: &Why, test: &mut dyn FnMut(&str) -> bool) -> bool {
+    if test(why.word()) {
+        return true;
+    }
+    if let Why::Failed { reason: Some(reason), .. } = why { test(reason.word()) } else { false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::names::{NodeName, Role, RunId};
+    use muster_core::reason::Reason;
+    use muster_core::standing::Word;
+
+    /// A word that a reader has seen in an answer is the word to choose by.
+    #[test]
+    fn words_are_those_of_the_answers() {
+        let whys = [
+            Why::Silent,
+            Why::Running { run: RunId::new("run-1").unwrap() },
+            Why::NoVersion,
+            Why::Waiting { needs: Vec::new(), retry: None },
+            Why::Blocked { problem: String::new() },
+            Why::NotValidated,
+            Why::Restarted,
+            Why::Failed { reason: None, errors: Vec::new(), attempt: 0, retry: None },
+        ];
+        for why in whys {
+            assert_eq!(serde_json::to_value(&why).unwrap()["why"], why.word());
+        }
+        let reasons = [
+            Reason::Waiting { needs: Vec::new() },
+            Reason::NotCompiled,
+            Reason::ResourcesFailed { count: 1 },
+            Reason::Deadline { program: String::new(), seconds: 1 },
+            Reason::PendingIgnored { needs: Vec::new() },
+            Reason::DigestMismatch { expected: String::new(), found: String::new() },
+            Reason::ChecksFailed { names: Vec::new() },
+        ];
+        for reason in reasons {
+            assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.word());
+        }
+        for word in Word::ALL {
+            assert_eq!(serde_json::to_value(word).unwrap(), word.as_str());
+        }
+    }
+
+    #[test]
+    fn every_key_that_can_be_asked_for_has_an_answer() {
+        let row = NodeRow {
+            node: NodeName::new("web1_blue").unwrap(),
+            role: Role::new("web").unwrap(),
+            standing: Word::Failed,
+            since: None,
+            running: Some("v1".parse().unwrap()),
+            desired: Some("v2".parse().unwrap()),
+            why: Some(Why::Failed { reason: Some(Reason::NotCompiled), errors: Vec::new(), attempt: 1, retry: None }),
+            active: false,
+            link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
+        };
+        let record = NodeRecord {
+            role: row.role.clone(),
+            profile: Some("edge".into()),
+            labels: [("rack".to_owned(), "r1".to_owned())].into(),
+            failure_domain: "rack1".into(),
+            position: 0,
+        };
+        let machine: MachineRecord =
+            serde_json::from_str(r#"{"driver":"local","phase":"booting","since":"2026-11-15T10:00:00Z"}"#).unwrap();
+        let fields = NodeFields { row: &row, record: &record, machine: Some(&machine) };
+        for key in KEYS.fixed.iter().chain(&["label.rack"]) {
+            assert!(fields.any(key, &mut |_| true), "{key}");
+        }
+        let values = |key: &str| {
+            let mut values = Vec::new();
+            fields.any(key, &mut |value| {
+                values.push(value.to_owned());
+                false
+            });
+            values
+        };
+        assert_eq!(values("name"), ["web1_blue", "web1-blue"]);
+        assert_eq!(values("reason"), ["failed", "not_compiled"]);
+        assert_eq!(values("label.zone"), [""; 0]);
+    }
+}
