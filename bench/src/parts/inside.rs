@@ -76,6 +76,8 @@ fn registration(project: &Project) -> anyhow::Result<Registration> {
             labels: Default::default(),
             failure_domain: "default".to_owned(),
             position,
+            flavor: None,
+            leaving: None,
         };
         nodes.insert(node.clone(), record);
     }

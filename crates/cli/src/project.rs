@@ -8,7 +8,7 @@ use muster_core::names::{EnvName, Version};
 use muster_core::records::NodeRecord;
 use muster_core::release::ReleaseSpec;
 use muster_core::release_dir;
-use muster_design::environment::{DesignedNode, Environment};
+use muster_design::environment::DesignedNode;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_provision::driver::MachineSpec;
 use muster_server::{FirstVersion, Registration};
@@ -74,7 +74,8 @@ pub(crate) fn load(
         first_version,
         epoch,
     };
-    let machines = nodes.iter().enumerate().map(|(at, node)| machine(&environment, at, node)).collect();
+    let spec = |(node, record)| MachineSpec::of(&environment.name, node, record);
+    let machines = registration.nodes.iter().map(spec).collect();
     let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
     Ok(Loaded { registration, machines, releases })
 }
@@ -100,18 +101,8 @@ fn record(position: usize, node: &DesignedNode) -> NodeRecord {
         labels: node.labels.clone(),
         failure_domain: node.failure_domain.clone().unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
         position: u32::try_from(position).unwrap_or(u32::MAX),
-    }
-}
-
-fn machine(environment: &Environment, position: usize, node: &DesignedNode) -> MachineSpec {
-    MachineSpec {
-        env: environment.name.clone(),
-        node: node.name.clone(),
-        role: node.role.clone(),
-        position: u32::try_from(position).unwrap_or(u32::MAX),
         flavor: Some(node.flavor.clone()),
-        labels: node.labels.clone(),
-        interfaces: Vec::new(),
+        leaving: None,
     }
 }
 

@@ -408,7 +408,7 @@ impl Fleet {
     /// Whether there is anything here but what servers say of themselves.
     pub fn is_founded(&self) -> bool {
         let begun = self.epoch_at.is_some() || self.current.is_some() || self.restoring.is_some();
-        begun || self.designed().next().is_some()
+        begun || self.recorded().next().is_some()
     }
 
     /// All nodes of which anything is known, those outside the design too.
@@ -433,9 +433,14 @@ impl Fleet {
         self.nodes.get(name)
     }
 
-    /// The nodes of the design. What others left behind does not count.
-    pub fn designed(&self) -> impl Iterator<Item = (&NodeName, &Node, &NodeRecord)> {
+    /// The nodes that the store has a record of: those of the design, and those that are leaving.
+    pub fn recorded(&self) -> impl Iterator<Item = (&NodeName, &Node, &NodeRecord)> {
         self.nodes.iter().filter_map(|(name, node)| Some((name, node, node.record.as_ref()?)))
+    }
+
+    /// The nodes of the design. What others left behind does not count, nor who is leaving.
+    pub fn designed(&self) -> impl Iterator<Item = (&NodeName, &Node, &NodeRecord)> {
+        self.recorded().filter(|(_, _, record)| !record.is_leaving())
     }
 
     /// Finds a node by its name, or by its host name.

@@ -25,6 +25,29 @@ pub struct NodeRecord {
     /// Its place in the design, for showing nodes in the order that their author chose.
     #[serde(default)]
     pub position: u32,
+    /// What machine it needs, in the design's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<String>,
+    /// The design does not want it any more: it is taken out of service, and its machine is released. Its keys stay until
+    /// that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
+}
+
+impl NodeRecord {
+    pub fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+}
+
+/// A node leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Leaving {
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// Until then its machine goes on, so that those who looked it up can run without it first.
+    #[schema(value_type = String, format = DateTime)]
+    pub until: Timestamp,
 }
 
 /// `status/{configured,validated}/…/<node>`

@@ -131,6 +131,8 @@ impl World {
                 labels: BTreeMap::new(),
                 failure_domain: "default".into(),
                 position: index as u32,
+                flavor: None,
+                leaving: None,
             };
             let key = world.keys.node(&NodeName::new(*name).unwrap());
             world.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).unwrap();

@@ -39,7 +39,7 @@ impl MachineSpec {
             node: node.clone(),
             role: record.role.clone(),
             position: record.position,
-            flavor: None,
+            flavor: record.flavor.clone(),
             labels: record.labels.clone(),
             interfaces: Vec::new(),
         }

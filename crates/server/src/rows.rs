@@ -72,7 +72,7 @@ pub fn row(
     }
 }
 
-/// All nodes of the design, in the order of the design.
+/// All nodes of the design, in its order, and those that leave it.
 pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
     chosen(fleet, agents, &Filter::default())
 }
@@ -80,7 +80,7 @@ pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
 /// The nodes that a filter chooses, in the order of the design.
 pub fn chosen(fleet: &Fleet, agents: Agents<'_>, filter: &Filter) -> Vec<NodeRow> {
     let desired = fleet.desired();
-    let mut nodes: Vec<_> = fleet.designed().collect();
+    let mut nodes: Vec<_> = fleet.recorded().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
     let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {
         let row = row(fleet, agents, name, node, record, desired.as_ref());

@@ -231,7 +231,7 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
     let now = SystemTime::now();
     let (needed, live): (HashSet<String>, HashSet<ReplicaId>) = {
         let fleets = view.fleets();
-        let runs = fleets.values().flat_map(|fleet| fleet.designed()).flat_map(|(_, node, _)| node.history().0);
+        let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
         (runs.flat_map(|past| past.logs).collect(), replicas.collect())
     };

@@ -47,6 +47,8 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
         labels: BTreeMap::new(),
         failure_domain: "a".into(),
         position: 0,
+        flavor: None,
+        leaving: None,
     };
     let node = |number| NodeName::build(&role, number, None).unwrap();
 

@@ -222,6 +222,8 @@ impl Fleet {
                 labels: BTreeMap::new(),
                 failure_domain: "rack1".into(),
                 position: position.try_into().unwrap(),
+                flavor: None,
+                leaving: None,
             };
             (node(name), record)
         };

@@ -110,7 +110,7 @@ impl Liveness {
             servers.mark_unchanged();
             let anybody = self.view.fleets().get(env).is_some_and(|fleet| {
                 let replica = |node: &Node| node.presence.as_ref().and_then(|(presence, _)| presence.replica.clone());
-                fleet.designed().filter_map(|(_, node, _)| replica(node)).any(|id| fleet.replicas().contains_key(&id))
+                fleet.recorded().filter_map(|(_, node, _)| replica(node)).any(|id| fleet.replicas().contains_key(&id))
             });
             if !anybody || servers.changed().await.is_err() {
                 return;

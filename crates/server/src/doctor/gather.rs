@@ -70,7 +70,7 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
     EnvironmentFacts {
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
-        has_machines: fleet.designed().any(|(_, node, _)| node.machine.is_some()),
+        has_machines: fleet.recorded().any(|(_, node, _)| node.machine.is_some()),
         controllers: controllers.map(|(name, (record, _))| (*name, record.clone())).collect(),
         restoring: fleet.restoring().cloned(),
         unreadable: fleet.unreadable().clone(),

@@ -74,7 +74,7 @@ fn urls(fleet: &Fleet, links: &Links, node: Option<&NodeName>) -> Vec<(ReplicaId
     };
     let named: BTreeSet<ReplicaId> = match node {
         Some(node) => at(node).into_iter().collect(),
-        None => fleet.designed().filter_map(|(name, ..)| at(name)).collect(),
+        None => fleet.recorded().filter_map(|(name, ..)| at(name)).collect(),
     };
     let url = |id: ReplicaId| fleet.replicas().get(&id).map(|(record, _)| record.url.clone()).map(|url| (id, url));
     named.into_iter().filter_map(url).collect()

@@ -76,7 +76,7 @@ pub(crate) fn plan(
     silent_since: impl Fn(&NodeName) -> Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
-    for (name, node, _) in fleet.designed() {
+    for (name, node, _) in fleet.recorded() {
         let Some(session) = here.get(name) else { continue };
         let shown = node.presence.as_ref().map(|(presence, at)| (presence.replica.as_ref(), *at));
         match shown {

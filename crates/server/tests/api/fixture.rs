@@ -80,6 +80,8 @@ impl Fixture {
                 labels: BTreeMap::new(),
                 failure_domain: "default".into(),
                 position: position as u32,
+                flavor: None,
+                leaving: None,
             };
             (node(name), record)
         };

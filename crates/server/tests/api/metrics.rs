@@ -170,6 +170,8 @@ fn design(fixture: &Fixture, nodes: impl Iterator<Item = NodeName>, round: u64) 
         labels: BTreeMap::new(),
         failure_domain: "default".into(),
         position: 0,
+        flavor: None,
+        leaving: None,
     };
     Registration {
         env: fixture.env.clone(),

@@ -190,6 +190,8 @@ async fn a_role_that_appears_wakes_those_who_missed_it() {
         labels: BTreeMap::new(),
         failure_domain: "default".into(),
         position: 9,
+        flavor: None,
+        leaving: None,
     };
     let key = Keys::of(&fixture.env).node(&node("cache1"));
     fixture.store.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).await.unwrap();

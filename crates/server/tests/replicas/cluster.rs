@@ -129,6 +129,8 @@ pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
             labels: BTreeMap::new(),
             failure_domain: "default".into(),
             position: position as u32,
+            flavor: None,
+            leaving: None,
         };
         (node(name), record)
     };

@@ -261,7 +261,8 @@ fn refused(error: RegisterError) -> Failure {
         | RegisterError::Store(_)
         | RegisterError::Record(_)
         | RegisterError::Contended { .. }
-        | RegisterError::Behind(_) => None,
+        | RegisterError::Behind(_)
+        | RegisterError::Nodes(_) => None,
     };
     let failure = Failure::failed(error);
     hint.into_iter().fold(failure, Failure::hint)
@@ -281,7 +282,7 @@ async fn show(
     let version = fleet.current_version();
     terminal.out.line(format_args!("environment {}: {nodes} nodes, version {version}", fleet.env));
     terminal.out.line(format_args!("API: {}", fleet.url));
-    for node in &fleet.registered.removed {
+    for node in &fleet.registered.nodes.removed {
         terminal.out.line(format_args!("{node} is no longer in the design, and was taken out"));
     }
     for node in &fleet.released {
