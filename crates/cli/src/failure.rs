@@ -64,10 +64,20 @@ impl From<ClientError> for Failure {
                     | Code::UnknownNode
                     | Code::UnknownVersion
                     | Code::UnknownRun
+                    | Code::UnknownDocument
+                    | Code::UnknownKind
+                    | Code::UnknownDesignRevision
                     | Code::NotFound
                     | Code::Conflict
+                    | Code::Destroying
+                    | Code::PlanOutdated
+                    | Code::NotAsExpected
+                    | Code::TooLarge
+                    | Code::DesignRefused
                     | Code::StoreFull => Exit::No,
-                    Code::CannotTell | Code::StoreUnavailable | Code::Internal => Exit::CannotTell,
+                    Code::CannotTell | Code::StoreUnavailable | Code::Internal | Code::DesignUnreadable => {
+                        Exit::CannotTell
+                    }
                 };
                 let hints = problem.hint.iter().cloned().collect();
                 let text = match (&problem.request_id, problem.code) {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::de::Error;
 
+use crate::design_state::{DesignState, Destroying};
 use crate::generation::Generation;
 use crate::keys::Key;
 use crate::lookups::{LookupKey, RoleTags, Tag, interface_in_key};
@@ -26,6 +27,8 @@ pub struct Fleet {
     epoch: u64,
     epoch_at: Option<Revision>,
     restoring: Option<Restoring>,
+    destroying: Option<(Destroying, Revision)>,
+    design: DesignState,
     current: Option<(Version, Revision)>,
     releases: BTreeMap<Version, ReleaseRecord>,
     nodes: BTreeMap<NodeName, Node>,
@@ -95,6 +98,8 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// What nodes should run may be another version now.
     pub desired: bool,
+    /// The design has another revision, the nodes are to follow another one, or the environment is being destroyed.
+    pub design: bool,
     /// Replicas have come or gone, a controller has another holder, or agents are connected elsewhere. Wakes servers,
     /// and no agent.
     pub servers: bool,
@@ -130,6 +135,8 @@ impl Fleet {
             epoch: 0,
             epoch_at: None,
             restoring: None,
+            destroying: None,
+            design: DesignState::default(),
             current: None,
             releases: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -211,6 +218,28 @@ impl Fleet {
                 effects.desired = true;
                 effects.servers = true;
                 self.restoring = read(change)?;
+            }
+            Key::Destroying => {
+                // As above: a mark that cannot be read is a mark.
+                self.destroying = change.value.map(|_| (Destroying::default(), change.revision));
+                effects.design = true;
+                effects.servers = true;
+                self.destroying = read(change)?.map(|destroying| (destroying, change.revision));
+            }
+            Key::DesignRevision { revision } => {
+                effects.design = true;
+                match read(change)? {
+                    Some(record) => self.design.revisions.insert(revision, record),
+                    None => self.design.revisions.remove(&revision),
+                };
+            }
+            Key::DesignHead => {
+                effects.design = true;
+                self.design.head = read(change)?.map(|head| (head, change.revision));
+            }
+            Key::DesignApplied => {
+                effects.design = true;
+                self.design.applied = read(change)?.map(|applied| (applied, change.revision));
             }
             Key::CurrentVersion => {
                 let text = change.value.map(|value| String::from_utf8_lossy(value).into_owned());
@@ -407,8 +436,9 @@ impl Fleet {
 
     /// Whether there is anything here but what servers say of themselves.
     pub fn is_founded(&self) -> bool {
-        let begun = self.epoch_at.is_some() || self.current.is_some() || self.restoring.is_some();
-        begun || self.recorded().next().is_some()
+        let begun = self.epoch_at.is_some() || self.current.is_some();
+        let between = self.restoring.is_some() || self.destroying.is_some();
+        begun || between || self.recorded().next().is_some()
     }
 
     /// All nodes of which anything is known, those outside the design too.
@@ -419,6 +449,21 @@ impl Fleet {
     /// The restore that is under way. Until it is done the keys are of two lives at once, and say nothing.
     pub fn restoring(&self) -> Option<&Restoring> {
         self.restoring.as_ref()
+    }
+
+    /// The end of the environment, once somebody has asked for it; with the revision of its key.
+    pub fn destroying(&self) -> Option<&(Destroying, Revision)> {
+        self.destroying.as_ref()
+    }
+
+    /// Whether somebody has to look after its nodes on behalf of the design.
+    pub fn needs_design_controller(&self) -> bool {
+        self.design.applied.is_some() || self.destroying.is_some()
+    }
+
+    /// The revisions of the design, and which one the nodes follow.
+    pub fn design(&self) -> &DesignState {
+        &self.design
     }
 
     pub fn releases(&self) -> &BTreeMap<Version, ReleaseRecord> {

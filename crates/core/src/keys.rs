@@ -3,6 +3,7 @@
 //! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
 //! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
 
+use crate::design_state::DesignRevision;
 use crate::names::{EnvName, NodeName, ReplicaId, Version};
 use crate::replicas::ControllerName;
 use crate::service_state::{Configured, ServiceState, Validated};
@@ -37,6 +38,11 @@ impl Keys {
     /// There while the environment is being restored from a backup.
     pub fn restoring(&self) -> String {
         self.key(format_args!("restoring"))
+    }
+
+    /// There while the environment is being destroyed.
+    pub fn destroying(&self) -> String {
+        self.key(format_args!("destroying"))
     }
 
     pub fn current_version(&self) -> String {
@@ -85,6 +91,21 @@ impl Keys {
         self.key(format_args!("releases/{version}"))
     }
 
+    /// One accepted change of the design, for ever.
+    pub fn design_revision(&self, revision: DesignRevision) -> String {
+        self.key(format_args!("design/{revision}"))
+    }
+
+    /// The newest revision of the design.
+    pub fn design_head(&self) -> String {
+        self.key(format_args!("design/head"))
+    }
+
+    /// The revision of the design that the nodes follow.
+    pub fn design_applied(&self) -> String {
+        self.key(format_args!("design/applied"))
+    }
+
     pub fn presence(&self, node: &NodeName) -> String {
         self.key(format_args!("presence/{node}"))
     }
@@ -103,7 +124,13 @@ impl Keys {
 pub enum Key {
     StoreEpoch,
     Restoring,
+    Destroying,
     CurrentVersion,
+    DesignRevision {
+        revision: DesignRevision,
+    },
+    DesignHead,
+    DesignApplied,
     RunningVersion {
         version: Version,
         node: NodeName,
@@ -161,6 +188,7 @@ fn parse_in_env(rest: &str) -> Option<Key> {
     Some(match parts.as_slice() {
         ["store_epoch"] => Key::StoreEpoch,
         ["restoring"] => Key::Restoring,
+        ["destroying"] => Key::Destroying,
         ["current_version"] => Key::CurrentVersion,
         ["running_version", v, n] => Key::RunningVersion { version: version(v)?, node: node(n)? },
         ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
@@ -179,6 +207,9 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
         ["releases", v] => Key::Release { version: version(v)? },
+        ["design", "head"] => Key::DesignHead,
+        ["design", "applied"] => Key::DesignApplied,
+        ["design", number] => Key::DesignRevision { revision: DesignRevision::parse(number)? },
         ["presence", n] => Key::Presence { node: node(n)? },
         ["replicas", id] => Key::Replica { replica: ReplicaId::new(*id).ok()? },
         ["controllers", word] => Key::Controller { name: ControllerName::parse(word)? },
@@ -200,6 +231,10 @@ mod tests {
         let mut table = vec![
             (keys.store_epoch(), Key::StoreEpoch),
             (keys.restoring(), Key::Restoring),
+            (keys.destroying(), Key::Destroying),
+            (keys.design_head(), Key::DesignHead),
+            (keys.design_applied(), Key::DesignApplied),
+            (keys.design_revision(DesignRevision(12)), Key::DesignRevision { revision: DesignRevision(12) }),
             (keys.current_version(), Key::CurrentVersion),
             (
                 keys.running_version(&version, &node),
@@ -248,6 +283,9 @@ mod tests {
             "status/validated/pending/v1/db1",
             "observed/Not-A-Node",
             "replicas/-",
+            "design/012",
+            "design/-1",
+            "design/0",
             "controllers/of-tomorrow",
         ] {
             let (_, key) = parse(&format!("/muster/prod/{foreign}")).unwrap();

@@ -11,10 +11,13 @@
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
+//! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
 //! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content.
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
+pub mod design_plan;
+pub mod design_state;
 pub mod filter;
 pub mod fleet;
 pub mod generation;

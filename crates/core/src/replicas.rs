@@ -39,6 +39,8 @@ pub struct BlobsMark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ControllerName {
+    /// Makes the nodes follow the design that was applied.
+    Design,
     /// Takes lost nodes out of their roles.
     Liveness,
     /// Brings machines up, and keeps them so.
@@ -46,11 +48,12 @@ pub enum ControllerName {
 }
 
 impl ControllerName {
-    pub const ALL: [ControllerName; 2] = [ControllerName::Liveness, ControllerName::Provision];
+    pub const ALL: [ControllerName; 3] = [ControllerName::Design, ControllerName::Liveness, ControllerName::Provision];
 
     /// Its word, which is also its key.
     pub fn word(self) -> &'static str {
         match self {
+            ControllerName::Design => "design",
             ControllerName::Liveness => "liveness",
             ControllerName::Provision => "provision",
         }

@@ -1,8 +1,9 @@
-//! What is too large for the store: reports with their logs, each a file named by the digest of its content.
+//! What is too large for the store: reports with their logs and the files of designs, each named by the digest of its
+//! content.
 //!
 //! A blob is written before the key that names it is committed, and whoever reads it compares it with its digest: so
-//! half a blob is no blob. It is not synced to disk on its own: after a power cut a log can be missing, and readers say
-//! so; the status that names it is never lost.
+//! half a blob is no blob. A report is not synced to disk on its own: after a power cut a log can be missing, and readers
+//! say so; the status that names it is never lost. What somebody wrote by hand is ([`Blobs::keep_for_good`]).
 //!
 //! Several replicas share the directory. What one of them writes now, another must not take for something that was left
 //! behind: only what is old is swept.
@@ -28,6 +29,9 @@ const HEAD: usize = 2;
 const UNFINISHED: &str = "unfinished";
 /// The file that says which store these blobs belong to.
 const STORE: &str = ".store";
+
+/// Up to so many files are synced one by one.
+const FEW: usize = 16;
 
 /// What is younger than this may belong to a report that another replica is about to commit. Far longer than a commit
 /// takes, and than clocks of machines that share a directory are apart.
@@ -94,6 +98,21 @@ impl Blobs {
         }
         self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Keeps blobs whose digests are known, and returns when a power cut can no longer take them away.
+    pub fn keep_for_good<'a>(&self, blobs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> io::Result<()> {
+        let mut written = Vec::new();
+        for (digest, bytes) in blobs {
+            self.keep(digest, bytes)?;
+            written.push(self.path(digest));
+        }
+        if written.len() > FEW {
+            // One round over the disk instead of one for each.
+            return Ok(rustix::fs::syncfs(File::open(&self.root)?)?);
+        }
+        // On the file systems that we know, syncing a new file makes its name last too.
+        written.iter().try_for_each(|path| File::open(path)?.sync_data())
     }
 
     /// The bytes of a digest; none if they are not there, or are not what the digest says.

@@ -29,6 +29,7 @@ pub mod backup;
 mod blobs;
 mod clock;
 pub mod controllers;
+pub mod design;
 pub mod doctor;
 mod epoch;
 pub mod fleet_change;

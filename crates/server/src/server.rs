@@ -21,6 +21,7 @@ use crate::api;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
+use crate::design::tree::name_all;
 use crate::hub::Hub;
 use crate::intake::Intake;
 use crate::links::Links;
@@ -225,19 +226,26 @@ impl Server {
     }
 }
 
-/// Removes the blobs that no history names, and the marks of replicas that are gone.
+/// Removes the blobs that no history and no design names, and the marks of replicas that are gone.
 async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
-    let (needed, live): (HashSet<String>, HashSet<ReplicaId>) = {
+    let (mut needed, manifests, live): (HashSet<String>, Vec<String>, HashSet<ReplicaId>) = {
         let fleets = view.fleets();
         let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
+        let designs = fleets.values().flat_map(|fleet| fleet.design().revisions.values());
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
-        (runs.flat_map(|past| past.logs).collect(), replicas.collect())
+        let logs = runs.flat_map(|past| past.logs).collect();
+        (logs, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
     };
     let store = store.to_owned();
     let swept = move || {
-        let removed = if blobs.belong_to(&store)? {
+        let named = manifests.iter().try_for_each(|manifest| name_all(&blobs, manifest, &mut needed));
+        let removed = if let Err(error) = named {
+            // What it names is not known, and somebody may yet bring it back.
+            tracing::warn!(%error, "a revision of a design is not whole: nothing is swept away until it is");
+            0
+        } else if blobs.belong_to(&store)? {
             blobs.sweep(now, |digest| needed.contains(digest))?
         } else {
             tracing::warn!("the directory of the blobs was first used with another store: nothing in it is swept away");

@@ -200,8 +200,8 @@ fn all_at(fleets: &mut BTreeMap<EnvName, Fleet>, revision: Revision) {
 fn concerns_servers(changed: &Changed) -> bool {
     match changed {
         Changed::Everything => true,
-        // An environment that begins gets its version or its epoch: that is how servers learn of it.
-        Changed::Env(_, effects) => effects.servers || effects.desired,
+        // An environment that begins gets its version or its epoch, or a design: that is how servers learn of it.
+        Changed::Env(_, effects) => effects.servers || effects.desired || effects.design,
     }
 }
 

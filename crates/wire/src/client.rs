@@ -1,5 +1,7 @@
 //! The typed client of the API, for the agent and the operator's tool.
 
+mod design;
+
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ use crate::problem::Problem;
 use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
 use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
+
+pub use design::{Expected, WriteOptions};
 
 /// How long a connection may take to be made. A server that is there answers in a millisecond.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -220,11 +224,19 @@ impl Client {
     }
 
     async fn all_pages<T: DeserializeOwned>(&self, path: &str) -> Result<Page<T>, ClientError> {
-        self.pages_of(path, "").await
+        self.all_pages_of(path, &[]).await
     }
 
     async fn pages_of<T: DeserializeOwned>(&self, path: &str, filter: &str) -> Result<Page<T>, ClientError> {
-        let ask = || self.request(Method::GET, path).query(&chosen_by(filter));
+        self.all_pages_of(path, chosen_by(filter).as_ref().map_or(&[], |query| query.as_slice())).await
+    }
+
+    async fn all_pages_of<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Page<T>, ClientError> {
+        let ask = || self.request(Method::GET, path).query(query);
         let mut all: Page<T> = self.send(ask()).await?;
         while let Some(after) = all.next.take() {
             let more: Page<T> = self.send(ask().query(&[("after", after)])).await?;

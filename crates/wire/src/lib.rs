@@ -1,6 +1,7 @@
 //! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
 //!
 //! - [`operator`]: what people and their tools ask about an environment.
+//! - [`design`]: designs, their revisions and documents, and what applying one does.
 //! - [`backup`]: what is said of a backup and of a restore.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
@@ -13,6 +14,7 @@
 
 pub mod backup;
 pub mod client;
+pub mod design;
 pub mod doctor;
 pub mod operator;
 pub mod problem;

@@ -15,6 +15,8 @@ use muster_core::service_state::ServiceState;
 use muster_core::standing::{Activity, Why, Word};
 use muster_core::txn::Revision;
 
+use crate::design::DesignNumbers;
+
 /// The header by which a reader demands an answer that is at least as new as a revision.
 pub const MIN_REVISION: &str = "muster-min-revision";
 
@@ -34,6 +36,12 @@ pub struct EnvironmentRow {
     pub env: EnvName,
     pub nodes: usize,
     pub current_version: Option<Version>,
+    /// Where its design stands.
+    #[serde(default)]
+    pub design: DesignNumbers,
+    /// It is on its way out.
+    #[serde(default)]
+    pub destroying: bool,
 }
 
 /// One screen of an environment.

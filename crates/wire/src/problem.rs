@@ -1,7 +1,10 @@
 //! Errors as they cross the wire: RFC 9457 problems, with a code for machines and a hint for people.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::design::Finding;
 
 /// The media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -12,13 +15,22 @@ pub struct Problem {
     /// Names the kind of problem; stable, for programs.
     pub code: Code,
     /// The same for people, in a few words.
-    pub title: String,
+    #[schema(value_type = String)]
+    pub title: Box<str>,
     pub status: u16,
     /// What happened this time.
     pub detail: String,
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// All that is wrong with a design that was refused.
+    #[serde(default, skip_serializing_if = "<[Finding]>::is_empty")]
+    #[schema(value_type = Vec<Finding>)]
+    pub findings: Box<[Finding]>,
+    /// What is there, when it is not what was expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub current: Option<Box<Value>>,
     /// Finds the request in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -35,9 +47,25 @@ pub enum Code {
     UnknownNode,
     UnknownVersion,
     UnknownRun,
+    UnknownDocument,
+    UnknownKind,
+    /// The design has no revision of this number.
+    UnknownDesignRevision,
     NotFound,
     /// Someone else changed it meanwhile.
     Conflict,
+    /// The environment is being destroyed: nothing new is accepted.
+    Destroying,
+    /// What a plan was made from has changed since.
+    PlanOutdated,
+    /// What is there is not what the request expected (`If-Match`, `If-None-Match`).
+    NotAsExpected,
+    /// The body is larger than what is taken here.
+    TooLarge,
+    /// The design has findings of severity error: nothing of it was accepted.
+    DesignRefused,
+    /// Files of a design revision are missing or damaged where the server keeps them.
+    DesignUnreadable,
     /// The view has not reached the revision that the reader demands: the answer could be stale.
     CannotTell,
     /// The store did not carry out the change. Nothing was changed; or it is not known, and asking again is safe.
@@ -51,11 +79,19 @@ impl Code {
     pub fn status(self) -> u16 {
         match self {
             Code::InvalidRequest => 400,
-            Code::UnknownEnvironment | Code::UnknownNode | Code::UnknownVersion | Code::UnknownRun | Code::NotFound => {
-                404
-            }
-            Code::Conflict => 409,
-            Code::Internal => 500,
+            Code::UnknownEnvironment
+            | Code::UnknownNode
+            | Code::UnknownVersion
+            | Code::UnknownRun
+            | Code::UnknownDocument
+            | Code::UnknownKind
+            | Code::UnknownDesignRevision
+            | Code::NotFound => 404,
+            Code::Conflict | Code::Destroying | Code::PlanOutdated => 409,
+            Code::NotAsExpected => 412,
+            Code::TooLarge => 413,
+            Code::DesignRefused => 422,
+            Code::Internal | Code::DesignUnreadable => 500,
             Code::CannotTell | Code::StoreUnavailable => 503,
             Code::StoreFull => 507,
         }
@@ -68,8 +104,17 @@ impl Code {
             Code::UnknownNode => "There is no such node in the design",
             Code::UnknownVersion => "There is no such release",
             Code::UnknownRun => "There is no such run",
+            Code::UnknownDocument => "There is no such document in the design",
+            Code::UnknownKind => "There is no such kind of document",
+            Code::UnknownDesignRevision => "There is no such revision of the design",
             Code::NotFound => "There is nothing at this address",
             Code::Conflict => "Someone else changed it meanwhile",
+            Code::Destroying => "The environment is being destroyed",
+            Code::PlanOutdated => "The world has moved since the plan was made",
+            Code::NotAsExpected => "It is not what was expected",
+            Code::TooLarge => "The body is too large",
+            Code::DesignRefused => "The design cannot be used",
+            Code::DesignUnreadable => "The design cannot be read",
             Code::CannotTell => "The answer is not known yet",
             Code::StoreUnavailable => "The store did not carry out the change",
             Code::StoreFull => "The disk of the store is full",
@@ -82,10 +127,12 @@ impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             code,
-            title: code.title().to_owned(),
+            title: code.title().into(),
             status: code.status(),
             detail: detail.into(),
             hint: None,
+            findings: Box::default(),
+            current: None,
             request_id: None,
         }
     }

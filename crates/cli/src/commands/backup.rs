@@ -118,6 +118,7 @@ impl Origin {
         let taken = backup::take(store.as_ref(), &env, terminal.now).await.map_err(|error| match error {
             TakeError::Store(_) => Failure::cannot_tell(error),
             TakeError::Nothing { .. } => Failure::failed(error).hint("choose another environment with --env"),
+            TakeError::Destroying { .. } => Failure::failed(error),
             TakeError::Restoring { .. } => Failure::failed(error).hint("bring the restore to its end first"),
         })?;
         let blobs = Blobs::open_beside_servers(&blobs).with_context(|| format!("cannot use {}", blobs.display()));

@@ -222,6 +222,7 @@ fn refused(error: RestoreError) -> Failure {
         RestoreError::Refused(Refused::AnotherRestore { .. }) => {
             Some("restore that file again to complete it, or choose this one with --replace")
         }
+        RestoreError::Refused(Refused::Destroying { .. }) => Some("restore it when it is gone"),
         RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it goes on where it was"),
         RestoreError::Read(_) | RestoreError::Look(_) | RestoreError::Overtaken { .. } | RestoreError::Marker(_) => {
             None

@@ -105,6 +105,7 @@ impl From<TakeError> for Refusal {
         match error {
             TakeError::Store(error) => error.into(),
             TakeError::Nothing { .. } => Self(Problem::new(Code::UnknownEnvironment, chain(&error))),
+            TakeError::Destroying { .. } => Self(Problem::new(Code::Destroying, chain(&error))),
             TakeError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
         }
     }
@@ -127,6 +128,9 @@ impl From<RestoreError> for Refusal {
             RestoreError::Refused(Refused::AnotherRestore { .. }) => {
                 let problem = Problem::new(Code::Conflict, text);
                 Self(problem.hint("restore that file again to complete it, or choose this one with --replace"))
+            }
+            RestoreError::Refused(Refused::Destroying { .. }) => {
+                Self(Problem::new(Code::Destroying, text).hint("restore it when it is gone"))
             }
             RestoreError::Overtaken { .. } => Self(Problem::new(Code::Conflict, text)),
             RestoreError::Read(_) => Self::invalid(text),

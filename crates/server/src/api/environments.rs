@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::request::Parts;
+use muster_wire::design::DesignNumbers;
 use muster_wire::operator::{EnvironmentRow, Page};
 
 use crate::App;
@@ -19,7 +20,10 @@ pub(crate) async fn list(State(app): State<App>, parts: Parts) -> Result<Json<Pa
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
         current_version: fleet.current_version().map(|(version, _)| version.clone()),
+        design: DesignNumbers { head: fleet.design().head(), applied: fleet.design().applied() },
+        destroying: fleet.destroying().is_some(),
     };
-    let items = fleets.values().map(row).collect();
+    // What only servers say of themselves is left of one that was destroyed.
+    let items = fleets.values().filter(|fleet| fleet.is_founded()).map(row).collect();
     Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
 }

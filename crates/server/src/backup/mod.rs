@@ -43,9 +43,10 @@ const OF_PROCESSES: [&str; 3] = ["replicas/", "controllers/", "presence/"];
 /// Written by a restore itself, not taken over from a backup.
 const EPOCH: &str = "store_epoch";
 const RESTORING: &str = "restoring";
+const DESTROYING: &str = "destroying";
 const CURRENT_VERSION: &str = "current_version";
 
 /// Whether a key, without the prefix of its environment, is one that backups hold.
 fn is_kept(key: &str) -> bool {
-    key != EPOCH && key != RESTORING && !OF_PROCESSES.iter().any(|prefix| key.starts_with(prefix))
+    key != EPOCH && key != RESTORING && key != DESTROYING && !OF_PROCESSES.iter().any(|prefix| key.starts_with(prefix))
 }

@@ -1,9 +1,13 @@
 //! Which blobs a key names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use muster_core::design_state::RevisionRecord;
 use muster_core::keys::{self, Key};
 use muster_core::records::{History, Observed, StatusLeaf};
+
+use crate::blobs::Blobs;
+use crate::design::tree::name_all;
 
 /// The blobs that the keys of an environment name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -12,9 +16,22 @@ pub(super) struct Named {
     pub(super) needed: BTreeSet<String>,
     /// A status can outlive the log of the run that it began with: whoever has it takes it, nobody misses it.
     pub(super) welcome: BTreeSet<String>,
+    /// The lists of files of the design's revisions; what they name is found out when they are read.
+    pub(super) manifests: BTreeSet<String>,
 }
 
 impl Named {
+    /// Reads the manifests, and adds what they name. What cannot be read is needed, and will be found missing.
+    pub(super) fn expand(&mut self, blobs: &Blobs) {
+        let mut named = HashSet::new();
+        for manifest in &self.manifests {
+            if let Err(error) = name_all(blobs, manifest, &mut named) {
+                tracing::warn!(%error, "a revision of the design is not whole");
+            }
+        }
+        self.needed.extend(named);
+    }
+
     /// Takes in a key. One that cannot be read names nothing.
     pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
@@ -26,6 +43,10 @@ impl Named {
                 let observed: Observed = serde_json::from_slice(value).unwrap_or_default();
                 self.needed.extend(observed.last.and_then(|last| last.log));
             }
+            Some(Key::DesignRevision { .. }) => {
+                let record: Option<RevisionRecord> = serde_json::from_slice(value).ok();
+                self.manifests.extend(record.map(|record| record.manifest));
+            }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();
                 self.welcome.extend(leaf.and_then(|leaf| leaf.log));
@@ -33,6 +54,9 @@ impl Named {
             Some(
                 Key::StoreEpoch
                 | Key::Restoring
+                | Key::Destroying
+                | Key::DesignHead
+                | Key::DesignApplied
                 | Key::CurrentVersion
                 | Key::RunningVersion { .. }
                 | Key::Provisioned { .. }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use muster_core::design_state::Destroying;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
 use muster_core::records::Restoring;
@@ -12,7 +13,7 @@ use muster_store::Range;
 use thiserror::Error;
 
 use super::reading::Contents;
-use super::{CURRENT_VERSION, EPOCH, RESTORING, is_kept};
+use super::{CURRENT_VERSION, DESTROYING, EPOCH, RESTORING, is_kept};
 
 /// Stays below the 128 operations of a transaction, with room for its guards.
 const BATCH_OPS: usize = 100;
@@ -26,6 +27,8 @@ pub enum Refused {
     Exists { env: EnvName, nodes: usize, version: Option<Version> },
     #[error("environment {env} is being restored from another backup since {since}, by {by}")]
     AnotherRestore { env: EnvName, since: Timestamp, by: String },
+    #[error("environment {env} is being destroyed since {since}, by {by}")]
+    Destroying { env: EnvName, since: Timestamp, by: String },
 }
 
 fn at(version: &Option<Version>) -> String {
@@ -37,18 +40,21 @@ fn at(version: &Option<Version>) -> String {
 pub(super) struct There {
     pub(super) kept: BTreeMap<String, Bytes>,
     pub(super) marker: Option<(Restoring, Revision)>,
+    pub(super) destroying: Option<Destroying>,
     pub(super) epoch: u64,
     pub(super) epoch_at: Option<Revision>,
 }
 
 impl There {
     pub(super) fn of(keys: &Keys, range: Range) -> Self {
-        let mut there = Self { kept: BTreeMap::new(), marker: None, epoch: 0, epoch_at: None };
+        let mut there = Self { kept: BTreeMap::new(), marker: None, destroying: None, epoch: 0, epoch_at: None };
         for kv in range.kvs {
             let Some(key) = kv.key.strip_prefix(keys.prefix()) else { continue };
             if key == RESTORING {
                 // One that cannot be read is one all the same, of a restore that nobody can complete.
                 there.marker = Some((serde_json::from_slice(&kv.value).unwrap_or_default(), kv.revision));
+            } else if key == DESTROYING {
+                there.destroying = Some(serde_json::from_slice(&kv.value).unwrap_or_default());
             } else if key == EPOCH {
                 there.epoch = std::str::from_utf8(&kv.value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
                 there.epoch_at = Some(kv.revision);
@@ -61,6 +67,9 @@ impl There {
 
     /// Whether the restore may begin; and whether it goes on with one that was cut off.
     pub(super) fn admit(&self, env: &EnvName, contents: &Contents, replace: bool) -> Result<bool, Refused> {
+        if let Some(Destroying { since, by }) = self.destroying.clone() {
+            return Err(Refused::Destroying { env: env.clone(), since, by });
+        }
         match &self.marker {
             Some((marker, _)) if marker.digest == contents.ending.checksum => Ok(true),
             _ if replace => Ok(false),

@@ -162,6 +162,7 @@ async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) 
     let txn = Txn::new()
         .guard(Guard::seen(key.clone(), seen))
         .guard(Guard::seen(keys.store_epoch(), there.epoch_at))
+        .guard(Guard::Absent { key: keys.destroying() })
         .op(Op::put(key.clone(), text.clone()));
     for attempt in 1.. {
         match target.store.commit(txn.clone()).await {

@@ -13,7 +13,7 @@ use crate::blobs::Blobs;
 
 use super::archive::{Archive, WriteError};
 use super::named::Named;
-use super::{CURRENT_VERSION, EPOCH, FORMAT, RESTORING, is_kept};
+use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, RESTORING, is_kept};
 
 #[derive(Debug, Error)]
 pub enum TakeError {
@@ -23,6 +23,8 @@ pub enum TakeError {
     Nothing { env: EnvName },
     #[error("environment {env} is being restored: what is there now is of two lives at once")]
     Restoring { env: EnvName },
+    #[error("environment {env} is being destroyed: what is there now is only a part of it")]
+    Destroying { env: EnvName },
 }
 
 /// The keys of an environment at one revision. They are in memory, as they are in every server that serves it; the blobs
@@ -50,6 +52,9 @@ pub async fn take(store: &dyn Store, env: &EnvName, now: Timestamp) -> Result<Ta
     let find = |name: &str| range.kvs.iter().find(|kv| kv.key.strip_prefix(&prefix) == Some(name));
     if find(RESTORING).is_some() {
         return Err(TakeError::Restoring { env: env.clone() });
+    }
+    if find(DESTROYING).is_some() {
+        return Err(TakeError::Destroying { env: env.clone() });
     }
     let text = |name: &str| find(name).and_then(|kv| std::str::from_utf8(&kv.value).ok());
     let epoch = text(EPOCH).and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -84,7 +89,9 @@ impl Taken {
     /// A blob that a run of this moment has just pushed out of its history is missing like one that was lost: the ending
     /// names both, and neither keeps anybody from restoring.
     pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<Written<W>, WriteError> {
-        let Self { manifest, prefix, kvs, named } = self;
+        let Self { mut manifest, prefix, kvs, mut named } = self;
+        named.expand(blobs);
+        manifest.blobs = named.needed.len();
         let mut archive = Archive::begin(to, &manifest)?;
         for kv in kvs {
             archive.key(kv.key.strip_prefix(&prefix).unwrap_or(&kv.key), &kv.value)?;

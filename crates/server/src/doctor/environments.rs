@@ -15,6 +15,12 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
             "if nobody restores it any more, run the same `muster restore FILE` again: until then it stands still",
         ));
     }
+    if let Some(destroying) = &facts.destroying {
+        let seen = format!("is being destroyed since {}, by {}", destroying.since, destroying.by);
+        findings.push(Finding::new(Check::Environment, Verdict::Warning, seen).of(env).advise(
+            "its nodes leave first: whoever made their machines (`muster up`) has to be there to take them away",
+        ));
+    }
     if let Some((key, why)) = facts.unreadable.first_key_value() {
         let count = facts.unreadable.len();
         let seen = format!("{count} of its keys cannot be read, such as {key}: {why}");
@@ -24,7 +30,7 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
                 .advise("a newer Muster wrote them, or somebody else did: `muster status` lists them"),
         );
     }
-    if facts.restoring.is_none() && facts.unreadable.is_empty() {
+    if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
         let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
         findings
             .push(Finding::new(Check::Environment, Verdict::Ok, format!("{nodes}, and all of it can be read")).of(env));
@@ -39,7 +45,8 @@ fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding>
         return Some(finding(Verdict::Ok, format!("held by {} since {since}", holder.replica)));
     }
     let advice = match name {
-        ControllerName::Liveness => {
+        ControllerName::Design if !facts.needs_design_controller => return None,
+        ControllerName::Design | ControllerName::Liveness => {
             "a server takes it within a second or two, or when the lease of the last holder has ended, which takes ten: \
              ask again then"
         }
@@ -57,6 +64,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use jiff::Timestamp;
+    use muster_core::design_state::Destroying;
     use muster_core::names::{EnvName, ReplicaId};
     use muster_core::records::Restoring;
     use muster_core::replicas::ControllerRecord;
@@ -70,6 +78,8 @@ mod tests {
             env: EnvName::new("prod").unwrap(),
             nodes: 3,
             has_machines: false,
+            needs_design_controller: false,
+            destroying: None,
             controllers: BTreeMap::from([(ControllerName::Liveness, holder)]),
             restoring: None,
             unreadable: BTreeMap::new(),
@@ -89,6 +99,16 @@ mod tests {
         let seen = told(judge(&free));
         assert!(seen[0].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
         assert!(seen[1].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
+    }
+
+    #[test]
+    fn an_environment_that_goes_says_so() {
+        let destroying = Destroying { since: Timestamp::UNIX_EPOCH, by: "ann".into() };
+        let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
+        let seen = told(judge(&facts));
+        assert!(seen[0].starts_with("controller prod design warning: nobody holds it → a server"), "{seen:?}");
+        assert!(seen[2].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
+        assert_eq!(seen.len(), 3);
     }
 
     #[test]

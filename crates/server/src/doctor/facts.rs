@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use muster_core::design_state::Destroying;
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::records::Restoring;
 use muster_core::replicas::{ControllerName, ControllerRecord, ReplicaRecord};
@@ -47,6 +48,9 @@ pub struct EnvironmentFacts {
     pub nodes: usize,
     /// Whether somebody has ever made machines for its nodes.
     pub has_machines: bool,
+    /// Whether its nodes follow a design, or it is being destroyed.
+    pub needs_design_controller: bool,
+    pub destroying: Option<Destroying>,
     pub controllers: BTreeMap<ControllerName, ControllerRecord>,
     pub restoring: Option<Restoring>,
     /// Keys whose value cannot be read, and why.

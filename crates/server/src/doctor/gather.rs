@@ -71,6 +71,8 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
         has_machines: fleet.recorded().any(|(_, node, _)| node.machine.is_some()),
+        needs_design_controller: fleet.needs_design_controller(),
+        destroying: fleet.destroying().map(|(destroying, _)| destroying.clone()),
         controllers: controllers.map(|(name, (record, _))| (*name, record.clone())).collect(),
         restoring: fleet.restoring().cloned(),
         unreadable: fleet.unreadable().clone(),

@@ -79,7 +79,7 @@ pub struct Tenures {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What is wanted besides liveness, which every server looks after everywhere.
+    /// What is wanted besides liveness, which every server looks after everywhere, and the design, where there is one.
     wanted: BTreeSet<Place>,
     held: BTreeMap<Place, Held>,
     /// Where a write was refused, under which lease, and at which revision.
@@ -186,10 +186,12 @@ impl Tenures {
     fn settle(&self) -> Vec<Take> {
         let fleets = self.view.fleets();
         let mut inner = self.inner();
+        let designed = fleets.values().filter(|fleet| fleet.needs_design_controller());
         let places: BTreeSet<Place> = fleets
             .values()
             .filter(|fleet| fleet.is_founded())
             .map(|fleet| (fleet.env.clone(), ControllerName::Liveness))
+            .chain(designed.map(|fleet| (fleet.env.clone(), ControllerName::Design)))
             .chain(inner.wanted.iter().cloned())
             .chain(inner.held.keys().cloned())
             .collect();

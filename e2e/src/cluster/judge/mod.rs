@@ -152,6 +152,10 @@ impl<'a> Touched<'a> {
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch
             | Key::Restoring
+            | Key::Destroying
+            | Key::DesignRevision { .. }
+            | Key::DesignHead
+            | Key::DesignApplied
             | Key::CurrentVersion
             | Key::Release { .. }
             | Key::Replica { .. }

@@ -1,0 +1,3 @@
+//! The design of an environment, as the server keeps it.
+
+pub mod tree;

@@ -1,0 +1,325 @@
+//! Which files a design is made of: a list that is cheap to change and to store again.
+//!
+//! ```text
+//! design/<revision> ──▶ manifest: sources in their order ──▶ parts: some dozens of files each ──▶ files
+//! ```
+//!
+//! Each of these is a blob, named by its digest. A source's files are sorted by path and cut into parts; where a part ends
+//! is decided by the path of its last file alone. So the same files are always cut in the same way, and a change of one
+//! file makes one part anew, however many files there are: a design of thousands of documents is changed by writing a few
+//! kilobytes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use muster_core::names::Role;
+use serde::{Deserialize, Serialize};
+
+use crate::blobs::Blobs;
+
+/// The form of the manifests that this Muster writes, and the newest that it reads.
+const FORMAT: u32 = 1;
+/// One path in so many ends a part: a part is a few kilobytes, and 5,000 files are some eighty parts.
+const PART: u64 = 64;
+
+/// The files of a design.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// How many nodes roles have, in place of what the environment file says.
+    pub cardinality: BTreeMap<Role, u32>,
+    /// In their order; a later one wins.
+    pub sources: Vec<SourceTree>,
+}
+
+/// The files of one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTree {
+    pub name: String,
+    parts: Vec<Arc<Part>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    digest: String,
+    files: Vec<FileRef>,
+}
+
+/// A file, and the digest of its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileRef {
+    pub path: String,
+    pub digest: String,
+}
+
+/// A blob that has to be there before the tree is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewBlob {
+    pub digest: String,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    format: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    cardinality: BTreeMap<Role, u32>,
+    sources: Vec<ManifestSource>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ManifestSource {
+    name: String,
+    files: usize,
+    parts: Vec<String>,
+}
+
+/// Why the files of a revision are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    #[error("the blob {digest} ({what}) is missing, or is not what its digest says")]
+    Missing { digest: String, what: String },
+    #[error("the blob {digest} ({what}) cannot be understood: {why}")]
+    NotUnderstood { digest: String, what: String, why: String },
+    #[error("the manifest {digest} is of form {format}, and this Muster reads {FORMAT} at most: use a newer one")]
+    Newer { digest: String, format: u32 },
+}
+
+impl Tree {
+    /// Reads which files a manifest names.
+    pub fn read(blobs: &Blobs, digest: &str) -> Result<Self, TreeError> {
+        let manifest = manifest(blobs, digest)?;
+        let sources = manifest.sources.into_iter().map(|source| {
+            let parts = source.parts.iter().map(|part| read_part(blobs, part).map(Arc::new));
+            Ok(SourceTree { name: source.name, parts: parts.collect::<Result<_, _>>()? })
+        });
+        Ok(Self { cardinality: manifest.cardinality, sources: sources.collect::<Result<_, _>>()? })
+    }
+
+    pub fn source(&self, name: &str) -> Option<&SourceTree> {
+        self.sources.iter().find(|source| source.name == name)
+    }
+
+    /// Digest of the manifest: the name of the whole.
+    pub fn digest(&self) -> String {
+        Blobs::digest(&self.manifest())
+    }
+
+    /// The manifest and the parts that another tree does not have; not the files.
+    pub fn new_blobs(&self, before: Option<&Tree>) -> Vec<NewBlob> {
+        let parts = |tree: &Tree| tree.sources.iter().flat_map(|source| source.parts.clone()).collect::<Vec<_>>();
+        let known: HashSet<String> = before.map(parts).into_iter().flatten().map(|part| part.digest.clone()).collect();
+        let mut seen = HashSet::new();
+        let new =
+            parts(self).into_iter().filter(|part| !known.contains(&part.digest) && seen.insert(part.digest.clone()));
+        let mut blobs: Vec<NewBlob> =
+            new.map(|part| NewBlob { digest: part.digest.clone(), bytes: text(&part.files) }).collect();
+        let bytes = self.manifest();
+        blobs.push(NewBlob { digest: Blobs::digest(&bytes), bytes });
+        blobs
+    }
+
+    fn manifest(&self) -> Vec<u8> {
+        let source = |source: &SourceTree| ManifestSource {
+            name: source.name.clone(),
+            files: source.len(),
+            parts: source.parts.iter().map(|part| part.digest.clone()).collect(),
+        };
+        let sources = self.sources.iter().map(source).collect();
+        text(&Manifest { format: FORMAT, cardinality: self.cardinality.clone(), sources })
+    }
+}
+
+impl SourceTree {
+    pub fn new(name: impl Into<String>, files: impl IntoIterator<Item = FileRef>) -> Self {
+        let files: BTreeMap<String, Option<String>> =
+            files.into_iter().map(|file| (file.path, Some(file.digest))).collect();
+        Self { name: name.into(), parts: Vec::new() }.with(&files)
+    }
+
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.files.len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// In the order of their paths.
+    pub fn files(&self) -> impl Iterator<Item = &FileRef> {
+        self.parts.iter().flat_map(|part| &part.files)
+    }
+
+    pub fn get(&self, path: &str) -> Option<&FileRef> {
+        let at = self.parts.partition_point(|part| part.files.last().is_some_and(|last| last.path.as_str() < path));
+        let part = self.parts.get(at)?;
+        part.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| part.files.get(at))
+    }
+
+    /// The same with some files put (a digest) or removed (none). Parts that are not touched are shared.
+    #[must_use]
+    pub fn with(&self, edits: &BTreeMap<String, Option<String>>) -> Self {
+        let mut parts = Vec::with_capacity(self.parts.len() + 1);
+        let mut edits = edits.iter().peekable();
+        // Files of parts that are made anew, and whose end has not come yet.
+        let mut open: BTreeMap<&str, &str> = BTreeMap::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            let end = part.files.last().map(|file| file.path.as_str()).filter(|_| at + 1 < self.parts.len());
+            let mut mine = Vec::new();
+            while let Some(edit) = edits.next_if(|(path, _)| end.is_none_or(|end| path.as_str() <= end)) {
+                mine.push(edit);
+            }
+            if mine.is_empty() && open.is_empty() {
+                parts.push(part.clone());
+                continue;
+            }
+            open.extend(part.files.iter().map(|file| (file.path.as_str(), file.digest.as_str())));
+            edit(&mut open, mine);
+            close(&mut open, &mut parts);
+        }
+        edit(&mut open, edits.collect());
+        close(&mut open, &mut parts);
+        parts.extend(part_of(open));
+        Self { name: self.name.clone(), parts }
+    }
+}
+
+fn edit<'a>(open: &mut BTreeMap<&'a str, &'a str>, edits: Vec<(&'a String, &'a Option<String>)>) {
+    for (path, digest) in edits {
+        match digest {
+            Some(digest) => open.insert(path, digest),
+            None => open.remove(path.as_str()),
+        };
+    }
+}
+
+/// Makes parts of what is complete.
+fn close<'a>(open: &mut BTreeMap<&'a str, &'a str>, parts: &mut Vec<Arc<Part>>) {
+    while let Some(end) = open.keys().copied().find(|path| ends_part(path)) {
+        let mut after = open.split_off(end);
+        let last = after.remove_entry(end);
+        let mut whole = std::mem::replace(open, after);
+        whole.extend(last);
+        parts.extend(part_of(whole));
+    }
+}
+
+fn part_of(files: BTreeMap<&str, &str>) -> Option<Arc<Part>> {
+    let file = |(path, digest): (&str, &str)| FileRef { path: path.to_owned(), digest: digest.to_owned() };
+    let files: Vec<FileRef> = files.into_iter().map(file).collect();
+    (!files.is_empty()).then(|| Arc::new(Part { digest: Blobs::digest(&text(&files)), files }))
+}
+
+/// FNV-1a: the same for ever, on every machine.
+fn ends_part(path: &str) -> bool {
+    let hash = path
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    (hash >> 32) % PART == 0
+}
+
+/// Adds everything that a manifest names to a set, itself too. What was in the set already is not read again.
+pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Result<(), TreeError> {
+    if !named.insert(digest.to_owned()) {
+        return Ok(());
+    }
+    for part in manifest(blobs, digest)?.sources.into_iter().flat_map(|source| source.parts) {
+        if named.insert(part.clone()) {
+            named.extend(read_part(blobs, &part)?.files.into_iter().map(|file| file.digest));
+        }
+    }
+    Ok(())
+}
+
+fn manifest(blobs: &Blobs, digest: &str) -> Result<Manifest, TreeError> {
+    let manifest: Manifest = understand(blobs, digest, "the list of sources")?;
+    if manifest.format > FORMAT {
+        return Err(TreeError::Newer { digest: digest.to_owned(), format: manifest.format });
+    }
+    Ok(manifest)
+}
+
+fn read_part(blobs: &Blobs, digest: &str) -> Result<Part, TreeError> {
+    Ok(Part { digest: digest.to_owned(), files: understand(blobs, digest, "a list of files")? })
+}
+
+fn understand<T: serde::de::DeserializeOwned>(blobs: &Blobs, digest: &str, what: &str) -> Result<T, TreeError> {
+    let (digest, what) = (digest.to_owned(), what.to_owned());
+    let Some(bytes) = blobs.get(&digest) else { return Err(TreeError::Missing { digest, what }) };
+    serde_json::from_slice(&bytes).map_err(|error| TreeError::NotUnderstood { digest, what, why: error.to_string() })
+}
+
+/// Strings, numbers and lists: there is nothing in them that cannot be written.
+fn text(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::names::ReplicaId;
+
+    use super::*;
+
+    fn file(number: usize) -> FileRef {
+        FileRef { path: format!("Node/web{number}.yaml"), digest: format!("{number:064}") }
+    }
+
+    fn source(files: impl Iterator<Item = usize>) -> SourceTree {
+        SourceTree::new("api", files.map(file))
+    }
+
+    #[test]
+    fn the_same_files_are_cut_in_the_same_way_however_they_came() {
+        let all = source(0..1000);
+        assert!(all.parts.len() > 5 && all.len() == 1000, "{} parts", all.parts.len());
+        for removed in [0, 7, 500, 999] {
+            let path = file(removed).path;
+            let without = all.with(&BTreeMap::from([(path.clone(), None)]));
+            assert_eq!(without, source((0..1000).filter(|number| *number != removed)));
+            assert_eq!(without.get(&path), None);
+            let again = without.with(&BTreeMap::from([(path.clone(), Some(file(removed).digest))]));
+            assert_eq!(again, all);
+            assert_eq!(again.get(&path), Some(&file(removed)));
+        }
+        // Those that end parts are the interesting ones.
+        let ends: Vec<usize> = (0..1000).filter(|number| ends_part(&file(*number).path)).collect();
+        let edits = ends.iter().map(|number| (file(*number).path, None)).collect();
+        let without = all.with(&edits);
+        assert_eq!((without.parts.len(), without.len()), (1, 1000 - ends.len()));
+        assert_eq!(without, source((0..1000).filter(|number| !ends.contains(number))));
+        assert_eq!(source(std::iter::empty()), all.with(&(0..1000).map(|number| (file(number).path, None)).collect()));
+    }
+
+    #[test]
+    fn one_changed_file_makes_one_part_and_the_manifest_anew() {
+        let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
+        let edits = BTreeMap::from([(file(2500).path, Some("f".repeat(64)))]);
+        let after = Tree { sources: vec![before.sources[0].with(&edits)], ..Tree::default() };
+        let new = after.new_blobs(Some(&before));
+        assert_eq!(new.len(), 2);
+        let bytes: usize = new.iter().map(|blob| blob.bytes.len()).sum();
+        assert!(bytes < 64 * 1024, "{bytes} bytes");
+        assert_eq!(new.last().unwrap().digest, after.digest());
+        assert_ne!(before.digest(), after.digest());
+    }
+
+    #[test]
+    fn a_tree_reads_back_and_names_all_that_it_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap();
+        let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
+        let tree = Tree { cardinality, sources: vec![source(0..200), SourceTree::new("site", [])] };
+        let new = tree.new_blobs(None);
+        for blob in &new {
+            assert_eq!(blobs.put(&blob.bytes).unwrap(), blob.digest);
+        }
+        assert_eq!(Tree::read(&blobs, &tree.digest()).unwrap(), tree);
+        let mut named = HashSet::new();
+        name_all(&blobs, &tree.digest(), &mut named).unwrap();
+        assert_eq!(named.len(), new.len() + 200);
+
+        blobs.remove(&new[0].digest);
+        let missing = TreeError::Missing { digest: new[0].digest.clone(), what: "a list of files".into() };
+        assert_eq!(Tree::read(&blobs, &tree.digest()), Err(missing.clone()));
+        assert_eq!(name_all(&blobs, &tree.digest(), &mut HashSet::new()), Err(missing));
+    }
+}

@@ -1,0 +1,225 @@
+//! What the client asks about designs.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, Url, header};
+use serde::Serialize;
+use serde_json::Value;
+
+use muster_core::design_state::DesignRevision;
+use muster_core::names::{EnvName, NodeName};
+
+use super::{Client, ClientError};
+use crate::design::{
+    AUTHOR, Applied, ApplyDesign, Changes, ChangesAccepted, Checked, DesignDiff, DesignInput, DesignNode,
+    DesignNodeRow, DesignSummary, Destroyed, DocumentDetail, DocumentRow, DocumentText, EnvironmentDetail, Planned,
+    RevisionRow, SchemaRow, YAML,
+};
+use crate::operator::Page;
+
+/// A design of many megabytes takes a while to arrive and to be looked through, and an apply waits for the nodes.
+const LONG: Duration = Duration::from_secs(180);
+
+/// What a document must be before it is changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever it is.
+    #[default]
+    Anything,
+    /// It must not be there.
+    Nothing,
+    /// It must have this etag.
+    Etag(String),
+}
+
+/// How a document is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    pub expected: Expected,
+    pub message: String,
+    pub author: Option<String>,
+    /// Check only.
+    pub dry_run: bool,
+}
+
+impl Client {
+    /// One environment: its design, its roles, how it stands.
+    pub async fn environment(&self, env: &EnvName) -> Result<EnvironmentDetail, ClientError> {
+        self.get(&format!("/v1/envs/{env}")).await
+    }
+
+    /// Destroys an environment: its nodes leave, then everything of it goes.
+    pub async fn destroy(&self, env: &EnvName, author: Option<&str>) -> Result<Destroyed, ClientError> {
+        let request = self.request(Method::DELETE, &format!("/v1/envs/{env}")).timeout(LONG);
+        self.send(by(request.query(&[("confirm", env.as_str())]), author)).await
+    }
+
+    pub async fn design(&self, env: &EnvName) -> Result<DesignSummary, ClientError> {
+        self.get(&format!("/v1/envs/{env}/design")).await
+    }
+
+    /// All revisions, the newest first.
+    pub async fn design_revisions(&self, env: &EnvName) -> Result<Page<RevisionRow>, ClientError> {
+        self.all_pages(&format!("/v1/envs/{env}/design/revisions")).await
+    }
+
+    pub async fn design_revision(&self, env: &EnvName, design: DesignRevision) -> Result<RevisionRow, ClientError> {
+        self.get(&format!("/v1/envs/{env}/design/revisions/{design}")).await
+    }
+
+    /// What lies between two revisions: by default, between what the nodes follow and the newest.
+    pub async fn design_diff(
+        &self,
+        env: &EnvName,
+        from: Option<DesignRevision>,
+        to: Option<DesignRevision>,
+    ) -> Result<DesignDiff, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/design/diff")).timeout(LONG);
+        self.send(request.query(&[("from", from), ("to", to)])).await
+    }
+
+    /// The documents that a filter lets through, at a revision or the newest.
+    pub async fn documents(
+        &self,
+        env: &EnvName,
+        filter: Option<&str>,
+        design: Option<DesignRevision>,
+    ) -> Result<Page<DocumentRow>, ClientError> {
+        let design = design.map(|design| design.to_string());
+        let design = design.as_deref().map(|design| ("revision", design));
+        let query: Vec<(&str, &str)> = filter.map(|filter| ("filter", filter)).into_iter().chain(design).collect();
+        self.all_pages_of(&format!("/v1/envs/{env}/design/documents"), &query).await
+    }
+
+    pub async fn document(
+        &self,
+        env: &EnvName,
+        kind: &str,
+        name: &str,
+        design: Option<DesignRevision>,
+    ) -> Result<DocumentDetail, ClientError> {
+        let request = self.document_request(Method::GET, env, kind, name)?;
+        self.send(request.query(&[("revision", design)])).await
+    }
+
+    /// Writes a document to the source `api`: YAML is kept as it is.
+    pub async fn put_document(
+        &self,
+        env: &EnvName,
+        kind: &str,
+        name: &str,
+        document: &DocumentText,
+        options: &WriteOptions,
+    ) -> Result<ChangesAccepted, ClientError> {
+        let request = options.on(self.document_request(Method::PUT, env, kind, name)?);
+        let request = match document {
+            DocumentText::Yaml(text) => request.header(header::CONTENT_TYPE, YAML).body(text.clone()),
+            DocumentText::Json(value) => request.json(value),
+        };
+        self.send(request).await
+    }
+
+    pub async fn delete_document(
+        &self,
+        env: &EnvName,
+        kind: &str,
+        name: &str,
+        options: &WriteOptions,
+    ) -> Result<ChangesAccepted, ClientError> {
+        self.send(options.on(self.document_request(Method::DELETE, env, kind, name)?)).await
+    }
+
+    /// Several changes: all of them, or none.
+    pub async fn change_documents(&self, env: &EnvName, changes: &Changes) -> Result<ChangesAccepted, ClientError> {
+        self.post_long(&format!("/v1/envs/{env}/design/changes"), changes).await
+    }
+
+    pub async fn design_nodes(
+        &self,
+        env: &EnvName,
+        design: Option<DesignRevision>,
+    ) -> Result<Page<DesignNodeRow>, ClientError> {
+        let design = design.map(|design| design.to_string());
+        let query: Vec<(&str, &str)> = design.as_deref().map(|design| ("revision", design)).into_iter().collect();
+        self.all_pages_of(&format!("/v1/envs/{env}/design/nodes"), &query).await
+    }
+
+    /// One node at a revision; with a path, who said what stands there.
+    pub async fn design_node(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        design: Option<DesignRevision>,
+        path: Option<&str>,
+    ) -> Result<DesignNode, ClientError> {
+        let request = self.request(Method::GET, &format!("/v1/envs/{env}/design/nodes/{node}"));
+        self.send(request.query(&[("revision", design)]).query(&[("path", path)])).await
+    }
+
+    /// What is wrong with a design. Changes nothing.
+    pub async fn check_design(&self, env: &EnvName, design: &DesignInput) -> Result<Checked, ClientError> {
+        self.post_long(&format!("/v1/envs/{env}/design/check"), design).await
+    }
+
+    /// What applying a design would do. Changes nothing.
+    pub async fn plan_design(&self, env: &EnvName, design: &DesignInput) -> Result<Planned, ClientError> {
+        self.post_long(&format!("/v1/envs/{env}/design/plan"), design).await
+    }
+
+    pub async fn apply_design(&self, env: &EnvName, apply: &ApplyDesign) -> Result<Applied, ClientError> {
+        self.post_long(&format!("/v1/envs/{env}/design/apply"), apply).await
+    }
+
+    /// The kinds of documents whose JSON Schema there is.
+    pub async fn schemas(&self) -> Result<Page<SchemaRow>, ClientError> {
+        self.get("/v1/schemas").await
+    }
+
+    pub async fn schema(&self, kind: &str) -> Result<Value, ClientError> {
+        self.get(&format!("/v1/schemas/{kind}")).await
+    }
+
+    async fn post_long<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(self.request(Method::POST, path).timeout(LONG).json(body)).await
+    }
+
+    /// A request about one document. Its kind may hold a `/`, which must not look like one of the path's own.
+    fn document_request(
+        &self,
+        method: Method,
+        env: &EnvName,
+        kind: &str,
+        name: &str,
+    ) -> Result<RequestBuilder, ClientError> {
+        let wrong = || ClientError::Address(self.base.clone());
+        let mut url = Url::parse(&self.base).map_err(|_| wrong())?;
+        let segments = ["v1", "envs", env.as_str(), "design", "documents", kind, name];
+        url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(segments);
+        Ok(self.request(method, url.path()))
+    }
+}
+
+impl WriteOptions {
+    fn on(&self, request: RequestBuilder) -> RequestBuilder {
+        let request = match &self.expected {
+            Expected::Anything => request,
+            Expected::Nothing => request.header(header::IF_NONE_MATCH, "*"),
+            Expected::Etag(etag) => request.header(header::IF_MATCH, format!("\"{etag}\"")),
+        };
+        let request = if self.message.is_empty() { request } else { request.query(&[("message", &self.message)]) };
+        let request = if self.dry_run { request.query(&[("dry_run", true)]) } else { request };
+        by(request, self.author.as_deref())
+    }
+}
+
+/// Says who asks. A name that no header can hold is left out rather than refused.
+fn by(request: RequestBuilder, author: Option<&str>) -> RequestBuilder {
+    match author.and_then(|author| header::HeaderValue::from_str(author).ok()) {
+        Some(author) => request.header(AUTHOR, author),
+        None => request,
+    }
+}

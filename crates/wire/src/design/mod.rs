@@ -1,0 +1,34 @@
+//! The Design State API: what is asked and answered about an environment's design.
+//!
+//! Two sorts of revisions meet here. `revision` in an answer is the store's, as everywhere; the numbers of a design's own
+//! revisions are called `design`, `head`, `applied`, `from` and `to`.
+
+mod documents;
+mod environments;
+mod findings;
+mod nodes;
+mod revisions;
+mod work;
+
+pub use documents::{
+    Changes, ChangesAccepted, DocumentChange, DocumentDetail, DocumentRow, DocumentText, WrittenDocument,
+};
+pub use environments::{DesignNumbers, Destroyed, EnvironmentDetail, RoleRow};
+pub use findings::{Excerpt, Finding, Note, Position, Severity, Span};
+pub use nodes::{DesignNode, DesignNodeRow, PathProvenance, Why, WhyStep};
+pub use revisions::{DesignDiff, DesignSummary, DocumentDiff, RevisionRow, Sort, SourceRow};
+pub use work::{Applied, ApplyDesign, Bundle, Checked, DesignInput, File, Planned, SchemaRow};
+
+pub use muster_core::design_plan::{
+    DocumentTotals, NodeAction, NodePlan, Plan, PlanBase, RolePlan, Totals, ValueChange,
+};
+pub use muster_core::design_state::DesignRevision;
+
+/// The header that says who makes a change.
+pub const AUTHOR: &str = "muster-author";
+
+/// The source that holds what was written through the API. It comes last, so it wins.
+pub const API_SOURCE: &str = "api";
+
+/// The media type of a document that is kept as it was written.
+pub const YAML: &str = "application/yaml";
