@@ -123,6 +123,8 @@ mod tests {
             labels: [("rack".to_owned(), "r1".to_owned())].into(),
             failure_domain: "rack1".into(),
             position: 0,
+            flavor: None,
+            leaving: None,
         };
         let machine: MachineRecord =
             serde_json::from_str(r#"{"driver":"local","phase":"booting","since":"2026-11-15T10:00:00Z"}"#).unwrap();
