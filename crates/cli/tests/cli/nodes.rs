@@ -275,12 +275,22 @@ async fn environments() {
         {
           "env": "quickstart",
           "nodes": 4,
-          "current_version": "v1"
+          "current_version": "v1",
+          "design": {
+            "head": null,
+            "applied": null
+          },
+          "destroying": false
         },
         {
           "env": "staging",
           "nodes": 1,
-          "current_version": "v1"
+          "current_version": "v1",
+          "design": {
+            "head": null,
+            "applied": null
+          },
+          "destroying": false
         }
       ],
       "revision": N
