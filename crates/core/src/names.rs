@@ -90,9 +90,11 @@ name!(
     "a-z, 0-9 and '-', beginning and ending with a letter, at most 40 characters", is_role
 );
 name!(
-    /// One machine: `<role><num>[_<stack>]`.
+    /// One machine: `<role><num>[_<stack>]` if an environment file names it, or as its own document does, which may follow
+    /// the names on a machine's door: `r1-compute-07`.
     NodeName, "node name",
-    "a role name, a number from 1 without leading zeros, and optionally '_' and a stack name", is_node
+    "1 to 63 of a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit, and optionally '_' and a stack name",
+    is_node
 );
 name!(
     /// Tells two deployments of one environment's design apart, as a suffix of each node's name.
@@ -175,7 +177,13 @@ fn is_run(text: &str) -> bool {
 }
 
 fn is_node(text: &str) -> bool {
-    split_node(text).is_some_and(|(role, _, stack)| is_role(role) && (stack.is_empty() || is_stack(stack)))
+    let (base, stack) = text.split_once('_').map_or((text, None), |(base, stack)| (base, Some(stack)));
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    within(base, 63)
+        && base.bytes().all(legal)
+        && base.starts_with(|c: char| c.is_ascii_lowercase())
+        && !base.ends_with('-')
+        && stack.is_none_or(is_stack)
 }
 
 /// Splits a node's name into what it was built from. Roles end in a letter and stacks follow the first `_`, which no
@@ -207,10 +215,11 @@ mod tests {
         assert_eq!(build("web", 1, None).unwrap(), "web1");
         assert_eq!(build("k8s-node", 12, Some("blue")).unwrap(), "k8s-node12_blue");
         assert_eq!(NodeName::new("web1_blue").unwrap().host(), "web1-blue");
-        assert!(build("web", 0, None).is_err());
-        for bad in
-            ["", "web", "1", "web01", "Web1", "web1_", "web1_-x", "web-1", "9web1", "web1 ", "web1/x", "web99999999999"]
-        {
+        for good in ["web", "web01", "r1-compute-07", "web1_blue", "a"] {
+            assert!(NodeName::new(good).is_ok(), "{good:?} must be accepted");
+        }
+        let long = "w".repeat(64);
+        for bad in ["", "1", "Web1", "web1_", "web1_-x", "web-", "9web1", "web1 ", "web1/x", "web1_a_b", "web.1", &long] {
             assert!(NodeName::new(bad).is_err(), "{bad:?} must be refused");
         }
     }

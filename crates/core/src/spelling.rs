@@ -2,12 +2,15 @@
 
 /// Longer words are not compared: the distance costs the product of both lengths, and files may hold anything.
 const LONGEST: usize = 64;
+/// More words are not looked through: a design may have a hundred thousand names, and as many that are misspelt.
+const MOST_WORDS: usize = 500;
 
 /// The one of the known words that was probably meant, if any is near enough.
 pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let written = letters(written)?;
     known
         .into_iter()
+        .take(MOST_WORDS)
         .filter_map(|word| Some((word, letters(word)?)))
         .filter_map(|(word, letters)| {
             // A third of a word may be wrong: more, and the guess would be as wrong as the word.

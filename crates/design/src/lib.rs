@@ -3,7 +3,7 @@
 //! An operator writes YAML by hand, so the way a mistake is answered is as much a part of this crate as what a correct
 //! file means. A file goes through three steps, each with its own module:
 //!
-//! 1. [`source`]: bytes become a named text of lines. Too large, unreadable, not UTF-8: it ends here.
+//! 1. [`file_text`]: bytes become a named text of lines. Too large, unreadable, not UTF-8: it ends here.
 //! 2. [`yaml`]: the text becomes trees that know where everything stands. The parser's types end there, and so do
 //!    alias bombs, tags and other surprises. A broken document does not hide the next one.
 //! 3. [`environment`]: a tree becomes an [`Environment`](environment::Environment) in which everything is legal, or
@@ -14,9 +14,9 @@
 //! know all that is wrong with it.
 //!
 //! ```
-//! use muster_design::{environment::Environment, source::Source};
+//! use muster_design::{environment::Environment, file_text::FileText};
 //!
-//! let source = Source::new("environments/prod.yaml", "roles:\n  web: {cardinalty: 2, flavor: small}\n");
+//! let source = FileText::new("environments/prod.yaml", "roles:\n  web: {cardinalty: 2, flavor: small}\n");
 //! let findings = Environment::parse(&source).unwrap_err();
 //! assert_eq!(findings.to_string(), r#"
 //! error[M0103]: unknown key "cardinalty" in role "web"
@@ -32,10 +32,22 @@
 //! that the caller owns. Whatever a file holds, reading it ends, takes bounded memory and does not panic; text out of
 //! a file never reaches a terminal with its control characters.
 
+pub mod bundle;
+mod compile;
+pub mod consumer;
+pub mod document;
 pub mod environment;
+pub mod file_text;
+pub mod files;
 pub mod finding;
+mod graph;
+pub mod inherit;
+pub mod kinds;
 pub mod project;
-pub mod source;
+mod rules;
 pub mod span;
 mod spelling;
+pub mod types;
 pub mod yaml;
+
+pub use compile::{Change, Checked, Design, DocumentRef, Options, PlannedNode, WhyError};

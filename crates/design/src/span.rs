@@ -14,16 +14,24 @@ impl Position {
     pub const START: Position = Position { line: 1, column: 1 };
 }
 
+/// One of the files of a design, by its number in the order in which they were taken. A value that is inherited stands
+/// in another file than what inherits it, so every span says in which one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
 /// A stretch of text: from its first character to just behind its last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Span {
+    /// Whoever reads a finding is told the file's name instead.
+    #[serde(skip)]
+    pub file: FileId,
     pub start: Position,
     pub end: Position,
 }
 
 impl Span {
     /// A place without extent, such as where something is missing.
-    pub fn at(position: Position) -> Self {
-        Span { start: position, end: position }
+    pub fn at(file: FileId, position: Position) -> Self {
+        Span { file, start: position, end: position }
     }
 }

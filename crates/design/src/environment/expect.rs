@@ -2,9 +2,10 @@
 //!
 //! Each function returns `None` only after it has reported why.
 
-use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::finding::{Code, Finding, Report, quote};
 use crate::span::Span;
 use crate::spelling;
+use crate::types::wrong_type;
 use crate::yaml::{Entry, Kind, Map, Node, Value};
 
 /// The keys of a mapping, held against those that are known there.
@@ -99,43 +100,4 @@ pub(super) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_
         return None;
     }
     Some(text)
-}
-
-fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
-    let message = format!("{what} must be {expected}, but is {}", describe(node));
-    let finding = Finding::new(Code::WrongType, message).expected(format!("expected {expected}"));
-    report.add(node.span, finding.help_if(punctuation(node, expected)));
-    None
-}
-
-/// What a value is, for people.
-fn describe(node: &Node) -> String {
-    match &node.value {
-        Value::Seq(_) => "a list".to_owned(),
-        Value::Map(_) => "a mapping".to_owned(),
-        Value::Scalar(scalar) => match scalar.kind() {
-            Kind::Null if scalar.text().is_empty() => "empty".to_owned(),
-            Kind::Null => "null".to_owned(),
-            Kind::Bool(value) => format!("the boolean {value}"),
-            Kind::Int(_) => format!("the integer {}", one_line(scalar.text())),
-            Kind::Float => format!("the number {}", one_line(scalar.text())),
-            Kind::Text => format!("the text {}", quote(scalar.text())),
-        },
-    }
-}
-
-/// Often only the quotes or brackets are wrong.
-fn punctuation(node: &Node, expected: &str) -> Option<String> {
-    let Value::Scalar(scalar) = &node.value else { return None };
-    let text = one_line(scalar.text());
-    match scalar.kind() {
-        Kind::Bool(_) | Kind::Int(_) | Kind::Float if expected == "a text" => {
-            Some(format!("put it in quotes: \"{text}\""))
-        }
-        Kind::Text if expected.starts_with("an integer") && text.parse::<i64>().is_ok() => {
-            Some(format!("leave out the quotes: {text}"))
-        }
-        Kind::Text if expected.starts_with("a list") => Some(format!("write it as a list: [{text}]")),
-        Kind::Null | Kind::Bool(_) | Kind::Int(_) | Kind::Float | Kind::Text => None,
-    }
 }

@@ -6,39 +6,43 @@ use muster_core::names::{EnvName, Stack};
 
 use super::expect::Fields;
 use super::order::{self, Wish};
-use super::{Environment, RoleDesign, expect, role};
+use super::{Cloud, Environment, RoleDesign, expect, role};
+use crate::file_text::FileText;
 use crate::finding::{Accepted, Code, Finding, Findings, Report, quote};
-use crate::source::Source;
 use crate::span::Span;
 use crate::yaml::{self, Entry, Limits, Map, Node};
 
-const KEYS: &[&str] = &["version", "roles", "stack", "rollout"];
+const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
 
 /// The format that this code reads.
 const FORMAT: i64 = 1;
 
 /// The most nodes of one environment: twice what Muster is built and measured for. Without a bound, 1 MiB of roles
 /// with a cardinality of 9999 each would ask for some 300 million nodes.
-const MOST_NODES: u64 = 100_000;
+pub(super) const MOST_NODES: u64 = 100_000;
 
 const EXAMPLE: &str = "{web: {cardinality: 2, flavor: small}}";
 
-pub(super) fn parse(source: &Source) -> Result<Accepted<Environment>, Findings> {
+pub(super) fn parse(source: &FileText) -> Result<Accepted<Environment>, Findings> {
     let mut report = Report::new(source);
-    let name = name(source, &mut report);
-    let documents = yaml::parse_into(&mut report, &Limits::HANDWRITTEN);
-    let content = the_document(&documents, &mut report).and_then(|document| content(document, &mut report));
-    let failed = report.has_errors();
+    let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
+    let environment = from_trees(source, &documents, &mut report);
     let findings = report.finish();
-    match (name, content) {
-        (Some(name), Some(Content { stack, roles, start_order })) if !failed => {
-            Ok(Accepted { value: Environment { name, stack, roles, start_order }, warnings: findings })
-        }
-        _ => Err(findings),
+    match environment {
+        Some(value) => Ok(Accepted { value, warnings: findings }),
+        None => Err(findings),
     }
 }
 
-fn name(source: &Source, report: &mut Report<'_>) -> Option<EnvName> {
+/// None only after it has been reported why.
+pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Report<'_>) -> Option<Environment> {
+    let name = name(source, report);
+    let content = the_document(documents, report).and_then(|document| content(document, report));
+    let Content { stack, cloud, roles, start_order } = content.filter(|_| !report.has_errors())?;
+    Some(Environment { name: name?, stack, cloud, roles, start_order })
+}
+
+fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
     let stem = Path::new(source.name()).file_stem().unwrap_or_default().to_string_lossy();
     EnvName::new(stem.clone())
         .map_err(|error| {
@@ -90,6 +94,7 @@ impl Fleet<'_> {
 
 struct Content {
     stack: Option<Stack>,
+    cloud: Option<Cloud>,
     roles: Vec<RoleDesign>,
     start_order: Vec<usize>,
 }
@@ -102,6 +107,7 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
     check_format(&fields, report);
     check_rollout(map, report);
     let stack = stack(&fields, report);
+    let cloud = cloud(&fields, report);
     let node = fields.required("roles", EXAMPLE, report)?;
     let map = expect::mapping(node, "\"roles\"", "a mapping of role names", report)?;
     let entries = map.entries();
@@ -115,7 +121,7 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
     let start_order = start_order(entries, &wishes, report);
     // One role that is not legal is enough to have no environment; its findings are in the report.
     let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
-    Some(Content { stack, roles, start_order: start_order? })
+    Some(Content { stack, cloud, roles, start_order: start_order? })
 }
 
 fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
@@ -146,6 +152,12 @@ fn stack(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Stack> {
             report.add(node.span, finding.help(format!("legal: {}", error.rule)));
         })
         .ok()
+}
+
+fn cloud(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Cloud> {
+    let node = fields.optional("cloud")?;
+    let name = expect::filled_text(node, "\"cloud\"", report)?;
+    Some(Cloud { name: name.to_owned(), span: node.span })
 }
 
 fn start_order(entries: &[Entry], wishes: &[Vec<Wish<'_>>], report: &mut Report<'_>) -> Option<Vec<usize>> {

@@ -4,6 +4,7 @@
 //! # environments/prod.yaml
 //! version: 1              # of the format; may be left out
 //! stack: blue             # suffix of every node's name: web1_blue; may be left out
+//! cloud: north            # environments/north.map.yaml says what the flavors are there; may be left out
 //! roles:                  # nodes are numbered from 1 within their role
 //!   db:
 //!     cardinality: 1      # how many; 0 is none for now
@@ -12,7 +13,8 @@
 //!     cardinality: 2
 //!     flavor: small
 //!     profile: frontend   # may be left out, as may the rest
-//!     labels: {failure_domain: rack1, tier: edge}
+//!     labels: {tier: edge}
+//!     failure_domain: rack1
 //!     after: [db]         # is meant to come after these
 //! ```
 
@@ -27,9 +29,10 @@ use std::path::Path;
 use muster_core::names::{EnvName, NodeName, Role, Stack};
 use serde::Serialize;
 
-use crate::finding::{Accepted, Findings};
-use crate::source::Source;
-use crate::yaml::Limits;
+use crate::file_text::FileText;
+use crate::finding::{Accepted, Findings, Report};
+use crate::span::Span;
+use crate::yaml::{Entry, Limits, Node};
 
 /// The label that says what a node fails together with.
 pub const FAILURE_DOMAIN: &str = "failure_domain";
@@ -39,10 +42,19 @@ pub const FAILURE_DOMAIN: &str = "failure_domain";
 pub struct Environment {
     pub name: EnvName,
     pub stack: Option<Stack>,
+    /// The cloud whose map file says what the flavors are there.
+    pub cloud: Option<Cloud>,
     /// In the order of the file.
     pub roles: Vec<RoleDesign>,
     /// Indexes into `roles`, each behind those that it comes after.
     start_order: Vec<usize>,
+}
+
+/// A cloud that an environment is in, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cloud {
+    pub name: String,
+    pub span: Span,
 }
 
 /// A role of an environment: what all of its nodes have in common.
@@ -54,7 +66,10 @@ pub struct RoleDesign {
     pub flavor: String,
     pub profile: Option<String>,
     pub labels: BTreeMap<String, String>,
+    pub failure_domain: Option<String>,
     pub after: Vec<Role>,
+    /// The role as it is written, for those who want to know where.
+    pub(crate) written: Entry,
 }
 
 /// A node that should be there.
@@ -71,12 +86,30 @@ pub struct DesignedNode {
 impl Environment {
     /// Reads an environment file; the file's name without `.yaml` is the environment's.
     pub fn read(path: &Path) -> Result<Accepted<Environment>, Findings> {
-        Environment::parse(&Source::read(path, Limits::HANDWRITTEN.file_bytes)?)
+        Environment::parse(&FileText::read(path, Limits::HANDWRITTEN.file_bytes)?)
     }
 
     /// Checks the text of an environment file: either it holds together, or every reason why not is named.
-    pub fn parse(source: &Source) -> Result<Accepted<Environment>, Findings> {
+    pub fn parse(source: &FileText) -> Result<Accepted<Environment>, Findings> {
         file::parse(source)
+    }
+
+    /// The same for a file that has been read already; none only after it was reported why.
+    pub(crate) fn from_trees(source: &FileText, trees: &[Node], report: &mut Report<'_>) -> Option<Environment> {
+        file::from_trees(source, trees, report)
+    }
+
+    /// Gives a role another number of nodes than the file says. False if there is no such role, or if it cannot have so
+    /// many.
+    pub fn set_cardinality(&mut self, role: &Role, cardinality: u32) -> bool {
+        let (stack, nodes) = (self.stack.clone(), self.roles.iter().map(RoleDesign::cardinality).sum::<usize>());
+        let Some(design) = self.roles.iter_mut().find(|design| design.role == *role) else { return false };
+        let others = nodes - design.cardinality();
+        match role::names(role, cardinality, stack.as_ref(), others) {
+            Some(names) => design.nodes = names,
+            None => return false,
+        }
+        true
     }
 
     /// All nodes: by role in the order of the file, then by number.
@@ -98,7 +131,7 @@ impl RoleDesign {
 
     /// What the role's nodes fail together with, if it is said.
     pub fn failure_domain(&self) -> Option<&str> {
-        self.labels.get(FAILURE_DOMAIN).map(String::as_str)
+        self.failure_domain.as_deref().or_else(|| self.labels.get(FAILURE_DOMAIN).map(String::as_str))
     }
 
     fn designed(&self) -> impl Iterator<Item = DesignedNode> {

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use muster_core::names::{NodeName, Role};
+use muster_core::names::{NodeName, Role, Stack};
 
 use super::expect::Fields;
-use super::file::Fleet;
+use super::file::{Fleet, MOST_NODES};
 use super::order::Wish;
 use super::{FAILURE_DOMAIN, RoleDesign, expect};
 use crate::finding::{Code, Finding, Report, quote};
 use crate::span::Span;
 use crate::yaml::{Entry, Node};
 
-const KEYS: &[&str] = &["cardinality", "flavor", "profile", "labels", "after"];
+const KEYS: &[&str] = &["cardinality", "flavor", "profile", "labels", "failure_domain", "after"];
 
 /// Four digits: enough for any role, and a typing error (a port, a memory size) does not order 100,000 machines.
 const MOST: u32 = 9999;
@@ -40,6 +40,9 @@ pub(super) fn parse<'n>(
         .and_then(|node| expect::filled_text(node, &format!("\"flavor\" of {of}"), report));
     let profile =
         fields.optional("profile").and_then(|node| expect::filled_text(node, &format!("\"profile\" of {of}"), report));
+    let failure_domain = fields
+        .optional("failure_domain")
+        .and_then(|node| expect::filled_text(node, &format!("\"failure_domain\" of {of}"), report));
     let labels = fields.optional("labels").map(|node| labels(node, &of, report)).unwrap_or_default();
     let wishes = fields.optional("after").map(|node| after(node, &of, report)).unwrap_or_default();
 
@@ -49,6 +52,8 @@ pub(super) fn parse<'n>(
             flavor: flavor.to_owned(),
             profile: profile.map(str::to_owned),
             labels,
+            failure_domain: failure_domain.map(str::to_owned),
+            written: entry.clone(),
             // Only names that turn out to be roles of this file survive; an unknown one is a finding.
             after: unique(&wishes).filter_map(|name| Role::new(name).ok()).collect(),
             role,
@@ -146,4 +151,14 @@ fn nodes(
         return None;
     }
     Some(names)
+}
+
+/// The same for a number that somebody else than the file says; none if there cannot be so many beside the others.
+pub(super) fn names(role: &Role, cardinality: u32, stack: Option<&Stack>, others: usize) -> Option<Vec<NodeName>> {
+    if cardinality > MOST || others as u64 + u64::from(cardinality) > MOST_NODES {
+        return None;
+    }
+    let names = (1..=cardinality).map(|number| NodeName::build(role, number, stack));
+    let names: Vec<NodeName> = names.collect::<Result<_, _>>().ok()?;
+    names.last().is_none_or(|last| last.host().len() <= LONGEST_HOST_NAME).then_some(names)
 }

@@ -26,7 +26,10 @@ impl fmt::Display for Severity {
 
 macro_rules! catalogue {
     ($($code:ident = $id:literal $severity:ident $meaning:literal,)*) => {
-        /// What sort of thing a finding is about. M00xx: files and YAML; M01xx: environment files.
+        /// What sort of thing a finding is about. M00xx: files and YAML; M01xx: environment files, and what all documents
+        /// share; M10xx: documents and inheritance; M11xx: networks and links; M12xx: nodes and their addresses; M13xx:
+        /// storage; M14xx: hardware and platform; M15xx: boot actions; M16xx: out-of-band access and drivers; M17xx:
+        /// configuration items; M18xx: Drydock's documents.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $code,)*
@@ -43,6 +46,18 @@ macro_rules! catalogue {
 
             pub fn severity(self) -> Severity {
                 match self { $(Code::$code => Severity::$severity,)* }
+            }
+
+            /// The code of a name.
+            pub fn parse(name: &str) -> Option<Code> {
+                match name { $($id => Some(Code::$code),)* _ => None }
+            }
+
+            /// What it means at length, why it matters and what to do: Markdown.
+            pub fn explanation(self) -> &'static str {
+                match self {
+                    $(Code::$code => include_str!(concat!("../../explanations/", $id, ".md")),)*
+                }
             }
 
             /// What the finding means, in a sentence.
@@ -86,6 +101,39 @@ catalogue! {
     HostNameTooLong = "M0116" Error "The host names of a role's nodes would be too long.",
     AfterTwice = "M0117" Warning "A role is listed twice in `after`.",
     TooManyNodes = "M0118" Error "The environment has more nodes than one environment may have.",
+
+    NotADocument = "M1001" Error "A document is not a mapping with a kind and a name.",
+    UnknownKind = "M1002" Error "The kind of a document is not known.",
+    DocumentName = "M1003" Error "The name of a document is not legal.",
+    DuplicateDocument = "M1004" Error "Two documents of one source have the same kind and name.",
+    OverlaidDocument = "M1005" Warning "A document is in two sources: the later one is laid over the earlier.",
+    NothingBelow = "M1006" Error "An overlay has no document below it.",
+    UnknownParent = "M1007" Error "A document extends one that is not there.",
+    ParentCycle = "M1008" Error "Documents extend each other in a circle.",
+    RemovesNothing = "M1009" Warning "A removal removes nothing.",
+    DanglingReference = "M1010" Error "A value names a document that is not there.",
+    NotAnAddress = "M1011" Error "A value is not an IP address.",
+    NotACidr = "M1012" Error "A value is not a network in CIDR notation.",
+    NotAMac = "M1013" Error "A value is not a hardware address.",
+    NotASize = "M1014" Error "A value is not a size.",
+    NotAHostName = "M1015" Error "A value is not a legal host name.",
+    NotADomain = "M1016" Error "A value is not a legal domain name.",
+    NotAUuid = "M1017" Error "A value is not a UUID.",
+    NotAPath = "M1018" Error "A value is not an absolute path.",
+    NotPermissions = "M1019" Error "A value is not a file mode.",
+    NotACpuSet = "M1020" Error "A value is not a set of processors.",
+    OutOfRange = "M1021" Error "A number is out of range.",
+    NotOneOf = "M1022" Error "A value is not one of the words that are known there.",
+    SecretAsText = "M1023" Error "A secret is written as text.",
+    MemberWithoutKey = "M1024" Error "A member of a list lacks the key that tells it from the others.",
+    DuplicateMember = "M1025" Error "Two members of a list have the same primary key.",
+    NodeName = "M1026" Error "The name of a node is not legal.",
+    NoRole = "M1027" Error "A node has no role.",
+    WhichEnvironment = "M1028" Error "A node does not say which of several environments it belongs to.",
+    UnknownEnvironment = "M1029" Error "There is no environment of this name, or it cannot be told which one is meant.",
+    UnknownFlavor = "M1030" Error "The cloud's map file does not know a flavor.",
+    UnknownRole = "M1031" Error "A cardinality is given for a role that is not in the environment.",
+    TooManyLayers = "M1032" Error "A document inherits from more documents than is accepted.",
 }
 
 impl fmt::Display for Code {

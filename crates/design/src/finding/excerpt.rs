@@ -75,11 +75,12 @@ pub(super) fn visible(character: char) -> char {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::span::Position;
+    use crate::span::{FileId, Position};
 
     fn cut(line: &str, from: u32, to: u32) -> String {
         let at = |column| Position { line: 1, column };
-        let Excerpt { text, indent, width } = Excerpt::cut(line, Span { start: at(from), end: at(to) });
+        let Excerpt { text, indent, width } =
+            Excerpt::cut(line, Span { file: FileId::default(), start: at(from), end: at(to) });
         format!("{text}\n{}{}", " ".repeat(indent as usize), "^".repeat(width as usize))
     }
 

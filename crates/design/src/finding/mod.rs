@@ -35,6 +35,21 @@ pub struct Finding {
     pub notes: Vec<Note>,
     /// What to do about it.
     pub help: Option<String>,
+    /// The nodes that it is about, if it is about nodes: what a profile says wrongly is said once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affected: Option<Affected>,
+    /// The line holds a secret: it is not shown, not even to say so.
+    #[serde(skip)]
+    pub(crate) hides_line: bool,
+}
+
+/// Nodes that a finding is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Affected {
+    /// The first of them.
+    pub nodes: Vec<String>,
+    /// How many more there are.
+    pub more: usize,
 }
 
 /// A place in a file, or a file as a whole.
@@ -70,7 +85,16 @@ impl Finding {
             expected: None,
             notes: Vec::new(),
             help: None,
+            affected: None,
+            hides_line: false,
         }
+    }
+
+    /// Keeps the line out of sight.
+    #[must_use]
+    pub(crate) fn hiding_line(mut self) -> Self {
+        self.hides_line = true;
+        self
     }
 
     #[must_use]

@@ -60,6 +60,15 @@ impl Finding {
             page.write(Ink::Plain, format!(": {}\n", note.message));
             page.place(&note.place, None);
         }
+        if let Some(affected) = self.affected.as_ref().filter(|affected| affected.nodes.len() > 1) {
+            let more = match affected.more {
+                0 => String::new(),
+                1 => " and 1 node more".to_owned(),
+                more => format!(" and {more} nodes more"),
+            };
+            page.write(Ink::Remark, "note");
+            page.write(Ink::Plain, format!(": it is so for {}{more}\n", affected.nodes.join(", ")));
+        }
         if let Some(help) = &self.help {
             page.write(Ink::Remark, "help");
             page.write(Ink::Plain, format!(": {help}\n"));

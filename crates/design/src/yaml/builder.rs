@@ -3,7 +3,8 @@
 //! The stack of what is open is a vector and not the call stack, and costs are counted when something is added:
 //! nothing is built that must be thrown away because it is too much.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use saphyr_parser::{Event, ScalarStyle, Tag};
 
@@ -11,6 +12,7 @@ use super::limits::Limits;
 use super::scalar::Scalar;
 use super::syntax;
 use super::tree::{Entry, Key, Map, Node, Value};
+use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Report, quote};
 use crate::span::{Position, Span};
 
@@ -19,12 +21,15 @@ use crate::span::{Position, Span};
 pub(super) struct Abandoned;
 
 pub(super) struct Builder<'b, 'r> {
+    source: &'b FileText,
     limits: &'b Limits,
     report: &'b mut Report<'r>,
     documents: Vec<Node>,
     open: Vec<Open>,
     /// `None` while the anchored value is still being read.
     anchors: HashMap<usize, Option<Subtree>>,
+    /// The same few keys are in every document: each text is kept once.
+    keys: HashSet<Arc<str>>,
     tree_bytes: usize,
     alias_bytes: usize,
 }
@@ -60,13 +65,15 @@ enum Slot {
 }
 
 impl<'b, 'r> Builder<'b, 'r> {
-    pub(super) fn new(limits: &'b Limits, report: &'b mut Report<'r>) -> Self {
+    pub(super) fn new(source: &'b FileText, limits: &'b Limits, report: &'b mut Report<'r>) -> Self {
         Builder {
+            source,
             limits,
             report,
             documents: Vec::new(),
             open: Vec::new(),
             anchors: HashMap::new(),
+            keys: HashSet::new(),
             tree_bytes: 0,
             alias_bytes: 0,
         }
@@ -88,7 +95,7 @@ impl<'b, 'r> Builder<'b, 'r> {
     }
 
     pub(super) fn syntax_error(&mut self, at: Position, complaint: &str) {
-        syntax::report(self.report, at, complaint);
+        syntax::report(self.source, self.report, at, complaint);
     }
 
     pub(super) fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Abandoned> {
@@ -132,8 +139,8 @@ impl<'b, 'r> Builder<'b, 'r> {
             _ => Scalar::quoted(text),
         };
         // Where nothing is written, the parser gives the span of what comes next.
-        let span = if text.is_empty() && style == ScalarStyle::Plain { Span::at(span.start) } else { span };
-        let node = Node { value: Value::Scalar(scalar), span };
+        let span = if text.is_empty() && style == ScalarStyle::Plain { Span::at(span.file, span.start) } else { span };
+        let node = Node::new(Value::Scalar(scalar), span);
         let bytes = size_of::<Entry>() + text.len();
         self.charge(bytes, span)?;
         let plain = style == ScalarStyle::Plain;
@@ -158,10 +165,10 @@ impl<'b, 'r> Builder<'b, 'r> {
             open.span.end = span.end;
         }
         let value = match open.content {
-            Content::Seq(items) => Value::Seq(items),
-            Content::Map { map, .. } => Value::Map(map),
+            Content::Seq(items) => Value::Seq(items.into()),
+            Content::Map { map, .. } => Value::Map(map.into()),
         };
-        let node = Node { value, span: open.span };
+        let node = Node::new(value, open.span);
         self.finished(Subtree { node, bytes: open.bytes, height: open.height }, open.anchor, false)
     }
 
@@ -203,7 +210,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         match &mut open.content {
             Content::Seq(items) => items.push(node),
             Content::Map { map, index, slot } => match std::mem::replace(slot, Slot::Key) {
-                Slot::Key => *slot = accept_key(node, plain, map, index, self.report),
+                Slot::Key => *slot = accept_key(node, plain, map, index, &mut self.keys, self.report),
                 Slot::Value(key) => map.entries.push(Entry { key, value: node }),
                 Slot::Nothing => {}
             },
@@ -257,7 +264,14 @@ impl<'b, 'r> Builder<'b, 'r> {
 }
 
 /// Takes a node as a mapping's next key, or says why it is none.
-fn accept_key(node: Node, plain: bool, map: &mut Map, index: &mut Index, report: &mut Report<'_>) -> Slot {
+fn accept_key(
+    node: Node,
+    plain: bool,
+    map: &mut Map,
+    index: &mut Index,
+    keys: &mut HashSet<Arc<str>>,
+    report: &mut Report<'_>,
+) -> Slot {
     let span = node.span;
     let scalar = match node.value {
         Value::Scalar(scalar) if !(plain && scalar.text().is_empty()) => scalar,
@@ -286,14 +300,22 @@ fn accept_key(node: Node, plain: bool, map: &mut Map, index: &mut Index, report:
         report.add_with_note(span, finding, "the first one is here", first.key.span);
         return Slot::Nothing;
     }
-    Slot::Value(Key { text: scalar.text().into(), span })
+    let text = match keys.get(scalar.text()) {
+        Some(known) => known.clone(),
+        None => {
+            let text = scalar.into_text();
+            keys.insert(text.clone());
+            text
+        }
+    };
+    Slot::Value(Key { text, span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are looked through; long ones, which would
 /// cost the square of their length, get a table.
 #[derive(Default)]
 struct Index {
-    table: HashMap<Box<str>, usize>,
+    table: HashMap<Arc<str>, usize>,
 }
 
 impl Index {

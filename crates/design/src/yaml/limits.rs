@@ -17,6 +17,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What one of several parts of a file may ask for.
+    pub(crate) fn share(self, parts: usize) -> Limits {
+        let parts = parts.max(1);
+        Limits { tree_bytes: self.tree_bytes / parts, alias_bytes: self.alias_bytes / parts, ..self }
+    }
+
     /// For design documents. A site of 50,000 nodes has 23 MB of YAML; the trees of such files take some ten times
     /// their size at worst.
     pub const DOCUMENTS: Limits =

@@ -21,11 +21,14 @@ mod limits;
 mod scalar;
 mod syntax;
 mod tree;
+mod write;
+
+use std::ops::Range;
 
 use saphyr_parser::{Event, Marker, Parser};
 
+use crate::file_text::FileText;
 use crate::finding::{Findings, Report};
-use crate::source::Source;
 use crate::span::{Position, Span};
 use builder::Builder;
 pub use limits::Limits;
@@ -42,22 +45,47 @@ pub struct Parsed {
 }
 
 /// Reads all documents of a file.
-pub fn parse(source: &Source, limits: &Limits) -> Parsed {
+pub fn parse(source: &FileText, limits: &Limits) -> Parsed {
     let mut report = Report::new(source);
-    let documents = parse_into(&mut report, limits);
+    let documents = parse_into(source, &mut report, limits);
     Parsed { documents, findings: report.finish() }
 }
 
+/// Cuts a file into ranges of lines that hold whole documents, of some bytes each or of one document.
+pub(crate) fn document_ranges(source: &FileText, bytes: usize) -> Vec<Range<u32>> {
+    let all = source.all_lines();
+    let (mut ranges, mut start) = (Vec::new(), all.start);
+    while let Some(line) = source.line_at(source.offset(start).saturating_add(bytes))
+        && let Some(next) = next_document(source, line.max(start + 1))
+    {
+        // A directive belongs to the document that follows it.
+        let has_directive = source.line(next - 1).is_some_and(|line| line.starts_with('%'));
+        if has_directive {
+            break;
+        }
+        ranges.push(start..next);
+        start = next;
+    }
+    ranges.push(start..all.end);
+    ranges
+}
+
 /// Reads all documents of the reported file, for a caller that has findings of its own to add.
-pub(crate) fn parse_into(report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
-    let source = report.source();
-    let mut builder = Builder::new(limits, report);
-    let mut first_line = 1;
-    while let Err(Stopped { line }) = read(source, first_line, &mut builder) {
+pub(crate) fn parse_into(source: &FileText, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
+    parse_lines(source, source.all_lines(), report, limits)
+}
+
+/// The same for a part of a file that begins and ends with a document.
+pub(crate) fn parse_lines(source: &FileText, lines: Range<u32>, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
+    let mut builder = Builder::new(source, limits, report);
+    let mut first_line = lines.start;
+    while let Err(Stopped { line }) = read(source, first_line..lines.end, &mut builder) {
         if builder.is_exhausted() {
             break;
         }
-        let Some(line) = next_document(source, line.max(first_line + 1)) else { break };
+        let Some(line) = next_document(source, line.max(first_line + 1)).filter(|line| *line < lines.end) else {
+            break;
+        };
         first_line = line;
         builder.abandon_document();
     }
@@ -70,16 +98,16 @@ struct Stopped {
     line: u32,
 }
 
-fn read(source: &Source, first_line: u32, builder: &mut Builder<'_, '_>) -> Result<(), Stopped> {
-    let position = |marker: &Marker| position(marker, first_line, source);
-    let text = source.text_from(first_line).unwrap_or_default();
+fn read(source: &FileText, lines: Range<u32>, builder: &mut Builder<'_, '_>) -> Result<(), Stopped> {
+    let position = |marker: &Marker| position(marker, lines.start, source);
+    let text = source.text_of(&lines);
     // Events are pulled, not pushed: the parser's own loader recurses, and cannot be stopped half-way.
     let mut parser = Parser::new_from_str(text);
     while let Some(next) = parser.next_event() {
         match next {
             Ok((Event::StreamEnd, _)) => break,
             Ok((event, span)) => {
-                let span = Span { start: position(&span.start), end: position(&span.end) };
+                let span = Span { file: source.id(), start: position(&span.start), end: position(&span.end) };
                 builder.take(event, span).map_err(|_| Stopped { line: span.start.line })?;
             }
             Err(error) => {
@@ -94,7 +122,7 @@ fn read(source: &Source, first_line: u32, builder: &mut Builder<'_, '_>) -> Resu
 
 /// The parser counts lines from 1 and columns from 0, in the text it was given. It takes the last line to be ended
 /// even if it is not, and so may speak of a line that is not there.
-fn position(marker: &Marker, first_line: u32, source: &Source) -> Position {
+fn position(marker: &Marker, first_line: u32, source: &FileText) -> Position {
     let line = narrow(marker.line()).max(1) + first_line - 1;
     if line as usize > source.lines() { source.end() } else { Position { line, column: narrow(marker.col()) + 1 } }
 }
@@ -106,7 +134,7 @@ fn narrow(number: usize) -> u32 {
 
 /// The next line from `line` on that begins a document. `---` in the first column does so wherever it stands, even in
 /// the middle of a quoted or block scalar, so it is safe to go on from there after an error.
-fn next_document(source: &Source, line: u32) -> Option<u32> {
+fn next_document(source: &FileText, line: u32) -> Option<u32> {
     (line..=source.lines() as u32).find(|&number| {
         let rest = source.line(number).and_then(|line| line.strip_prefix("---"));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))

@@ -1,11 +1,12 @@
 //! What a scalar means: the core schema of YAML 1.2, and nothing of 1.1 (there, `no` was a boolean and Norway a bug).
 
 use std::num::ParseIntError;
+use std::sync::Arc;
 
 /// A single value, with the text it was written as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
-    text: Box<str>,
+    text: Arc<str>,
     kind: Kind,
 }
 
@@ -27,6 +28,11 @@ impl Scalar {
         Scalar { text: text.into(), kind: Kind::Text }
     }
 
+    /// A text that stands in no file.
+    pub(super) fn made(text: Arc<str>) -> Self {
+        Scalar { text, kind: Kind::Text }
+    }
+
     pub(super) fn plain(text: &str) -> Self {
         Scalar { text: text.into(), kind: kind(text) }
     }
@@ -34,6 +40,15 @@ impl Scalar {
     /// The text as it was written; empty for an empty value.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The same text, shared.
+    pub(crate) fn shared_text(&self) -> Arc<str> {
+        self.text.clone()
+    }
+
+    pub(super) fn into_text(self) -> Arc<str> {
+        self.text
     }
 
     pub fn kind(&self) -> Kind {

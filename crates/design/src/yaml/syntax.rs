@@ -1,15 +1,16 @@
 //! The parser's complaints, with a word on what to do about them.
 
+use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Report};
 use crate::span::{Position, Span};
 
 /// Reports that the text is not YAML from `at` on.
-pub(super) fn report(report: &mut Report<'_>, at: Position, complaint: &str) {
+pub(super) fn report(source: &FileText, report: &mut Report<'_>, at: Position, complaint: &str) {
     // The parser has a limit of its own for brackets, and reads ahead until it meets it or the end of a possible key.
     if complaint.contains("recursion limit") {
-        return report.add(Span::at(at), Finding::new(Code::TooDeep, "values are nested too deep"));
+        return report.add(Span::at(source.id(), at), Finding::new(Code::TooDeep, "values are nested too deep"));
     }
-    let tab = complaint.contains("tab").then(|| indenting_tab(report, at.line).or(indenting_tab(report, at.line + 1)));
+    let tab = complaint.contains("tab").then(|| indenting_tab(source, at.line).or(indenting_tab(source, at.line + 1)));
     if let Some(tab) = tab.flatten() {
         let finding = Finding::new(Code::Tab, "the line is indented with a tab, which YAML does not allow")
             .expected("expected spaces")
@@ -17,23 +18,23 @@ pub(super) fn report(report: &mut Report<'_>, at: Position, complaint: &str) {
         return report.add(tab, finding);
     }
     let finding = Finding::new(Code::Syntax, format!("this is not YAML: {complaint}"));
-    let finding = finding.help_if(advice(report, at, complaint).map(str::to_owned));
-    report.add(Span::at(at), finding);
+    let finding = finding.help_if(advice(source, at, complaint).map(str::to_owned));
+    report.add(Span::at(source.id(), at), finding);
 }
 
 /// The tabs that a line begins with. The parser stumbles over them in several ways, at the tab or at the end of the
 /// line before.
-fn indenting_tab(report: &Report<'_>, line: u32) -> Option<Span> {
-    let text = report.source().line(line)?;
+fn indenting_tab(source: &FileText, line: u32) -> Option<Span> {
+    let text = source.line(line)?;
     let indent = &text[..text.len() - text.trim_start_matches([' ', '\t']).len()];
     let first = indent.find('\t')?;
     let column = |offset: usize| Position { line, column: offset as u32 + 1 };
-    Some(Span { start: column(first), end: column(indent.len()) })
+    Some(Span { file: source.id(), start: column(first), end: column(indent.len()) })
 }
 
 /// What is usually wrong when the parser says so. It names what it saw, not what was meant.
-fn advice(report: &Report<'_>, at: Position, complaint: &str) -> Option<&'static str> {
-    let line_before = at.line.checked_sub(1).and_then(|line| report.source().line(line)).unwrap_or_default();
+fn advice(source: &FileText, at: Position, complaint: &str) -> Option<&'static str> {
+    let line_before = at.line.checked_sub(1).and_then(|line| source.line(line)).unwrap_or_default();
     if complaint.contains("mapping values are not allowed") && has_colon_without_space(line_before) {
         Some("in the line before: a key and its value are separated by a colon and a space")
     } else if complaint.contains("mapping values are not allowed") {

@@ -1,7 +1,7 @@
 //! Whatever a file holds, reading it ends well.
 
 use muster_design::environment::Environment;
-use muster_design::source::Source;
+use muster_design::file_text::FileText;
 use muster_design::span::{Position, Span};
 use muster_design::yaml::{self, Limits, Node, Parsed, Value};
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![4 => nearly_yaml(), 1 => any::<String>()]
 }
 
-fn parse(source: &Source) -> Parsed {
+fn parse(source: &FileText) -> Parsed {
     yaml::parse(source, &Limits::HANDWRITTEN)
 }
 
@@ -42,7 +42,7 @@ fn walk(node: &Node, visit: &mut dyn FnMut(Span)) {
 }
 
 /// Whether an editor could go there: to a character of the file, or right behind the last one of a line.
-fn within(source: &Source, position: Position) -> bool {
+fn within(source: &FileText, position: Position) -> bool {
     let line = source.line(position.line);
     line.is_some_and(|line| position.column >= 1 && position.column as usize <= line.chars().count() + 1)
 }
@@ -52,7 +52,7 @@ proptest! {
 
     #[test]
     fn spans_are_within_the_file(text in any_text()) {
-        let source = Source::new("test.yaml", text);
+        let source = FileText::new("test.yaml", text);
         let parsed = parse(&source);
         let mut spans = Vec::new();
         parsed.documents.iter().for_each(|document| walk(document, &mut |span| spans.push(span)));
@@ -69,14 +69,14 @@ proptest! {
 
     #[test]
     fn reading_twice_gives_the_same(text in any_text()) {
-        let source = Source::new("prod.yaml", text);
+        let source = FileText::new("prod.yaml", text);
         prop_assert_eq!(parse(&source), parse(&source));
         prop_assert_eq!(Environment::parse(&source), Environment::parse(&source));
     }
 
     #[test]
     fn any_bytes_are_accepted_or_explained(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        match Source::from_bytes("prod.yaml", bytes).and_then(|source| Environment::parse(&source)) {
+        match FileText::from_bytes("prod.yaml", bytes).and_then(|source| Environment::parse(&source)) {
             Ok(accepted) => prop_assert!(!accepted.warnings.has_errors()),
             Err(findings) => prop_assert!(findings.has_errors()),
         }
@@ -84,7 +84,7 @@ proptest! {
 
     #[test]
     fn what_is_shown_cannot_steer_a_terminal(text in any_text()) {
-        let source = Source::new("prod.yaml", text);
+        let source = FileText::new("prod.yaml", text);
         let shown = match Environment::parse(&source) {
             Ok(accepted) => accepted.warnings.to_string(),
             Err(findings) => findings.to_string(),
@@ -95,7 +95,7 @@ proptest! {
     #[test]
     fn a_quoted_text_comes_back(text in any::<String>()) {
         let json = serde_json::to_string(&text).unwrap();
-        let parsed = parse(&Source::new("test.yaml", json));
+        let parsed = parse(&FileText::new("test.yaml", json));
         // JSON may hold characters that YAML does not.
         if let [Node { value: Value::Scalar(scalar), .. }] = parsed.documents.as_slice() {
             prop_assert_eq!(scalar.text(), text);

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use muster_design::source::Source;
+use muster_design::file_text::FileText;
 use muster_design::yaml::{self, Kind, Limits, Node, Value};
 
 /// A tree as one line a value: its place, its path, and what it is.
 fn outline(text: &str) -> String {
-    let source = Source::new("test.yaml", text);
+    let source = FileText::new("test.yaml", text);
     let parsed = yaml::parse(&source, &Limits::DOCUMENTS);
     let mut lines = String::new();
     for (number, document) in parsed.documents.iter().enumerate() {
@@ -154,7 +154,7 @@ fn line_ends_of_every_sort() {
 fn duplicates_are_found_in_long_mappings_too() {
     let mut text: String = (0..100).map(|number| format!("key{number}: 0\n")).collect();
     text.push_str("key3: 0\nkey99: 0\nkey100: 0\n");
-    let parsed = yaml::parse(&Source::new("test.yaml", text), &Limits::DOCUMENTS);
+    let parsed = yaml::parse(&FileText::new("test.yaml", text), &Limits::DOCUMENTS);
     let lines: Vec<_> = parsed
         .findings
         .iter()

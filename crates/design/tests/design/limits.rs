@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use muster_design::environment::Environment;
+use muster_design::file_text::FileText;
 use muster_design::finding::Code;
-use muster_design::source::Source;
 use muster_design::yaml::{self, Limits, Parsed};
 
 const SMALL: Limits = Limits { file_bytes: 1000, depth: 8, tree_bytes: 100_000, alias_bytes: 10_000 };
 
 fn parse(text: impl Into<String>, limits: &Limits) -> Parsed {
-    yaml::parse(&Source::new("test.yaml", text.into()), limits)
+    yaml::parse(&FileText::new("test.yaml", text.into()), limits)
 }
 
 fn codes(parsed: &Parsed) -> Vec<Code> {
@@ -22,14 +22,14 @@ fn a_file_is_read_up_to_its_limit() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("prod.yaml");
     std::fs::write(&path, "#".repeat(1000)).unwrap();
-    assert_eq!(Source::read(&path, 1000).unwrap().text().len(), 1000);
-    let findings = Source::read(&path, 999).unwrap_err();
+    assert_eq!(FileText::read(&path, 1000).unwrap().text().len(), 1000);
+    let findings = FileText::read(&path, 999).unwrap_err();
     assert_eq!(findings.iter().next().unwrap().code, Code::TooLarge);
 }
 
 #[test]
 fn a_file_without_an_end_is_too_large() {
-    let findings = Source::read(std::path::Path::new("/dev/zero"), 1 << 16).unwrap_err();
+    let findings = FileText::read(std::path::Path::new("/dev/zero"), 1 << 16).unwrap_err();
     assert_eq!(findings.iter().next().unwrap().code, Code::TooLarge);
 }
 
@@ -136,11 +136,11 @@ fn many_roles_after_each_other() {
         writeln!(text, "  {}: {{cardinality: 1, flavor: s, after: [{}]}}", name(number), name(number + 1)).unwrap();
     }
     let last = format!("  {}: {{cardinality: 1, flavor: s}}\n", name(10_000));
-    let environment = Environment::parse(&Source::new("prod.yaml", text.clone() + &last)).unwrap().value;
+    let environment = Environment::parse(&FileText::new("prod.yaml", text.clone() + &last)).unwrap().value;
     assert_eq!(environment.in_start_order().next().unwrap().role.as_str(), name(10_000));
 
     let closing = format!("  {}: {{cardinality: 1, flavor: s, after: [{}]}}\n", name(10_000), name(0));
-    let findings = Environment::parse(&Source::new("prod.yaml", text + &closing)).unwrap_err();
+    let findings = Environment::parse(&FileText::new("prod.yaml", text + &closing)).unwrap_err();
     assert_eq!(
         findings.iter().next().unwrap().message,
         "roles come after each other in a circle: r0x → r1x → r2x → r3x → … → r9998x → r9999x → r10000x → r0x"

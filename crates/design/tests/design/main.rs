@@ -4,6 +4,7 @@
 
 mod arbitrary;
 mod bad_files;
+mod compile;
 mod documents;
 mod good_files;
 mod limits;

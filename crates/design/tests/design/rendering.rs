@@ -1,12 +1,12 @@
 //! A finding for people and for programs.
 
 use muster_design::environment::Environment;
+use muster_design::file_text::FileText;
 use muster_design::finding::{Findings, Ink};
-use muster_design::source::Source;
 
 fn findings() -> Findings {
     let text = "roles:\n  web: {cardinality: 1, flavor: small}\n  web: {cardinality: 2, flavor: small}\n";
-    Environment::parse(&Source::new("environments/prod.yaml", text)).unwrap_err()
+    Environment::parse(&FileText::new("environments/prod.yaml", text)).unwrap_err()
 }
 
 #[test]

@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 use crate::finding::{Code, Excerpt, Finding, Findings, Place, one_line};
-use crate::span::{Position, Span};
+use crate::span::{FileId, Position, Span};
 
 /// A file's text, cut into lines so that a finding can show the one it speaks of.
 #[derive(Debug)]
-pub struct Source {
+pub struct FileText {
+    id: FileId,
     name: String,
     text: String,
     /// Byte offset of each line's first character. YAML ends a line with `\n`, `\r\n` or `\r`, and so do we: the
@@ -17,7 +19,7 @@ pub struct Source {
     line_starts: Vec<usize>,
 }
 
-impl Source {
+impl FileText {
     /// Names a text. A byte order mark is dropped: the parser does not count it as a column either.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let mut text = text.into();
@@ -25,13 +27,13 @@ impl Source {
             text.drain(..'\u{feff}'.len_utf8());
         }
         let line_starts = line_starts(text.as_bytes());
-        Source { name: name.into(), text, line_starts }
+        FileText { id: FileId::default(), name: name.into(), text, line_starts }
     }
 
     /// Takes a file's bytes, which must be UTF-8.
     pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Self, Findings> {
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Source::new(name, text)),
+            Ok(text) => Ok(FileText::new(name, text)),
             Err(error) => Err(not_utf8(name.into(), error.as_bytes(), error.utf8_error().valid_up_to()).into()),
         }
     }
@@ -45,8 +47,19 @@ impl Source {
         match read {
             Err(error) => Err(unreadable(name, &error).into()),
             Ok(_) if bytes.len() as u64 > limit => Err(too_large(name, limit).into()),
-            Ok(_) => Source::from_bytes(name, bytes),
+            Ok(_) => FileText::from_bytes(name, bytes),
         }
+    }
+
+    /// The same text as one of several: all spans in it say so.
+    #[must_use]
+    pub fn numbered(mut self, id: FileId) -> Self {
+        self.id = id;
+        self
+    }
+
+    pub fn id(&self) -> FileId {
+        self.id
     }
 
     pub fn name(&self) -> &str {
@@ -75,10 +88,26 @@ impl Source {
         Position { line, column: self.line(line).unwrap_or_default().chars().count() as u32 + 1 }
     }
 
-    /// The text from a line on.
-    pub(crate) fn text_from(&self, number: u32) -> Option<&str> {
-        let start = self.line_starts.get((number as usize).checked_sub(1)?)?;
-        self.text.get(*start..)
+    /// The numbers of all lines.
+    pub(crate) fn all_lines(&self) -> Range<u32> {
+        1..u32::try_from(self.lines()).unwrap_or(u32::MAX - 1) + 1
+    }
+
+    /// The text of some lines.
+    pub(crate) fn text_of(&self, lines: &Range<u32>) -> &str {
+        self.text.get(self.offset(lines.start)..self.offset(lines.end)).unwrap_or_default()
+    }
+
+    /// Where a line begins, in bytes; behind the last one, where the text ends.
+    pub(crate) fn offset(&self, line: u32) -> usize {
+        let start = (line as usize).checked_sub(1).and_then(|line| self.line_starts.get(line));
+        start.copied().unwrap_or(self.text.len())
+    }
+
+    /// The line that a byte stands in; none behind the end.
+    pub(crate) fn line_at(&self, offset: usize) -> Option<u32> {
+        let line = self.line_starts.partition_point(|start| *start <= offset);
+        (offset < self.text.len()).then(|| u32::try_from(line).ok())?
     }
 
     /// The place of a span in this file, with the line to show.
@@ -121,10 +150,10 @@ fn too_large(name: String, limit: u64) -> Finding {
 
 fn not_utf8(name: String, bytes: &[u8], valid_up_to: usize) -> Finding {
     // The text before the bad byte is known to be good, so its lines and characters can be counted.
-    let before = Source::new("", String::from_utf8_lossy(&bytes[..valid_up_to]));
+    let before = FileText::new("", String::from_utf8_lossy(&bytes[..valid_up_to]));
     let bad = bytes.get(valid_up_to).copied().unwrap_or_default();
-    let lossy = Source::new(name, String::from_utf8_lossy(bytes));
+    let lossy = FileText::new(name, String::from_utf8_lossy(bytes));
     Finding::new(Code::NotUtf8, format!("the file is not UTF-8: the byte 0x{bad:02x} begins no character"))
-        .at(lossy.place(Span::at(before.end())))
+        .at(lossy.place(Span::at(FileId::default(), before.end())))
         .help("save the file as UTF-8")
 }

@@ -1,0 +1,119 @@
+//! Documents of one kind and name become one subject.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::document::{Document, Maker, title};
+use crate::finding::{Code, Finding, Report, quote};
+use crate::inherit::lineage::{Index, Subject};
+use crate::kinds::{AnyKind, Kind};
+use crate::spelling;
+use crate::types::Reference;
+
+/// Groups documents by what they are about, the lowest layer first.
+pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Index) {
+    let (mut subjects, mut index) = (Vec::<Subject>::new(), Index::default());
+    for (at, document) in documents.iter().enumerate() {
+        let Some(document) = document else { continue };
+        let subject = index.find(&document.kind, &document.name).unwrap_or_else(|| {
+            index.insert(&document.kind, document.name.clone(), subjects.len());
+            let (kind, name) = (document.kind.clone(), document.name.clone());
+            subjects.push(Subject { kind, name, stack: Vec::new(), lineage: Arc::default() });
+            subjects.len() - 1
+        });
+        subjects[subject].stack.push(at);
+    }
+    for subject in &mut subjects {
+        stack(subject, documents);
+    }
+    (subjects, index)
+}
+
+/// Orders the documents of a subject: what an environment file says is lowest, then by source.
+pub(super) fn stack(subject: &mut Subject, documents: &[Option<Document>]) {
+    let layer =
+        |at: &usize| documents[*at].as_ref().map(|document| (document.maker != Maker::Environment, document.source));
+    subject.stack.sort_by_key(layer);
+}
+
+/// Says what two documents of one name mean.
+pub(super) fn check_stack(
+    subject: &Subject,
+    documents: &[Option<Document>],
+    sources: &[String],
+    report: &mut Report<'_>,
+) {
+    let layers: Vec<&Document> = subject.stack.iter().filter_map(|at| documents[*at].as_ref()).collect();
+    let title = || title(&subject.kind, &subject.name);
+    // What an environment file makes is below a written document, and nothing to wonder about.
+    if let [first, ..] = layers.as_slice()
+        && let Some(span) = first.overlay
+    {
+        let finding = Finding::new(Code::NothingBelow, format!("{} is an overlay, and nothing is below it", title()));
+        report.add(span, finding.help("remove \"overlay\", or name the source that has the document before this one"));
+    }
+    for pair in layers.windows(2) {
+        let [lower, upper] = pair else { continue };
+        if lower.maker == Maker::Environment && upper.maker != Maker::Environment {
+            continue;
+        }
+        let noted = "the other one is here";
+        if lower.source == upper.source {
+            let message = format!("there are two documents {} in source {}", title(), quote(&sources[upper.source]));
+            let finding = Finding::new(Code::DuplicateDocument, message).help("remove or rename one of them");
+            report.add_with_note(upper.name_at, finding, noted, lower.name_at);
+        } else if upper.overlay.is_none() {
+            let message = format!(
+                "{} of source {} is laid over that of source {}",
+                title(),
+                quote(&sources[upper.source]),
+                quote(&sources[lower.source])
+            );
+            let finding = Finding::new(Code::OverlaidDocument, message)
+                .help("if that is meant, say so with \"overlay: true\"; else rename one of them");
+            report.add_with_note(upper.name_at, finding, noted, lower.name_at);
+        }
+    }
+}
+
+/// Reports kinds that nobody knows. A kind of somebody else's has a `/` in its name, or a schema.
+pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report: &mut Report<'_>) {
+    let schemas = AnyKind::Known(Kind::Schema);
+    let mut known: HashMap<Arc<str>, bool> = HashMap::new();
+    for document in documents.iter().flatten() {
+        let AnyKind::Item(kind) = &document.kind else { continue };
+        let is_known =
+            *known.entry(kind.clone()).or_insert_with(|| kind.contains('/') || index.find(&schemas, kind).is_some());
+        if !is_known {
+            let finding = Finding::new(Code::UnknownKind, format!("{} is not a kind of document", quote(kind)));
+            let help = match spelling::nearest(kind, Kind::ALL.iter().map(|kind| kind.word())) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => {
+                    "a kind of your own has a / in its name, such as acme/Widget, or a document of kind Schema that \
+                         is named after it"
+                        .to_owned()
+                }
+            };
+            report.add(document.span, finding.help(help));
+        }
+    }
+}
+
+/// Reports values that name what is not there.
+pub(super) fn check_references<'r>(
+    references: impl Iterator<Item = &'r Reference>,
+    index: &Index,
+    report: &mut Report<'_>,
+) {
+    for Reference { kind, name, span } in references {
+        let any = AnyKind::Known(*kind);
+        if index.find(&any, name).is_none() {
+            let finding = Finding::new(Code::DanglingReference, format!("there is no {}", title(&any, name)));
+            let help = match spelling::nearest(name, index.names(&any)) {
+                Some(near) => format!("did you mean {}?", quote(near)),
+                None => format!("add a document of kind {kind} with this name, or remove the reference"),
+            };
+            report.add(*span, finding.help(help));
+        }
+    }
+}

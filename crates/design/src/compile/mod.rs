@@ -1,0 +1,22 @@
+//! From files to a checked, effective design.
+//!
+//! 1. [`load`]: each file becomes documents, checked against the types of their kinds. Files are independent, and large
+//!    ones are cut between documents, so this uses all processors.
+//! 2. [`compose`]: documents of one name become one subject, a layer a source; references and parents are looked up.
+//! 3. [`flatten`]: each subject's layers become one value. What is inherited is shared, not copied.
+//! 4. [`crate::rules`] look at the result; [`planned`] makes the environment's nodes of it.
+//!
+//! [`update`] does the same for a changed file, at the cost of what has changed.
+
+mod compose;
+mod design;
+mod flatten;
+mod load;
+mod parallel;
+mod planned;
+mod update;
+
+pub use design::{Checked, Design, DocumentRef, Options, WhyError};
+pub(crate) use parallel::in_parallel;
+pub use planned::PlannedNode;
+pub use update::Change;

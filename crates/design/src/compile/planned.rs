@@ -1,0 +1,127 @@
+//! The nodes of the environment, as the rest of Muster takes them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::records::NodeRecord;
+
+use crate::environment::{Environment, FAILURE_DOMAIN};
+use crate::finding::{Code, Finding, quote};
+use crate::inherit::lineage::Subject;
+use crate::kinds::Kind;
+use crate::rules::{Out, Site, Thing};
+use crate::spelling;
+use crate::yaml::Node;
+
+/// The failure domain of a node whose design names none.
+const DEFAULT_DOMAIN: &str = "default";
+
+/// A node that should be there.
+#[derive(Clone, Debug)]
+pub struct PlannedNode {
+    pub name: NodeName,
+    /// What the store keeps of it.
+    pub record: NodeRecord,
+    /// What its flavor is called in the environment's cloud.
+    pub cloud_flavor: Option<String>,
+    pub(crate) subject: usize,
+}
+
+/// Makes a node of an effective document, or says why not. Its position is given later.
+pub(super) fn plan(
+    site: &Site<'_>,
+    subject: usize,
+    environment: Option<&Environment>,
+    out: &mut Out,
+) -> Option<PlannedNode> {
+    let thing = site.thing(subject)?;
+    let name = NodeName::new(thing.name).map_err(|error| {
+        let finding = Finding::new(Code::NodeName, format!("{} is not a legal name of a node", quote(thing.name)));
+        out.add(thing.at, finding.help(format!("legal: {}", error.rule)));
+    });
+    let role = role(&thing, out);
+    let cloud_flavor = cloud_flavor(site, &thing, environment, out);
+    let labels: BTreeMap<String, String> = thing.get("labels").map(texts).unwrap_or_default();
+    let failure_domain =
+        thing.text("failure_domain").map(str::to_owned).or_else(|| labels.get(FAILURE_DOMAIN).cloned());
+    let record = NodeRecord {
+        role: role?,
+        profile: profile(site, &site.subjects[subject]),
+        labels,
+        failure_domain: failure_domain.unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
+        position: 0,
+        flavor: cloud_flavor.clone().or_else(|| thing.text("flavor").map(str::to_owned)),
+        leaving: None,
+    };
+    Some(PlannedNode { name: name.ok()?, record, cloud_flavor, subject })
+}
+
+fn role(thing: &Thing<'_>, out: &mut Out) -> Option<Role> {
+    let Some(node) = thing.get("role") else {
+        let finding = Finding::new(Code::NoRole, format!("node {} has no role", quote(thing.name)));
+        out.add(thing.at, finding.help("add it to the document's spec, for instance: role: compute"));
+        return None;
+    };
+    let text = node.text()?;
+    Role::new(text)
+        .map_err(|error| {
+            let finding = Finding::new(Code::RoleName, format!("{} is not a legal name of a role", quote(text)));
+            out.add(node.span, finding.help(format!("legal: {}", error.rule)));
+        })
+        .ok()
+}
+
+/// The uppermost profile that the node extends.
+fn profile(site: &Site<'_>, subject: &Subject) -> Option<String> {
+    subject.lineage.last().map(|profile| site.subjects[*profile].name.to_string())
+}
+
+/// What the flavor is called in the environment's cloud.
+fn cloud_flavor(
+    site: &Site<'_>,
+    thing: &Thing<'_>,
+    environment: Option<&Environment>,
+    out: &mut Out,
+) -> Option<String> {
+    let cloud = environment?.cloud.as_ref()?;
+    let flavors = site.get(Kind::Cloud, &cloud.name)?.get("flavor")?.map()?;
+    let flavor = thing.get("flavor")?;
+    let text = flavor.text()?;
+    if let Some(known) = flavors.get(text) {
+        return known.value.text().map(str::to_owned);
+    }
+    let message = format!("the map file of cloud {} does not know the flavor {}", quote(&cloud.name), quote(text));
+    let names = flavors.entries().iter().map(|entry| &*entry.key.text);
+    let help = match spelling::nearest(text, names) {
+        Some(near) => format!("did you mean {}?", quote(near)),
+        None => format!("add it to environments/{}.map.yaml", cloud.name),
+    };
+    out.add(flavor.span, Finding::new(Code::UnknownFlavor, message).help(help));
+    None
+}
+
+fn texts(node: &Node) -> BTreeMap<String, String> {
+    let entries = node.map().map(|map| map.entries()).unwrap_or_default();
+    entries.iter().filter_map(|entry| Some((entry.key.text.to_string(), entry.value.text()?.to_owned()))).collect()
+}
+
+/// Puts nodes in order: those of the environment file as it has them, then the others by name; and numbers them.
+pub(super) fn in_order(mut nodes: Vec<PlannedNode>, environment: Option<&Environment>) -> Arc<[PlannedNode]> {
+    let names = environment.into_iter().flat_map(|environment| &environment.roles).flat_map(|role| &role.nodes);
+    let places: HashMap<&NodeName, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
+    let place = |node: &PlannedNode| places.get(&node.name).copied().unwrap_or(usize::MAX);
+    nodes.sort_by(|a, b| (place(a), a.name.natural()).cmp(&(place(b), b.name.natural())));
+    for (position, node) in nodes.iter_mut().enumerate() {
+        node.record.position = u32::try_from(position).unwrap_or(u32::MAX);
+    }
+    nodes.into()
+}
+
+/// Whether a node belongs to the environment that the design is made for.
+pub(super) fn belongs(tree: &Node, env: Option<&EnvName>) -> bool {
+    match (tree.get("environment").and_then(Node::text), env) {
+        (Some(named), Some(env)) => named == env.as_str(),
+        (None, _) | (_, None) => true,
+    }
+}

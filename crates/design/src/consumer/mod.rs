@@ -1,0 +1,53 @@
+//! Consumers: who turns trees into documents. Each knows one way of writing.
+
+mod environment;
+mod native;
+
+use crate::document::Document;
+use crate::environment::Environment;
+use crate::file_text::FileText;
+use crate::finding::Report;
+use crate::yaml::Node;
+
+pub(crate) use environment::generate;
+pub use environment::is_environment_file;
+
+/// Understands one way of writing designs.
+pub trait Consumer: Sync {
+    /// `native`, `environment`, `drydock`.
+    fn name(&self) -> &'static str;
+
+    /// Whether a tree of this file is for this consumer; `None`: the file holds no tree.
+    fn claims(&self, file: &FileText, tree: Option<&Node>) -> bool;
+
+    /// Makes documents of the trees that it has claimed in one file.
+    fn consume(&self, file: &FileText, trees: &[Node], made: &mut Made<'_, '_>);
+}
+
+/// What consumers have made of one file.
+pub struct Made<'m, 'r> {
+    /// The number of the source that the file belongs to.
+    pub(crate) source: usize,
+    pub(crate) documents: &'m mut Vec<Document>,
+    pub(crate) environments: &'m mut Vec<Environment>,
+    pub(crate) report: &'m mut Report<'r>,
+}
+
+/// All consumers. The first that claims a tree gets it; the native one takes what nobody else knows.
+const CONSUMERS: &[&dyn Consumer] = &[&environment::EnvironmentFiles, &native::NativeDocuments];
+
+/// Hands the trees of a file to whoever claims them.
+pub(crate) fn consume(file: &FileText, trees: &[Node], made: &mut Made<'_, '_>) {
+    let claimant = |tree: Option<&Node>| CONSUMERS.iter().position(|consumer| consumer.claims(file, tree));
+    if trees.is_empty() {
+        if let Some(consumer) = claimant(None).and_then(|at| CONSUMERS.get(at)) {
+            consumer.consume(file, trees, made);
+        }
+        return;
+    }
+    for run in trees.chunk_by(|a, b| claimant(Some(a)) == claimant(Some(b))) {
+        if let Some(consumer) = claimant(run.first()).and_then(|at| CONSUMERS.get(at)) {
+            consumer.consume(file, run, made);
+        }
+    }
+}

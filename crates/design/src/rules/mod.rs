@@ -1,0 +1,42 @@
+//! What must hold in an effective design: one file a rule, a code of its own each.
+//!
+//! A rule looks at values after inheritance, through [`Site`]. Types have been checked before, where they were written:
+//! a value of the wrong type is as good as absent here, and no rule says it again. So a rule never crashes on what
+//! another has found, and never hides what another will find.
+
+mod claims;
+mod out;
+mod run;
+mod site;
+
+pub(crate) use claims::{Claim, Claims, Taken};
+pub(crate) use out::{Out, Raw};
+pub(crate) use run::{Results, check_hosts, check_site};
+pub(crate) use site::{Site, Thing};
+
+use crate::finding::Code;
+use crate::yaml::Node;
+
+/// One thing that must hold.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub code: Code,
+    pub check: Check,
+}
+
+/// What a rule looks at; with it goes how often.
+#[derive(Debug)]
+pub(crate) enum Check {
+    /// Everything but the nodes, once.
+    Site(fn(&Site<'_>, &mut Out)),
+    /// Each node.
+    Node(fn(&Site<'_>, &Thing<'_>, &mut Out)),
+    /// A part of a node, by its key, that depends on nothing else in the node. Thousands of nodes share what they inherit:
+    /// it is looked at once for each that is different.
+    Part(&'static str, fn(&Site<'_>, &Node, &mut Out)),
+    /// Something that no two nodes may have: what each of them claims, and how to say that another has it.
+    Unique { claim: fn(&Site<'_>, &Thing<'_>, &mut Claims<'_>), taken: fn(&Taken<'_>) -> String },
+}
+
+/// All rules. The order does not matter.
+pub(crate) const RULES: &[&Rule] = &[];

@@ -1,0 +1,62 @@
+//! The effective design, as rules see it.
+
+use crate::document::Document;
+use crate::inherit::lineage::{Index, Subject};
+use crate::kinds::{AnyKind, Kind};
+use crate::span::Span;
+use crate::yaml::Node;
+
+/// Everything that there is, after inheritance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'d> {
+    pub(crate) documents: &'d [Option<Document>],
+    pub(crate) subjects: &'d [Subject],
+    /// The effective value of each subject; none if there is no such thing any more.
+    pub(crate) trees: &'d [Option<Node>],
+    pub(crate) index: &'d Index,
+}
+
+/// One thing of a site.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thing<'d> {
+    pub name: &'d str,
+    /// Where its name stands, in the uppermost of its documents.
+    pub at: Span,
+    /// Its effective fields: a mapping.
+    pub tree: &'d Node,
+}
+
+impl<'d> Site<'d> {
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Thing<'d>> {
+        self.thing(self.index.find(&AnyKind::Known(kind), name)?)
+    }
+
+    pub(crate) fn has(&self, kind: Kind, name: &str) -> bool {
+        self.index.find(&AnyKind::Known(kind), name).is_some()
+    }
+
+    /// All things of a kind, by name.
+    pub(crate) fn all(&self, kind: Kind) -> Vec<Thing<'d>> {
+        let kind = AnyKind::Known(kind);
+        let mut things: Vec<Thing<'d>> = self.index.of_kind(&kind).filter_map(|subject| self.thing(subject)).collect();
+        things.sort_unstable_by_key(|thing| thing.name);
+        things
+    }
+
+    pub(crate) fn thing(&self, subject: usize) -> Option<Thing<'d>> {
+        let tree = self.trees.get(subject)?.as_ref()?;
+        let subject = self.subjects.get(subject)?;
+        let upper = self.documents.get(*subject.stack.last()?)?.as_ref()?;
+        Some(Thing { name: &subject.name, at: upper.name_at, tree })
+    }
+}
+
+impl<'d> Thing<'d> {
+    pub(crate) fn get(&self, field: &str) -> Option<&'d Node> {
+        self.tree.get(field)
+    }
+
+    pub(crate) fn text(&self, field: &str) -> Option<&'d str> {
+        self.get(field)?.text()
+    }
+}

@@ -1,0 +1,246 @@
+//! Holds a document, as it is written, against the types of its kind.
+//!
+//! A document that inherits may remove (`'!name'`) and unset (`null`) anywhere, and need not be complete: what must be
+//! there in the end is a rule's business, on effective values. So nothing is missing here, and each mistake is reported
+//! once, where it is written, however many nodes inherit it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Format, Object, Type, wrong_type};
+use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::kinds::Kind;
+use crate::span::Span;
+use crate::spelling;
+use crate::yaml::{self, Entry, Key, Map, Node, Scalar, Value};
+
+/// A value that names a document.
+#[derive(Clone, Debug)]
+pub(crate) struct Reference {
+    pub kind: Kind,
+    pub name: Arc<str>,
+    pub span: Span,
+}
+
+/// Checks a value and everything in it. References are collected: whether they lead anywhere is known when all documents
+/// are.
+pub(crate) fn check(node: &Node, ty: &Type, references: &mut Vec<Reference>, report: &mut Report<'_>) {
+    let mut check = Check { path: Vec::new(), references, report };
+    check.value(node, ty);
+}
+
+struct Check<'c, 'n, 'r> {
+    /// Where in the document: for messages only.
+    path: Vec<&'n str>,
+    references: &'c mut Vec<Reference>,
+    report: &'c mut Report<'r>,
+}
+
+impl<'n> Check<'_, 'n, '_> {
+    fn value(&mut self, node: &'n Node, ty: &Type) {
+        if node.is_null() {
+            return;
+        }
+        match ty {
+            Type::Any => {}
+            Type::Text(format) => self.text(node, *format),
+            Type::Integer { min, max } => self.integer(node, *min, *max),
+            Type::Bool => match node.kind() {
+                Some(yaml::Kind::Bool(_)) => {}
+                _ => self.wrong(node, "true or false"),
+            },
+            Type::OneOf(words) => self.one_of(node, words),
+            Type::Scalar => {
+                if node.kind().is_none() {
+                    self.wrong(node, "a single value");
+                }
+            }
+            Type::Reference(kind) => {
+                if let Some(scalar) = self.filled_text(node) {
+                    let name = scalar.shared_text();
+                    self.references.push(Reference { kind: *kind, name, span: node.span });
+                }
+            }
+            Type::Secret => self.secret(node),
+            Type::List(item) => self.list(node, item, true),
+            Type::Whole(item) => self.list(node, item, false),
+            Type::Keyed { key, item } => self.keyed(node, key, item),
+            Type::Map(value) => {
+                let Some(map) = self.mapping(node) else { return };
+                for Entry { key, value: node } in map.entries() {
+                    self.below(key, node, value);
+                }
+            }
+            Type::Object(object) => self.object(node, object),
+        }
+    }
+
+    fn below(&mut self, key: &'n Key, node: &'n Node, ty: &Type) {
+        // What stands behind a removal is not looked at: nothing, or `{}`, or `null`.
+        if removal(&key.text).is_none() {
+            self.path.push(&key.text);
+            self.value(node, ty);
+            self.path.pop();
+        }
+    }
+
+    fn object(&mut self, node: &'n Node, object: &Object) {
+        let Some(map) = self.mapping(node) else { return };
+        for Entry { key, value } in map.entries() {
+            let name = removal(&key.text).unwrap_or(&key.text);
+            match object.field(name) {
+                Some(ty) => self.below(key, value, &ty),
+                None => self.unknown_key(key, name, object),
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, key: &Key, name: &str, object: &Object) {
+        let known = || object.fields().map(|field| field.name);
+        let help = match spelling::nearest(name, known()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("known here: {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("unknown key {} in {}", quote(name), object.what);
+        self.report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+    }
+
+    fn list(&mut self, node: &'n Node, item: &Type, may_remove: bool) {
+        let Value::Seq(items) = &node.value else { return self.wrong(node, "a list") };
+        for member in items.iter() {
+            let is_removal = may_remove && member.text().is_some_and(|text| removal(text).is_some());
+            if !is_removal {
+                self.value(member, item);
+            }
+        }
+    }
+
+    fn keyed(&mut self, node: &'n Node, key: &'static str, item: &Object) {
+        let Value::Seq(items) = &node.value else { return self.wrong(node, "a list") };
+        let mut first: HashMap<&str, Span> = HashMap::new();
+        for member in items.iter() {
+            if member.text().is_some_and(|text| removal(text).is_some()) {
+                continue;
+            }
+            let Value::Map(map) = &member.value else {
+                self.wrong(member, item.what);
+                continue;
+            };
+            match map.get(key).map(|entry| (&entry.value, entry.value.text())) {
+                Some((_, Some(name))) if removal(name).is_some() => continue,
+                Some((at, Some(name))) => {
+                    if let Some(first) = first.insert(name, at.span) {
+                        let message = format!("{} {} is there twice", item.what, quote(name));
+                        let finding = Finding::new(Code::DuplicateMember, message).help("remove one of the two");
+                        self.report.add_with_note(at.span, finding, "the first one is here", first);
+                    }
+                    self.path.push(name);
+                    self.object(member, item);
+                    self.path.pop();
+                }
+                // Something else than a text: its type is reported.
+                Some((_, None)) => self.object(member, item),
+                None => {
+                    if !map.has_refused() {
+                        let message = format!("{} has no \"{key}\"", item.what);
+                        let finding = Finding::new(Code::MemberWithoutKey, message);
+                        let help = format!("\"{key}\" tells the members of this list apart: add it");
+                        self.report.add(member.span, finding.help(help));
+                    }
+                    self.object(member, item);
+                }
+            }
+        }
+    }
+
+    fn integer(&mut self, node: &'n Node, min: i64, max: i64) {
+        let Some(yaml::Kind::Int(number)) = node.kind() else { return self.wrong(node, "an integer") };
+        if number < min || number > max {
+            let finding = Finding::new(Code::OutOfRange, format!("{} cannot be {number}", self.here()));
+            let expected = match max {
+                i64::MAX => format!("expected at least {min}"),
+                _ => format!("expected {min} to {max}"),
+            };
+            self.report.add(node.span, finding.expected(expected));
+        }
+    }
+
+    fn one_of(&mut self, node: &'n Node, words: &'static [&'static str]) {
+        let Some(scalar) = self.filled_text(node) else { return };
+        if words.contains(&scalar.text()) {
+            return;
+        }
+        let message = format!("{} cannot be {}", self.here(), quote(scalar.text()));
+        let finding = Finding::new(Code::NotOneOf, message).expected(format!("expected {}", words.join(", ")));
+        let near = spelling::nearest(scalar.text(), words.iter().copied());
+        self.report.add(node.span, finding.help_if(near.map(|near| format!("did you mean \"{near}\"?"))));
+    }
+
+    fn text(&mut self, node: &'n Node, format: Format) {
+        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::Kind::Text) else {
+            return self.wrong(node, "a text");
+        };
+        if let Err(misformed) = format.check(scalar.text()) {
+            let message = format!("{} is {}", self.here(), quote(scalar.text()));
+            let finding = Finding::new(misformed.code, message);
+            self.report.add(node.span, finding.expected(format!("expected {}", misformed.expected)));
+        }
+    }
+
+    fn secret(&mut self, node: &'n Node) {
+        let named = match &node.value {
+            Value::Map(map) => match map.entries() {
+                [only] if &*only.key.text == "secret" => only.value.text().is_some_and(|name| !name.is_empty()),
+                _ => false,
+            },
+            Value::Scalar(_) | Value::Seq(_) => false,
+        };
+        if !named {
+            // Neither the value nor its line is repeated anywhere.
+            let message = format!("{} must name a secret, not be one", self.here());
+            let finding = Finding::new(Code::SecretAsText, message).hiding_line();
+            self.report.add(node.span, finding.help("write {secret: NAME}, and keep the secret itself elsewhere"));
+        }
+    }
+
+    fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
+        match &node.value {
+            Value::Map(map) => Some(map),
+            Value::Scalar(_) | Value::Seq(_) => {
+                self.wrong(node, "a mapping");
+                None
+            }
+        }
+    }
+
+    fn filled_text(&mut self, node: &'n Node) -> Option<&'n Scalar> {
+        let Some(scalar) = node.scalar().filter(|scalar| scalar.kind() == yaml::Kind::Text) else {
+            self.wrong(node, "a text");
+            return None;
+        };
+        if scalar.text().trim().is_empty() {
+            let finding = Finding::new(Code::EmptyText, format!("{} is empty", self.here()));
+            self.report.add(node.span, finding.expected("expected a text"));
+            return None;
+        }
+        Some(scalar)
+    }
+
+    fn wrong(&mut self, node: &Node, expected: &str) {
+        let here = self.here();
+        let _: Option<()> = wrong_type(node, &here, expected, self.report);
+    }
+
+    /// `"interfaces.bond0.mtu"`, or what the document is, at its top.
+    fn here(&self) -> String {
+        match self.path.as_slice() {
+            [] => "the document's content".to_owned(),
+            path => format!("\"{}\"", one_line(&path.join("."))),
+        }
+    }
+}
+
+/// What `'!name'` removes.
+pub(crate) fn removal(text: &str) -> Option<&str> {
+    text.strip_prefix('!').filter(|name| !name.is_empty())
+}

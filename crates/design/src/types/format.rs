@@ -1,0 +1,306 @@
+//! The forms that a text may have to have.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::finding::Code;
+
+/// The form of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Any,
+    /// `10.0.0.1`, `fd00::1`
+    Address,
+    AddressOrDhcp,
+    /// `10.0.0.0/24`
+    Cidr,
+    /// `52:54:00:12:34:56`
+    Mac,
+    /// How much of a disk: `20g`, `512mi`, `30%`, `>20g`
+    Size,
+    /// How much a disk holds: `480g`, `2ti`
+    Bytes,
+    HostName,
+    Domain,
+    Uuid,
+    AbsolutePath,
+    /// `0644`
+    Permissions,
+    /// `2,4-7`
+    CpuSet,
+}
+
+/// Why a text does not have its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Misformed {
+    pub code: Code,
+    /// What it should be: `an IP address, such as 10.0.0.1 or fd00::1`.
+    pub expected: &'static str,
+}
+
+impl Format {
+    pub(crate) fn check(self, text: &str) -> Result<(), Misformed> {
+        let (fits, code, expected) = match self {
+            Format::Any => return Ok(()),
+            Format::Address => {
+                (address(text).is_some(), Code::NotAnAddress, "an IP address, such as 10.0.0.1 or fd00::1")
+            }
+            Format::AddressOrDhcp => (
+                text == "dhcp" || address(text).is_some(),
+                Code::NotAnAddress,
+                "an IP address, such as 10.0.0.1 or fd00::1, or dhcp",
+            ),
+            Format::Cidr => {
+                (cidr(text).is_some(), Code::NotACidr, "a network in CIDR notation, such as 10.0.0.0/24 or fd00::/64")
+            }
+            Format::Mac => (is_mac(text), Code::NotAMac, "a hardware address, such as 52:54:00:12:34:56"),
+            Format::Size => (size(text).is_some(), Code::NotASize, "a size, such as 20g, 512mi, 30% or >20g"),
+            Format::Bytes => {
+                (matches!(size(text), Some(Size::Bytes(_))), Code::NotASize, "a size in bytes, such as 480g or 2ti")
+            }
+            Format::HostName => {
+                (is_label(text), Code::NotAHostName, "1 to 63 of a-z, 0-9 and '-', not beginning or ending with '-'")
+            }
+            Format::Domain => (
+                text.len() <= 253 && text.split('.').all(is_label),
+                Code::NotADomain,
+                "a domain: host names joined by dots, such as example.org",
+            ),
+            Format::Uuid => (is_uuid(text), Code::NotAUuid, "a UUID, such as 8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"),
+            Format::AbsolutePath => (
+                (text.starts_with('/') && !text.contains('\0')) || text == "none",
+                Code::NotAPath,
+                "an absolute path, such as /var/lib",
+            ),
+            Format::Permissions => (
+                (3..=4).contains(&text.len()) && text.bytes().all(|digit| (b'0'..=b'7').contains(&digit)),
+                Code::NotPermissions,
+                "a file mode in base 8, in quotes, such as '0644'",
+            ),
+            Format::CpuSet => (is_cpu_set(text), Code::NotACpuSet, "processors and ranges of them, such as '2,4-7'"),
+        };
+        if fits { Ok(()) } else { Err(Misformed { code, expected }) }
+    }
+
+    /// A regular expression for editors, as far as one can tell; what is left is checked by [`Format::check`].
+    pub(crate) fn pattern(self) -> Option<&'static str> {
+        match self {
+            Format::Any | Format::Address | Format::AddressOrDhcp => None,
+            Format::Cidr => Some("^[0-9A-Fa-f:.]+/[0-9]{1,3}$"),
+            Format::Mac => Some("^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"),
+            Format::Size => Some("^(>?[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?|[0-9]+(\\.[0-9]+)?%)$"),
+            Format::Bytes => Some("^[0-9]+(\\.[0-9]+)?[kKmMgGtT][iI]?[bB]?$"),
+            Format::HostName => Some("^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
+            Format::Domain => Some("^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$"),
+            Format::Uuid => Some("^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"),
+            Format::AbsolutePath => Some("^(/.*|none)$"),
+            Format::Permissions => Some("^[0-7]{3,4}$"),
+            Format::CpuSet => Some("^[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*$"),
+        }
+    }
+}
+
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
+}
+
+/// A network as it is written: host bits may be set, which is a finding of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cidr {
+    pub address: IpAddr,
+    pub prefix: u8,
+}
+
+pub(crate) fn cidr(text: &str) -> Option<Cidr> {
+    let (address, prefix) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    // `parse` takes a sign.
+    let prefix: u8 = prefix.bytes().all(|digit| digit.is_ascii_digit()).then(|| prefix.parse().ok())??;
+    (prefix <= Cidr::bits(address)).then_some(Cidr { address, prefix })
+}
+
+impl Cidr {
+    fn bits(address: IpAddr) -> u8 {
+        match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        }
+    }
+
+    /// All addresses as numbers of 128 bits, IPv4 in its own 32: only numbers of one family are compared.
+    fn mask(self) -> u128 {
+        let host_bits = u32::from(Cidr::bits(self.address) - self.prefix);
+        !1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
+    }
+
+    /// The address with no host bits set.
+    pub(crate) fn network(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & self.mask() as u32).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & self.mask()).into(),
+        }
+    }
+
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4() && Cidr { address, prefix: self.prefix }.network() == self.network()
+    }
+
+    /// Whether the two have an address in common.
+    pub(crate) fn overlaps(self, other: Cidr) -> bool {
+        let wider = self.prefix.min(other.prefix);
+        self.address.is_ipv4() == other.address.is_ipv4()
+            && Cidr { prefix: wider, ..self }.network() == Cidr { prefix: wider, ..other }.network()
+    }
+}
+
+/// How much of a disk, or of a volume group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Size {
+    Bytes(u64),
+    Percent(f64),
+    /// At least so many bytes, and all that is left.
+    AtLeast(u64),
+}
+
+/// `20g`, `20gb`: powers of 1000; `20gi`, `20gib`: powers of 1024; `30%`; `>20g`.
+pub(crate) fn size(text: &str) -> Option<Size> {
+    let (at_least, rest) = text.strip_prefix('>').map_or((false, text), |rest| (true, rest));
+    let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, unit) = rest.split_at(digits);
+    if number.is_empty() || number.starts_with('.') || number.ends_with('.') {
+        return None;
+    }
+    let number: f64 = number.parse().ok()?;
+    if unit == "%" {
+        return (!at_least).then_some(Size::Percent(number));
+    }
+    let unit = unit.to_ascii_lowercase();
+    let unit = unit.strip_suffix('b').filter(|_| unit.len() > 1).unwrap_or(&unit);
+    let factor: f64 = match unit {
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" => 1e9,
+        "t" => 1e12,
+        "ki" => 1024.0,
+        "mi" => 1024.0 * 1024.0,
+        "gi" => 1024.0 * 1024.0 * 1024.0,
+        "ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let bytes = number * factor;
+    // Beyond this a float no longer counts single bytes; no disk is that large.
+    if bytes > (1u64 << 53) as f64 {
+        return None;
+    }
+    let bytes = bytes.round() as u64;
+    Some(if at_least { Size::AtLeast(bytes) } else { Size::Bytes(bytes) })
+}
+
+/// The bytes of a hardware address, so that different spellings of one are seen to be the same.
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split([':', '-']);
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| part.len() == 2 && part.bytes().all(|c| c.is_ascii_hexdigit()))?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}
+
+fn is_mac(text: &str) -> bool {
+    mac(text).is_some()
+}
+
+pub(crate) fn is_label(text: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(legal) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_uuid(text: &str) -> bool {
+    let mut parts = text.split('-');
+    [8, 4, 4, 4, 12].into_iter().all(|length| {
+        parts.next().is_some_and(|part| part.len() == length && part.bytes().all(|c| c.is_ascii_hexdigit()))
+    }) && parts.next().is_none()
+}
+
+fn is_cpu_set(text: &str) -> bool {
+    let number = |text: &str| text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse::<u16>().ok())?;
+    text.split(',').all(|part| match part.split_once('-') {
+        None => number(part).is_some(),
+        Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn every_format_takes_what_it_says() {
+        let table: &[(Format, &[&str], &[&str])] = &[
+            (
+                Format::Address,
+                &["10.0.0.1", "fd00::1"],
+                &["10.0.0", "10.0.0.256", "fd00::g", "dhcp", "", "10.0.0.1/24"],
+            ),
+            (Format::AddressOrDhcp, &["dhcp", "10.0.0.1"], &["DHCP", "none"]),
+            (
+                Format::Cidr,
+                &["10.0.0.0/24", "fd00::/64", "0.0.0.0/0", "10.0.0.1/32"],
+                &["10.0.0.0/33", "10.0.0.0/99", "10.0.0.0", "/24", "fd00::/129", "10.0.0.0/+8", "10.0.0.0/"],
+            ),
+            (
+                Format::Mac,
+                &["52:54:00:12:34:56", "52-54-00-AB-cd-EF"],
+                &["52:54:00:12:34", "52:54:00:12:34:5g", "525400123456", "52:54:00:12:34:56:78"],
+            ),
+            (
+                Format::Size,
+                &["20g", "20GB", "20gi", "20GiB", "30%", ">20g", "1.5t", "512m"],
+                &["20", "g", ">30%", "20x", "-1g", "", "20b", "1e3g", ".5g", "5.g", "9999999999999t"],
+            ),
+            (Format::Bytes, &["480g", "2ti"], &[">480g", "30%"]),
+            (Format::HostName, &["web1", "a", "0", "a-b"], &["Web1", "-a", "a-", "a.b", "a_b", "", "ä"]),
+            (Format::Domain, &["example.org", "local"], &["example..org", ".org", "Example.org", ""]),
+            (
+                Format::Uuid,
+                &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00"],
+                &["8e3d3c04", "8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a0x"],
+            ),
+            (Format::AbsolutePath, &["/", "/var", "none"], &["var", ""]),
+            (Format::Permissions, &["0644", "644"], &["0o644", "888", "64", "u+x"]),
+            (Format::CpuSet, &["2,4", "0", "2-7,9"], &["", "a", "7-2", "1,", "-1", "1-2-3"]),
+        ];
+        for (format, good, bad) in table {
+            for text in *good {
+                assert_eq!(format.check(text), Ok(()), "{format:?} {text:?}");
+            }
+            for text in *bad {
+                assert!(format.check(text).is_err(), "{format:?} {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn networks_know_what_is_in_them() {
+        let net = |text| cidr(text).unwrap();
+        assert!(net("10.0.0.0/24").contains("10.0.0.255".parse().unwrap()));
+        assert!(!net("10.0.0.0/24").contains("10.0.1.0".parse().unwrap()));
+        assert!(!net("10.0.0.0/24").contains("::10.0.0.1".parse().unwrap()));
+        assert!(net("fd00::/64").contains("fd00::ffff".parse().unwrap()));
+        assert!(net("0.0.0.0/0").contains("255.255.255.255".parse().unwrap()));
+        assert!(net("::/0").contains("ffff::".parse().unwrap()));
+        assert!(net("10.0.0.0/8").overlaps(net("10.1.0.0/16")));
+        assert!(!net("10.0.0.0/16").overlaps(net("10.1.0.0/16")));
+        assert_eq!(net("10.0.0.7/24").network(), "10.0.0.0".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn sizes_count_as_written() {
+        assert_eq!(size("20g"), Some(Size::Bytes(20_000_000_000)));
+        assert_eq!(size("20gi"), Some(Size::Bytes(20 << 30)));
+        assert_eq!(size("1.5k"), Some(Size::Bytes(1500)));
+        assert_eq!(size(">20g"), Some(Size::AtLeast(20_000_000_000)));
+        assert_eq!(size("99.5%"), Some(Size::Percent(99.5)));
+    }
+}

@@ -1,0 +1,95 @@
+//! The types as JSON Schema (2020-12), for editors.
+
+use serde_json::{Map, Value, json};
+
+use super::{Object, Type};
+use crate::kinds::Kind;
+
+/// The schema of a whole document of a kind.
+pub fn json_schema(kind: Kind) -> Value {
+    let name = json!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._+:@/-]{0,127}$"});
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": format!("Muster {kind}"),
+        "type": "object",
+        "required": ["kind", "name"],
+        "additionalProperties": false,
+        "properties": {
+            "kind": {"const": kind.word()},
+            "name": name,
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "extends": {"type": "array", "items": name, "description": format!("The documents of kind {} whose values this one begins with, in order: a later one wins.", kind.parents())},
+            "overlay": {"type": "boolean", "description": "This is meant to be laid over the document of the same name in an earlier source."},
+            "spec": spec_schema(kind),
+        },
+    })
+}
+
+/// The schema of the spec of a kind.
+pub fn spec_schema(kind: Kind) -> Value {
+    match kind.body() {
+        Type::Object(object) => mapping(object, &["labels"]),
+        _ => json!({"type": "object"}),
+    }
+}
+
+/// Every key can be removed as well; and everything can be unset.
+fn schema(ty: &Type) -> Value {
+    match ty {
+        Type::Text(format) => match format.pattern() {
+            Some(pattern) => json!({"type": ["string", "null"], "pattern": pattern}),
+            None => json!({"type": ["string", "null"]}),
+        },
+        Type::Integer { min, max } => json!({"type": ["integer", "null"], "minimum": min, "maximum": max}),
+        Type::Bool => json!({"type": ["boolean", "null"]}),
+        Type::OneOf(words) => {
+            let words: Vec<Value> = words.iter().map(|word| json!(word)).chain([Value::Null]).collect();
+            json!({"enum": words})
+        }
+        Type::Scalar => json!({"type": ["string", "number", "boolean", "null"]}),
+        Type::Reference(kind) => {
+            json!({"type": ["string", "null"], "description": format!("The name of a document of kind {kind}.")})
+        }
+        Type::Secret => json!({
+            "type": ["object", "null"],
+            "properties": {"secret": {"type": "string"}},
+            "required": ["secret"],
+            "additionalProperties": false,
+        }),
+        Type::List(item) | Type::Whole(item) => json!({"type": ["array", "null"], "items": members(schema(item))}),
+        Type::Keyed { key, item } => {
+            let mut member = mapping(item, &[]);
+            member["required"] = json!([key]);
+            json!({"type": ["array", "null"], "items": members(member)})
+        }
+        Type::Map(value) => json!({
+            "type": ["object", "null"],
+            "patternProperties": {"^!": {}},
+            "additionalProperties": schema(value),
+        }),
+        Type::Object(object) => mapping(object, &[]),
+        Type::Any => json!({}),
+    }
+}
+
+/// A member of a list, or the removal of one.
+fn members(member: Value) -> Value {
+    json!({"anyOf": [{"type": "string", "pattern": "^!."}, member]})
+}
+
+fn mapping(object: &Object, left_out: &[&str]) -> Value {
+    let fields = object.fields().filter(|field| !left_out.contains(&field.name));
+    let properties: Map<String, Value> = fields
+        .map(|field| {
+            let mut value = schema(&field.ty);
+            value["description"] = json!(field.about);
+            (field.name.to_owned(), value)
+        })
+        .collect();
+    json!({
+        "type": ["object", "null"],
+        "properties": properties,
+        "patternProperties": {"^!": {}},
+        "additionalProperties": object.open,
+    })
+}
