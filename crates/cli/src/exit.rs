@@ -11,6 +11,8 @@ pub enum Exit {
     No,
     /// The server is not there, is not up to date, or did not say what became of it.
     CannotTell,
+    /// Shown, and there is something to do: for those who ask for it.
+    Changes,
     /// The command was not understood; the number is that of sysexits.h.
     Usage,
 }
@@ -21,6 +23,7 @@ impl Exit {
             Exit::Yes => 0,
             Exit::No => 1,
             Exit::CannotTell => 2,
+            Exit::Changes => 3,
             Exit::Usage => 64,
         }
     }

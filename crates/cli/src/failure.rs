@@ -4,6 +4,7 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::Code;
 
 use crate::exit::Exit;
+use crate::server_findings;
 
 /// A command that did not get its answer.
 #[derive(Debug)]
@@ -13,11 +14,13 @@ pub struct Failure {
     pub error: anyhow::Error,
     /// What to do about it.
     pub hints: Vec<String>,
+    /// What a server has found in a design, ready to be printed.
+    pub findings: Vec<String>,
 }
 
 impl Failure {
     pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
-        Self { exit, error: error.into(), hints: Vec::new() }
+        Self { exit, error: error.into(), hints: Vec::new(), findings: Vec::new() }
     }
 
     /// Done for, and it is known that it is: exit code 1.
@@ -80,6 +83,7 @@ impl From<ClientError> for Failure {
                     }
                 };
                 let hints = problem.hint.iter().cloned().collect();
+                let findings = problem.findings.iter().map(server_findings::text).collect();
                 let text = match (&problem.request_id, problem.code) {
                     // Only these need somebody to look into the server's log.
                     (Some(id), Code::Internal | Code::StoreUnavailable | Code::StoreFull) => {
@@ -87,7 +91,7 @@ impl From<ClientError> for Failure {
                     }
                     _ => problem.detail,
                 };
-                Self { exit, error: anyhow::Error::msg(text), hints }
+                Self { exit, error: anyhow::Error::msg(text), hints, findings }
             }
         }
     }

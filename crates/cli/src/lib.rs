@@ -21,13 +21,17 @@
 //! standard output, guess which of several servers or environments was meant, or decide what the server decides.
 
 pub mod args;
+mod author;
 pub mod commands;
+mod design_args;
 pub mod discovery;
 pub mod exit;
 pub mod failure;
 mod logging;
 mod open_files;
+mod patience;
 mod project;
+mod server_findings;
 mod session;
 mod signals;
 mod state_dir;

@@ -3,6 +3,7 @@
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 use muster_wire::client::{Client, ClientError};
+use muster_wire::problem::Code;
 
 use crate::args::Globals;
 use crate::discovery::{self, Found, NotFound, Places};
@@ -36,7 +37,7 @@ impl Server {
     }
 
     /// Looks where the same server is now: started again, it may listen elsewhere. Another server is never taken for it.
-    fn find_again(&mut self) -> Result<(), Failure> {
+    pub(crate) fn find_again(&mut self) -> Result<(), Failure> {
         if let Found::Announced { server, .. } = &self.found {
             let found = discovery::find_by_state(&server.state)?;
             self.client = client(&found, self.min_revision)?;
@@ -88,6 +89,15 @@ impl Session {
     /// Asks, and says what to do if there is no answer.
     pub(crate) fn told<T>(&self, answer: Result<T, ClientError>) -> Result<T, Failure> {
         answer.map_err(|error| self.server.failure(error))
+    }
+}
+
+/// Whether the server will be able to answer by and by.
+pub(crate) fn is_interruption(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
+        ClientError::Refused(problem) => matches!(problem.code, Code::CannotTell | Code::StoreUnavailable),
+        ClientError::Address(_) | ClientError::Stream(_) => false,
     }
 }
 

@@ -15,3 +15,7 @@ pub const STORE_PASSWORD: &str = "MUSTER_STORE_PASSWORD";
 pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// The same on a machine without user sessions.
 pub const TEMPORARY_DIR: &str = "TMPDIR";
+/// Who makes a change to a design.
+pub const USER: &str = "USER";
+/// The same on a machine that says it otherwise.
+pub const LOGIN_NAME: &str = "LOGNAME";

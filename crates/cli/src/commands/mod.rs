@@ -1,14 +1,17 @@
 //! The verbs: one file each. The dispatcher is a table of contents, and does nothing else.
 
 mod backup;
+mod changes;
 mod check_single_version;
 mod completions;
 mod current_version;
+mod design;
 mod doctor;
 mod env;
 mod failures;
 mod filter_args;
 mod hosts_at_version;
+mod item;
 mod node;
 mod restore;
 mod rows;
@@ -41,9 +44,15 @@ pub enum Command {
     RunningVersions(running_versions::Args),
     HostsAtVersion(hosts_at_version::Args),
     CheckSingleVersion(check_single_version::Args),
-    /// Look at environments
+    /// Plan, apply, look at and destroy environments
     #[command(subcommand)]
     Env(env::Command),
+    /// Check and look at designs in directories, without a server
+    #[command(subcommand)]
+    Design(design::Command),
+    /// Read and write the documents of an environment's design on the server
+    #[command(subcommand)]
+    Item(item::Command),
     Doctor(doctor::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -66,7 +75,21 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::RunningVersions(args) => online(running_versions::run(&args, &globals, terminal)),
         Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
         Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Plan(args)) => online(env::plan::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Apply(args)) => online(env::apply::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Show(args)) => online(env::show::run(&args, &globals, terminal)),
+        Command::Env(env::Command::History(args)) => online(env::history::run(&args, &globals, terminal)),
+        Command::Env(env::Command::Destroy(args)) => online(env::destroy::run(&args, &globals, terminal)),
+        Command::Design(design::Command::Check(args)) => design::check::run(&args, &globals, terminal),
+        Command::Design(design::Command::Show(args)) => design::show::run(&args, &globals, terminal),
+        Command::Design(design::Command::Why(args)) => design::why::run(&args, &globals, terminal),
+        Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
+        Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),
+        Command::Item(item::Command::List(args)) => online(item::list::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Get(args)) => online(item::get::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Put(args)) => online(item::put::run(&args, &globals, terminal)),
+        Command::Item(item::Command::Delete(args)) => online(item::delete::run(&args, &globals, terminal)),
         Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
         Command::Backup(args) => online(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => online(restore::run(&args, &globals, terminal)),

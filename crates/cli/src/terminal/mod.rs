@@ -2,20 +2,24 @@
 
 mod age;
 mod bytes;
+mod findings;
 mod notes;
 mod out;
 pub mod plain;
 mod size;
 mod table;
+mod value;
 
 use jiff::Timestamp;
 
 pub use age::{age, duration};
 pub use bytes::stdout_for_bytes;
+pub use findings::painted;
 pub use notes::Notes;
 pub use out::Out;
 pub use size::size;
 pub use table::Table;
+pub use value::value;
 
 use crate::args::{Color, Globals};
 

@@ -10,6 +10,8 @@ use muster_design::finding::Findings;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+use super::painted;
+
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
 
@@ -63,9 +65,12 @@ impl Notes {
 
     /// Prints what was found in a design, as it is.
     pub fn findings(&mut self, findings: &Findings) {
-        if !findings.is_empty() {
-            self.write(format_args!("{findings}\n"));
-        }
+        findings.iter().for_each(|finding| self.print(format_args!("{}\n", painted(finding))));
+    }
+
+    /// Prints text that ends its lines itself.
+    pub fn print(&mut self, text: impl fmt::Display) {
+        self.write(text);
     }
 
     /// Prints what kept a command from its answer, with all that lies behind it; gives the exit code.
@@ -75,6 +80,7 @@ impl Notes {
             self.findings(findings);
             return failure.exit;
         }
+        failure.findings.iter().for_each(|finding| self.write(format_args!("{finding}\n")));
         self.write(format_args!("{ERROR}error{ERROR:#}: {}\n", failure.error));
         for cause in failure.error.chain().skip(1) {
             self.write(format_args!("  caused by: {cause}\n"));

@@ -47,10 +47,16 @@ impl Out {
 
     /// Prints an answer as the user wants it; `people` writes the form for people.
     pub fn answer<T: Serialize>(&mut self, answer: &T, people: impl FnOnce(&mut Self)) {
-        match self.format {
+        self.answer_as(self.format, answer, people);
+    }
+
+    /// The same in another form than the user has chosen: for what has no form for people.
+    pub fn answer_as<T: Serialize>(&mut self, format: Format, answer: &T, people: impl FnOnce(&mut Self)) {
+        match format {
             Format::Table => people(self),
             Format::Json => match serde_json::to_string_pretty(answer) {
-                Ok(text) => self.line(text),
+                // JSON need not escape this one, and whatever takes colours out of a stream takes it out too.
+                Ok(text) => self.line(text.replace('\u{7f}', "\\u007f")),
                 Err(error) => self.fail(error.into()),
             },
             Format::Yaml => match serde_saphyr::to_string(answer) {
@@ -63,6 +69,15 @@ impl Out {
     pub fn line(&mut self, text: impl fmt::Display) {
         if let State::Open = self.state
             && let Err(error) = writeln!(self.to, "{text}")
+        {
+            self.stop(error);
+        }
+    }
+
+    /// Text that ends its lines itself.
+    pub fn text(&mut self, text: impl fmt::Display) {
+        if let State::Open = self.state
+            && let Err(error) = write!(self.to, "{text}")
         {
             self.stop(error);
         }

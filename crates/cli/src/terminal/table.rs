@@ -79,7 +79,7 @@ fn paint(line: &str, span: Option<(usize, usize)>) -> String {
 /// Colours are given by meaning: red needs a person, yellow goes on by itself, green is fit.
 pub(super) fn style(word: &str) -> Option<Style> {
     match word {
-        "failed" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
+        "failed" | "error" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
         "silent" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
         "pending" | "outdated" | "configured" | "warning" => Some(AnsiColor::Yellow.on_default()),
         "applying" | "validating" | "provisioning" => Some(AnsiColor::Cyan.on_default()),

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod backup;
+mod design;
 mod doctor;
 mod failures;
 mod filters;

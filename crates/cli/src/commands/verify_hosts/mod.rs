@@ -48,13 +48,8 @@ pub struct Args {
     #[arg(long)]
     wait: bool,
     /// How long to wait, such as 90s or 1h30m
-    #[arg(long, requires = "wait", value_name = "DURATION", default_value = "10m", value_parser = patience)]
+    #[arg(long, requires = "wait", value_name = "DURATION", default_value = "10m", value_parser = crate::patience::read)]
     timeout: SignedDuration,
-}
-
-fn patience(text: &str) -> Result<SignedDuration, String> {
-    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    if duration.is_negative() { Err("it must not be negative".to_owned()) } else { Ok(duration) }
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {

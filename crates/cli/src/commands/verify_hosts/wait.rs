@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use muster_wire::client::ClientError;
 use muster_wire::operator::{HostsVerified, LONGEST_WAIT, VerifyHosts};
-use muster_wire::problem::Code;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::session::{Session, is_interruption};
 use crate::terminal::Notes;
 
 use crate::commands::rows::count;
@@ -76,15 +75,6 @@ pub(super) async fn until_verified(
 async fn ask(session: &Session, question: &mut VerifyHosts, hold: u64) -> Result<HostsVerified, ClientError> {
     question.wait_seconds = hold;
     session.client().verify_hosts(&session.env, question).await
-}
-
-/// Whether the server will be able to answer by and by.
-fn is_interruption(error: &ClientError) -> bool {
-    match error {
-        ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
-        ClientError::Refused(problem) => matches!(problem.code, Code::CannotTell | Code::StoreUnavailable),
-        ClientError::Address(_) | ClientError::Stream(_) => false,
-    }
 }
 
 fn how_far(question: &VerifyHosts, answer: &HostsVerified) -> String {

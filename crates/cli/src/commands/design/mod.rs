@@ -1,0 +1,18 @@
+//! `muster design …`: all of it on directories of this machine, without a server.
+
+pub(super) mod check;
+mod document;
+pub(super) mod explain;
+pub(super) mod load;
+pub(super) mod schema;
+pub(super) mod show;
+pub(super) mod why;
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    Check(check::Args),
+    Show(show::Args),
+    Why(why::Args),
+    Schema(schema::Args),
+    Explain(explain::Args),
+}

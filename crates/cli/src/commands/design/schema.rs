@@ -1,0 +1,101 @@
+//! `muster design schema`: the JSON Schemas of documents, for editors.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use muster_core::spelling;
+use muster_design::kinds::Kind;
+use muster_design::types::json_schema;
+use serde_json::{Value, json};
+
+use crate::args::{Format, Globals};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Print the JSON Schema of a kind of document, for editors; without a kind, list the kinds
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+With --all, one file a kind is written, and one that describes a file of any documents. An editor with the YAML language \
+server checks and completes a file that names one of them in its first line:
+
+  # yaml-language-server: $schema=schemas/design.schema.json
+
+Exit codes:
+  0   it was printed
+  1   there is no such kind, or a file cannot be written
+
+Examples:
+  muster design schema
+  muster design schema Network > network.schema.json
+  muster design schema --all schemas")]
+pub struct Args {
+    /// The kind, such as Network
+    #[arg(conflicts_with = "all")]
+    kind: Option<String>,
+    /// Write the schemas of all kinds into this directory
+    #[arg(long, value_name = "DIR")]
+    all: Option<PathBuf>,
+}
+
+/// Whatever documents a file holds: the name of the file, and how the schema is called in it.
+const ANY: &str = "design";
+
+pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    if let Some(dir) = &args.all {
+        return write_all(dir, terminal);
+    }
+    let Some(word) = &args.kind else {
+        let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
+        terminal.out.answer(&kinds, |out| kinds.iter().for_each(|kind| out.line(kind)));
+        return Ok(Exit::Yes);
+    };
+    let kind = Kind::parse(word).ok_or_else(|| unknown(word))?;
+    // A schema is JSON, so that is how people see it as well.
+    let format = if globals.output == Format::Table { Format::Json } else { globals.output };
+    terminal.out.answer_as(format, &json_schema(kind), |_| {});
+    Ok(Exit::Yes)
+}
+
+fn unknown(word: &str) -> Failure {
+    let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
+    let failure = Failure::failed(anyhow::anyhow!("there is no kind {word:?}"));
+    match spelling::nearest(word, kinds.iter().copied()) {
+        Some(kind) => failure.hint(format!("did you mean {kind}?")),
+        None => failure.hint(format!("there is {}", kinds.join(", "))),
+    }
+}
+
+fn write_all(dir: &Path, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display())).map_err(Failure::failed)?;
+    let mut files = Vec::new();
+    for kind in Kind::ALL {
+        files.push(write(dir, kind.word(), &json_schema(*kind))?);
+    }
+    let references: Vec<Value> = Kind::ALL.iter().map(|kind| json!({ "$ref": file_name(kind.word()) })).collect();
+    let any = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A document of a design",
+        "anyOf": references,
+    });
+    files.push(write(dir, ANY, &any)?);
+    terminal.out.answer(&files, |out| files.iter().for_each(|file| out.line(file)));
+    terminal.notes.note(format_args!(
+        "an editor with the YAML language server uses one for a file that begins with\n      # yaml-language-server: $schema={}",
+        dir.join(file_name(ANY)).display()
+    ));
+    Ok(Exit::Yes)
+}
+
+fn write(dir: &Path, name: &str, schema: &Value) -> Result<String, Failure> {
+    let path = dir.join(file_name(name));
+    let written = serde_json::to_string_pretty(schema).context("cannot write the schema down").and_then(|text| {
+        std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+    });
+    written.map_err(Failure::failed)?;
+    Ok(path.display().to_string())
+}
+
+fn file_name(name: &str) -> String {
+    format!("{name}.schema.json")
+}

@@ -1,0 +1,55 @@
+//! `muster env history`: every revision of an environment's design.
+
+use muster_core::names::EnvName;
+
+use crate::args::Globals;
+use crate::commands::rows::NONE;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Server;
+use crate::terminal::{Table, Terminal, age};
+
+/// List the revisions of an environment's design, the newest first: who made each, when and why
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0   they were listed
+  1   there is no such environment
+  2   cannot tell: the server is not there, or is not up to date
+
+Examples:
+  muster env history prod
+  muster env history prod -o json | jq '.items[0].author'")]
+pub struct Args {
+    /// The environment
+    #[arg(value_name = "ENV")]
+    name: EnvName,
+}
+
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let server = Server::find(globals)?;
+    let page = server.client.design_revisions(&args.name).await.map_err(|error| server.failure(error))?;
+    let now = terminal.now;
+    let none = page.items.is_empty();
+    terminal.out.answer(&page, |out| {
+        if none {
+            return;
+        }
+        let mut table = Table::new(["DESIGN", "AGO", "AUTHOR", "NODES FOLLOW", "MESSAGE"]);
+        for row in &page.items {
+            let follow = if row.applied { "yes" } else { NONE };
+            table.row([
+                row.design.to_string(),
+                age(row.at, now),
+                row.author.clone(),
+                follow.to_owned(),
+                row.message.clone(),
+            ]);
+        }
+        out.table(table);
+    });
+    if none {
+        terminal.notes.note(format_args!("{} has no design yet: muster env apply {} DIR", args.name, args.name));
+    }
+    Ok(Exit::Yes)
+}

@@ -1,0 +1,83 @@
+//! The design that is planned or applied: directories of this machine, or what the server has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use muster_core::names::{EnvName, Role};
+use muster_design::file_text::FileText;
+use muster_wire::design::{API_SOURCE, Bundle, DesignInput, File};
+use muster_wire::problem::Code;
+
+use crate::commands::design::load;
+use crate::design_args::{self, NamedDir};
+use crate::failure::Failure;
+use crate::session::Server;
+use crate::terminal::Notes;
+
+/// What to plan or apply.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct InputArgs {
+    /// The directories that hold the design, the one that wins last; each replaces what it brought before. None: the
+    /// design as it is on the server, with what was changed through the API
+    #[arg(value_name = "[NAME=]DIR")]
+    dirs: Vec<String>,
+    /// How many nodes a role has, in place of what the environment file says; may be said several times
+    #[arg(long, value_name = "ROLE=N", value_parser = cardinality)]
+    cardinality: Vec<(Role, u32)>,
+}
+
+fn cardinality(text: &str) -> Result<(Role, u32), String> {
+    let (role, number) = text.split_once('=').ok_or("expected ROLE=N, such as web=3")?;
+    let role = Role::new(role).map_err(|error| error.to_string())?;
+    let number = number.parse().map_err(|_| format!("{number:?} is not a number of nodes"))?;
+    Ok((role, number))
+}
+
+impl InputArgs {
+    /// Reads the directories, and checks them here first: what is wrong is shown with the paths of this machine.
+    pub(super) async fn read(&self, server: &Server, env: &EnvName, notes: &mut Notes) -> Result<DesignInput, Failure> {
+        let cardinality: BTreeMap<Role, u32> = self.cardinality.iter().cloned().collect();
+        if self.dirs.is_empty() {
+            return Ok(DesignInput { cardinality, ..DesignInput::default() });
+        }
+        let dirs = design_args::only_dirs(&self.dirs)?;
+        let loaded = load::read(&dirs);
+        if loaded.unread.has_errors() {
+            return Err(Failure::failed(loaded.unread));
+        }
+        let checked = loaded.compile(Some(env), cardinality.clone());
+        if checked.findings.has_errors() && !has_other_sources(server, env, &dirs).await? {
+            return Err(Failure::failed(checked.findings));
+        }
+        if !checked.findings.has_errors() {
+            notes.findings(&checked.findings);
+        }
+        let bundles = dirs.iter().zip(&loaded.bundles).map(|(dir, bundle)| Bundle {
+            name: dir.name.clone(),
+            files: bundle.files.iter().map(|file| sent(dir, file)).collect(),
+        });
+        Ok(DesignInput { bundles: bundles.collect(), cardinality, ..DesignInput::default() })
+    }
+}
+
+/// A file as the server knows it: by its path below the directory.
+fn sent(dir: &NamedDir, file: &FileText) -> File {
+    let path = Path::new(file.name());
+    let path = path.strip_prefix(&dir.path).unwrap_or(path);
+    let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+    File { path: parts.join("/"), text: file.text().to_owned() }
+}
+
+/// Whether the server has more to the design than these directories: then only the server can say what is wrong with
+/// all of it together.
+async fn has_other_sources(server: &Server, env: &EnvName, dirs: &[NamedDir]) -> Result<bool, Failure> {
+    let given: BTreeSet<&str> = dirs.iter().map(|dir| dir.name.as_str()).collect();
+    match server.client.design(env).await {
+        Ok(design) => {
+            let other = |name: &str| !given.contains(name) && name != API_SOURCE;
+            Ok(design.sources.iter().any(|source| source.documents > 0 && other(&source.name)))
+        }
+        Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => Ok(false),
+        Err(error) => Err(server.failure(error)),
+    }
+}

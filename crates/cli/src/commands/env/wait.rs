@@ -1,0 +1,129 @@
+//! Waiting until what was applied is so: new and changed nodes validated, the others gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_core::design_plan::{NodeAction, Plan};
+use muster_core::names::{EnvName, NodeName};
+use muster_core::standing::{Why, Word};
+use muster_core::txn::Revision;
+use muster_wire::operator::NodeRow;
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use crate::commands::rows::count;
+use crate::failure::Failure;
+use crate::session::{Server, is_interruption};
+use crate::terminal::Notes;
+
+/// How often the server is asked. A node takes seconds; and thousands of rows are a megabyte.
+const PACE: Duration = Duration::from_millis(500);
+
+/// What has become of the nodes of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Arrival {
+    /// All are where the plan wants them.
+    pub(super) there: bool,
+    /// Those that are not validated.
+    pub(super) missing: Vec<NodeRow>,
+    /// Those that are to go, and have not.
+    pub(super) leaving: Vec<NodeName>,
+    /// Those that are to be, and that the server does not list yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unseen: Vec<NodeName>,
+    /// The environment has no version yet, so that nobody can be validated.
+    pub(super) no_version: bool,
+}
+
+/// Asks until all nodes of the plan are where it wants them, or the time is over. A server that goes away meanwhile is
+/// waited for.
+pub(super) async fn until_there(
+    server: &mut Server,
+    env: &EnvName,
+    plan: &Plan,
+    revision: Revision,
+    patience: Duration,
+    notes: &mut Notes,
+) -> Result<Arrival, Failure> {
+    let begin = Instant::now();
+    let deadline = begin + patience;
+    let all = plan.nodes.iter().filter(|node| node.action != NodeAction::Keep).count();
+    let (mut told, mut away) = (BTreeSet::new(), false);
+    loop {
+        let asked = server.client.clone().at_least(revision).nodes(env).await;
+        match asked {
+            Ok(page) => {
+                if std::mem::take(&mut away) {
+                    notes.note("the server answers again");
+                }
+                let arrival = look(plan, page.items);
+                tell(plan, &arrival, &mut told, notes);
+                if arrival.there || arrival.no_version || Instant::now() >= deadline {
+                    notes.end_progress();
+                    return Ok(arrival);
+                }
+                let there = all - arrival.missing.len() - arrival.leaving.len() - arrival.unseen.len();
+                let seconds = begin.elapsed().as_secs();
+                notes.progress(format_args!("{there} of {} there ({seconds}s){}", count(all, "node"), next(&arrival)));
+            }
+            Err(error) if is_interruption(&error) && Instant::now() < deadline => {
+                if !away {
+                    notes.note(format_args!("{error}; waiting until it is back"));
+                }
+                away = true;
+                // If it is not found, the old address is as good as any.
+                let _ = server.find_again();
+            }
+            Err(error) => return Err(server.failure(error)),
+        }
+        sleep_until((Instant::now() + PACE).min(deadline)).await;
+    }
+}
+
+fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
+    let mut rows: BTreeMap<NodeName, NodeRow> = rows.into_iter().map(|row| (row.node.clone(), row)).collect();
+    let mut arrival = Arrival::default();
+    for node in &plan.nodes {
+        match (node.action, rows.remove(&node.node)) {
+            (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
+            (NodeAction::Remove, Some(_)) => arrival.leaving.push(node.node.clone()),
+            (NodeAction::Create | NodeAction::Change, Some(row)) if row.standing == Word::Validated => {}
+            (NodeAction::Create | NodeAction::Change, Some(row)) => arrival.missing.push(row),
+            // The server has not told its nodes yet.
+            (NodeAction::Create | NodeAction::Change, None) => arrival.unseen.push(node.node.clone()),
+        }
+    }
+    let waits = |row: &NodeRow| matches!(row.why, Some(Why::NoVersion));
+    arrival.there = arrival.unseen.is_empty() && arrival.missing.is_empty() && arrival.leaving.is_empty();
+    arrival.no_version = arrival.unseen.is_empty()
+        && arrival.leaving.is_empty()
+        && !arrival.missing.is_empty()
+        && arrival.missing.iter().all(waits);
+    arrival
+}
+
+/// Says of each node once that it is there, for those who read along without a terminal.
+fn tell(plan: &Plan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &mut Notes) {
+    let open: BTreeSet<&NodeName> = {
+        let missing = arrival.missing.iter().map(|row| &row.node);
+        missing.chain(&arrival.leaving).chain(&arrival.unseen).collect()
+    };
+    for node in plan.nodes.iter().filter(|node| node.action != NodeAction::Keep && !open.contains(&node.node)) {
+        if told.insert(node.node.clone()) {
+            match node.action {
+                NodeAction::Remove => notes.note(format_args!("{} is gone", node.node)),
+                NodeAction::Create | NodeAction::Change => notes.note(format_args!("{} is validated", node.node)),
+                NodeAction::Keep => {}
+            }
+        }
+    }
+}
+
+/// Who is looked at next: the first that is not there.
+fn next(arrival: &Arrival) -> String {
+    match (arrival.missing.first(), arrival.leaving.first()) {
+        (Some(row), _) => format!("; {} {}", row.node, row.standing.as_str()),
+        (None, Some(node)) => format!("; {node} leaving"),
+        (None, None) => String::new(),
+    }
+}
