@@ -6,6 +6,7 @@ mod arbitrary;
 mod bad_files;
 mod compile;
 mod documents;
+mod examples;
 mod good_files;
 mod limits;
 mod project;
