@@ -219,7 +219,8 @@ mod tests {
             assert!(NodeName::new(good).is_ok(), "{good:?} must be accepted");
         }
         let long = "w".repeat(64);
-        for bad in ["", "1", "Web1", "web1_", "web1_-x", "web-", "9web1", "web1 ", "web1/x", "web1_a_b", "web.1", &long] {
+        for bad in ["", "1", "Web1", "web1_", "web1_-x", "web-", "9web1", "web1 ", "web1/x", "web1_a_b", "web.1", &long]
+        {
             assert!(NodeName::new(bad).is_err(), "{bad:?} must be refused");
         }
     }

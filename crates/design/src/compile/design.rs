@@ -275,8 +275,16 @@ pub(super) fn assemble(
     trace(&mut subjects, &index, &documents, &mut report);
     let trees = flatten_all(&subjects, &documents, &mut report);
 
-    let site = Site { documents: &documents, subjects: &subjects, trees: &trees, index: &index };
     let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
+    let site = Site {
+        documents: &documents,
+        subjects: &subjects,
+        trees: &trees,
+        index: &index,
+        environments: &environments,
+        environment: environment.as_deref(),
+        env,
+    };
     let hosts = hosts(&site, env, &environments, &environment, &mut report);
     let (nodes, of_plan) = plan(&site, &hosts, environment.as_deref());
     let of_site: Arc<[Raw]> = check_site(&site).into();

@@ -19,4 +19,5 @@ mod update;
 pub use design::{Checked, Design, DocumentRef, Options, WhyError};
 pub(crate) use parallel::in_parallel;
 pub use planned::PlannedNode;
+pub(crate) use planned::belongs;
 pub use update::Change;

@@ -119,7 +119,7 @@ pub(super) fn in_order(mut nodes: Vec<PlannedNode>, environment: Option<&Environ
 }
 
 /// Whether a node belongs to the environment that the design is made for.
-pub(super) fn belongs(tree: &Node, env: Option<&EnvName>) -> bool {
+pub(crate) fn belongs(tree: &Node, env: Option<&EnvName>) -> bool {
     match (tree.get("environment").and_then(Node::text), env) {
         (Some(named), Some(env)) => named == env.as_str(),
         (None, _) | (_, None) => true,

@@ -34,6 +34,11 @@ pub(crate) enum Check {
     /// A part of a node, by its key, that depends on nothing else in the node. Thousands of nodes share what they inherit:
     /// it is looked at once for each that is different.
     Part(&'static str, fn(&Site<'_>, &Node, &mut Out)),
+    /// Several parts of a node, by their keys, that are looked at together, and nothing else in it: not its name either.
+    /// Nodes that share all of them, such as their storage and their hardware profile, are looked at once.
+    Parts(&'static [&'static str], fn(&Site<'_>, &Thing<'_>, &mut Out)),
+    /// Everything with all of the nodes, once; again when any of it changes.
+    Fleet(fn(&Site<'_>, &mut Out)),
     /// Something that no two nodes may have: what each of them claims, and how to say that another has it.
     Unique { claim: fn(&Site<'_>, &Thing<'_>, &mut Claims<'_>), taken: fn(&Taken<'_>) -> String },
 }

@@ -45,6 +45,11 @@ impl Out {
         self.push(Raw { span, finding, notes: vec![(note.into(), noted)], node: self.node.clone() });
     }
 
+    /// Adds a finding about a node, for a rule that looks at all of them together.
+    pub(crate) fn add_for(&mut self, node: &str, span: Span, finding: Finding) {
+        self.push(Raw { span, finding, notes: Vec::new(), node: Some(node.into()) });
+    }
+
     pub(super) fn push(&mut self, raw: Raw) {
         if self.raws.len() < MOST {
             self.raws.push(raw);

@@ -29,12 +29,13 @@ struct Claimant {
     span: Span,
 }
 
-/// The rules about everything but the nodes.
+/// The rules that look at things once: those about everything but the nodes, and those about all nodes together.
 pub(crate) fn check_site(site: &Site<'_>) -> Vec<Raw> {
     let mut out = Out::default();
     for rule in RULES {
-        if let Check::Site(check) = &rule.check {
-            check(site, &mut out);
+        match &rule.check {
+            Check::Site(check) | Check::Fleet(check) => check(site, &mut out),
+            Check::Node(_) | Check::Part(..) | Check::Parts(..) | Check::Unique { .. } => {}
         }
     }
     out.raws
@@ -120,9 +121,17 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
         let mut claims = Vec::new();
         for (number, rule) in RULES.iter().enumerate() {
             match &rule.check {
-                Check::Site(_) => {}
+                Check::Site(_) | Check::Fleet(_) => {}
                 Check::Node(check) => check(site, &host, &mut out),
-                Check::Part(key, check) => parts.look(number, key, *check, site, &host, &mut out),
+                Check::Part(key, check) => {
+                    if let Some(part) = host.get(key) {
+                        parts.look(number, &[Some(part)], |out| check(site, part, out), &mut out);
+                    }
+                }
+                Check::Parts(keys, check) => {
+                    let looked_at: Vec<Option<&Node>> = keys.iter().map(|key| host.get(key)).collect();
+                    parts.look(number, &looked_at, |out| check(site, &host, out), &mut out);
+                }
                 Check::Unique { claim, .. } => {
                     claim(site, &host, &mut Claims { claimed: &mut claimed });
                     claims.extend(claimed.drain(..).map(|(claim, span)| (number, claim, span)));
@@ -138,33 +147,36 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
 /// from one profile is one value. The site outlives this, so no place is used twice.
 #[derive(Default)]
 struct Parts {
-    seen: HashMap<(usize, *const ()), Vec<Raw>>,
+    seen: HashMap<(usize, Places), Vec<Raw>>,
 }
 
+/// Where the parts are that a rule looks at; none for one that is not there.
+type Places = [*const (); MOST_PARTS];
+const MOST_PARTS: usize = 4;
+
 impl Parts {
-    fn look(
-        &mut self,
-        rule: usize,
-        key: &str,
-        check: fn(&Site<'_>, &Node, &mut Out),
-        site: &Site<'_>,
-        host: &Thing<'_>,
-        out: &mut Out,
-    ) {
-        let Some(part) = host.get(key) else { return };
-        let place = match &part.value {
-            Value::Map(map) => Arc::as_ptr(map).cast::<()>(),
-            Value::Seq(items) => Arc::as_ptr(items).cast::<()>(),
-            Value::Scalar(_) => return,
-        };
-        let raws = self.seen.entry((rule, place)).or_insert_with(|| {
+    fn look(&mut self, rule: usize, parts: &[Option<&Node>], check: impl FnOnce(&mut Out), out: &mut Out) {
+        let mut places: Places = [std::ptr::null(); MOST_PARTS];
+        debug_assert!(parts.len() <= MOST_PARTS, "a rule looks at more parts than are told apart");
+        for (place, part) in places.iter_mut().zip(parts) {
+            *place = part.map_or(std::ptr::null(), place_of);
+        }
+        let raws = self.seen.entry((rule, places)).or_insert_with(|| {
             let mut out = Out::default();
-            check(site, part, &mut out);
+            check(&mut out);
             out.raws
         });
         for raw in raws {
             out.push(Raw { node: out.node.clone(), ..raw.clone() });
         }
+    }
+}
+
+fn place_of(part: &Node) -> *const () {
+    match &part.value {
+        Value::Map(map) => Arc::as_ptr(map).cast::<()>(),
+        Value::Seq(items) => Arc::as_ptr(items).cast::<()>(),
+        Value::Scalar(scalar) => scalar.text().as_ptr().cast::<()>(),
     }
 }
 

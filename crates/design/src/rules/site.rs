@@ -1,6 +1,11 @@
 //! The effective design, as rules see it.
 
+use std::collections::BTreeSet;
+
+use muster_core::names::EnvName;
+
 use crate::document::Document;
+use crate::environment::Environment;
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::span::Span;
@@ -14,6 +19,12 @@ pub(crate) struct Site<'d> {
     /// The effective value of each subject; none if there is no such thing any more.
     pub(crate) trees: &'d [Option<Node>],
     pub(crate) index: &'d Index,
+    /// The environments that there are files of. Only the nodes of one of them are here.
+    pub(crate) environments: &'d BTreeSet<EnvName>,
+    /// The file of the environment that the design is made for.
+    pub(crate) environment: Option<&'d Environment>,
+    /// The name of that environment, which may have no file.
+    pub(crate) env: Option<&'d EnvName>,
 }
 
 /// One thing of a site.
@@ -41,6 +52,13 @@ impl<'d> Site<'d> {
         let mut things: Vec<Thing<'d>> = self.index.of_kind(&kind).filter_map(|subject| self.thing(subject)).collect();
         things.sort_unstable_by_key(|thing| thing.name);
         things
+    }
+
+    /// The nodes of the environment that the design is made for, by name.
+    pub(crate) fn nodes(&self) -> Vec<Thing<'d>> {
+        let mut nodes = self.all(Kind::Node);
+        nodes.retain(|node| crate::compile::belongs(node.tree, self.env));
+        nodes
     }
 
     pub(crate) fn thing(&self, subject: usize) -> Option<Thing<'d>> {
