@@ -35,6 +35,7 @@
 pub mod bundle;
 mod compile;
 pub mod consumer;
+pub mod diff;
 pub mod document;
 pub mod environment;
 pub mod file_text;

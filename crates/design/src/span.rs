@@ -30,6 +30,11 @@ pub struct Span {
 }
 
 impl Span {
+    /// Whether another one begins in this one.
+    pub fn holds(&self, other: Span) -> bool {
+        self.file == other.file && self.start <= other.start && other.start <= self.end
+    }
+
     /// A place without extent, such as where something is missing.
     pub fn at(file: FileId, position: Position) -> Self {
         Span { file, start: position, end: position }

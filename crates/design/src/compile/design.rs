@@ -67,7 +67,7 @@ pub(super) struct Inner {
     /// The environments that there are files of.
     pub environments: Arc<BTreeSet<EnvName>>,
     pub environment: Option<Arc<Environment>>,
-    pub nodes: Arc<[PlannedNode]>,
+    pub nodes: Arc<[Arc<PlannedNode>]>,
     /// What was found when the documents were put together.
     pub composed: Findings,
     pub of_site: Arc<[Raw]>,
@@ -153,7 +153,7 @@ impl Design {
     }
 
     /// The nodes of the environment, in the order to show and to start them in.
-    pub fn nodes(&self) -> &[PlannedNode] {
+    pub fn nodes(&self) -> &[Arc<PlannedNode>] {
         &self.inner.nodes
     }
 
@@ -285,8 +285,8 @@ pub(super) fn assemble(
         environment: environment.as_deref(),
         env,
     };
-    let hosts = hosts(&site, env, &environments, &environment, &mut report);
-    let (nodes, of_plan) = plan(&site, &hosts, environment.as_deref());
+    let hosts = hosts(&site, &mut report);
+    let (nodes, of_plan) = plan(&site, &hosts);
     let of_site: Arc<[Raw]> = check_site(&site).into();
     let mut of_nodes = Results::default();
     check_hosts(&site, &hosts, &mut of_nodes);
@@ -313,6 +313,19 @@ pub(super) fn assemble(
 }
 
 impl Inner {
+    pub(super) fn site(&self) -> Site<'_> {
+        let env = self.environment.as_ref().map(|environment| &environment.name);
+        Site {
+            documents: &self.documents,
+            subjects: &self.subjects,
+            trees: &self.trees,
+            index: &self.index,
+            environments: &self.environments,
+            environment: self.environment.as_deref(),
+            env: env.or(self.options.env.as_ref()),
+        }
+    }
+
     /// The design with everything that was found.
     pub(super) fn checked(self) -> Checked {
         let mut report = Report::of_design(&self.files);
@@ -395,36 +408,33 @@ fn flatten_all(subjects: &[Subject], documents: &[Option<Document>], report: &mu
 }
 
 /// The nodes that belong to the environment, by subject.
-fn hosts(
-    site: &Site<'_>,
-    env: Option<&EnvName>,
-    environments: &BTreeSet<EnvName>,
-    environment: &Option<Arc<Environment>>,
-    report: &mut Report<'_>,
-) -> Vec<usize> {
+fn hosts(site: &Site<'_>, report: &mut Report<'_>) -> Vec<usize> {
     let nodes = AnyKind::Known(Kind::Node);
     let mut hosts: Vec<usize> = site.index.of_kind(&nodes).collect();
     hosts.sort_unstable();
-    hosts.retain(|&host| {
-        let Some(thing) = site.thing(host) else { return false };
-        match thing.get("environment").and_then(Node::text) {
-            Some(named) if !environments.is_empty() && !environments.contains(named) => {
-                let span = thing.get("environment").map_or(thing.at, |node| node.span);
-                let finding =
-                    Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(named)));
-                let near = spelling::nearest(named, environments.iter().map(EnvName::as_str));
-                report.add(span, finding.help_if(near.map(|near| format!("did you mean {}?", quote(near)))));
-            }
-            None if environments.len() > 1 && !is_generated(site, host) && environment.is_some() => {
-                let message = format!("node {} does not say which environment it belongs to", quote(thing.name));
-                let finding = Finding::new(Code::WhichEnvironment, message);
-                report.add(thing.at, finding.help("there are several: add \"environment: NAME\" to its spec"));
-            }
-            Some(_) | None => {}
-        }
-        planned::belongs(thing.tree, env)
-    });
+    hosts.retain(|&host| is_host(site, host, report));
     hosts
+}
+
+/// Whether a node belongs to the environment; what is not clear about that is reported.
+pub(super) fn is_host(site: &Site<'_>, host: usize, report: &mut Report<'_>) -> bool {
+    let Some(thing) = site.thing(host) else { return false };
+    let environments = site.environments;
+    match thing.get("environment").and_then(Node::text) {
+        Some(named) if !environments.is_empty() && !environments.contains(named) => {
+            let span = thing.get("environment").map_or(thing.at, |node| node.span);
+            let finding = Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(named)));
+            let near = spelling::nearest(named, environments.iter().map(EnvName::as_str));
+            report.add(span, finding.help_if(near.map(|near| format!("did you mean {}?", quote(near)))));
+        }
+        None if environments.len() > 1 && !is_generated(site, host) && site.environment.is_some() => {
+            let message = format!("node {} does not say which environment it belongs to", quote(thing.name));
+            let finding = Finding::new(Code::WhichEnvironment, message);
+            report.add(thing.at, finding.help("there are several: add \"environment: NAME\" to its spec"));
+        }
+        Some(_) | None => {}
+    }
+    planned::belongs(thing.tree, site.env)
 }
 
 fn is_generated(site: &Site<'_>, subject: usize) -> bool {
@@ -432,27 +442,22 @@ fn is_generated(site: &Site<'_>, subject: usize) -> bool {
     stack.iter().any(|at| site.documents[*at].as_ref().is_some_and(|document| document.maker == Maker::Environment))
 }
 
-type Planned = (Arc<[PlannedNode]>, HashMap<usize, Arc<[Raw]>>);
+type Planned = (Arc<[Arc<PlannedNode>]>, HashMap<usize, Arc<[Raw]>>);
 
-fn plan(site: &Site<'_>, hosts: &[usize], environment: Option<&Environment>) -> Planned {
-    let parts =
-        in_parallel(hosts, |hosts| hosts.iter().map(|&host| plan_one(site, host, environment)).collect::<Vec<_>>());
+fn plan(site: &Site<'_>, hosts: &[usize]) -> Planned {
+    let parts = in_parallel(hosts, |hosts| hosts.iter().map(|&host| plan_one(site, host)).collect::<Vec<_>>());
     let (mut nodes, mut found) = (Vec::with_capacity(hosts.len()), HashMap::new());
     for (&host, (node, raws)) in hosts.iter().zip(parts.into_iter().flatten()) {
-        nodes.extend(node);
+        nodes.extend(node.map(Arc::new));
         if !raws.is_empty() {
             found.insert(host, raws.into());
         }
     }
-    (planned::in_order(nodes, environment), found)
+    (planned::in_order(nodes, site.environment), found)
 }
 
-pub(super) fn plan_one(
-    site: &Site<'_>,
-    host: usize,
-    environment: Option<&Environment>,
-) -> (Option<PlannedNode>, Vec<Raw>) {
+pub(super) fn plan_one(site: &Site<'_>, host: usize) -> (Option<PlannedNode>, Vec<Raw>) {
     let mut out = Out::of_node(site.subjects[host].name.clone());
-    let node = planned::plan(site, host, environment, &mut out);
+    let node = planned::plan(site, host, &mut out);
     (node, out.into_raws())
 }

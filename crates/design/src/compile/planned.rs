@@ -25,23 +25,17 @@ pub struct PlannedNode {
     pub record: NodeRecord,
     /// What its flavor is called in the environment's cloud.
     pub cloud_flavor: Option<String>,
-    pub(crate) subject: usize,
 }
 
 /// Makes a node of an effective document, or says why not. Its position is given later.
-pub(super) fn plan(
-    site: &Site<'_>,
-    subject: usize,
-    environment: Option<&Environment>,
-    out: &mut Out,
-) -> Option<PlannedNode> {
+pub(super) fn plan(site: &Site<'_>, subject: usize, out: &mut Out) -> Option<PlannedNode> {
     let thing = site.thing(subject)?;
     let name = NodeName::new(thing.name).map_err(|error| {
         let finding = Finding::new(Code::NodeName, format!("{} is not a legal name of a node", quote(thing.name)));
         out.add(thing.at, finding.help(format!("legal: {}", error.rule)));
     });
     let role = role(&thing, out);
-    let cloud_flavor = cloud_flavor(site, &thing, environment, out);
+    let cloud_flavor = cloud_flavor(site, &thing, out);
     let labels: BTreeMap<String, String> = thing.get("labels").map(texts).unwrap_or_default();
     let failure_domain =
         thing.text("failure_domain").map(str::to_owned).or_else(|| labels.get(FAILURE_DOMAIN).cloned());
@@ -54,7 +48,7 @@ pub(super) fn plan(
         flavor: cloud_flavor.clone().or_else(|| thing.text("flavor").map(str::to_owned)),
         leaving: None,
     };
-    Some(PlannedNode { name: name.ok()?, record, cloud_flavor, subject })
+    Some(PlannedNode { name: name.ok()?, record, cloud_flavor })
 }
 
 fn role(thing: &Thing<'_>, out: &mut Out) -> Option<Role> {
@@ -78,13 +72,8 @@ fn profile(site: &Site<'_>, subject: &Subject) -> Option<String> {
 }
 
 /// What the flavor is called in the environment's cloud.
-fn cloud_flavor(
-    site: &Site<'_>,
-    thing: &Thing<'_>,
-    environment: Option<&Environment>,
-    out: &mut Out,
-) -> Option<String> {
-    let cloud = environment?.cloud.as_ref()?;
+fn cloud_flavor(site: &Site<'_>, thing: &Thing<'_>, out: &mut Out) -> Option<String> {
+    let cloud = site.environment?.cloud.as_ref()?;
     let flavors = site.get(Kind::Cloud, &cloud.name)?.get("flavor")?.map()?;
     let flavor = thing.get("flavor")?;
     let text = flavor.text()?;
@@ -107,13 +96,16 @@ fn texts(node: &Node) -> BTreeMap<String, String> {
 }
 
 /// Puts nodes in order: those of the environment file as it has them, then the others by name; and numbers them.
-pub(super) fn in_order(mut nodes: Vec<PlannedNode>, environment: Option<&Environment>) -> Arc<[PlannedNode]> {
+pub(super) fn in_order(mut nodes: Vec<Arc<PlannedNode>>, environment: Option<&Environment>) -> Arc<[Arc<PlannedNode>]> {
     let names = environment.into_iter().flat_map(|environment| &environment.roles).flat_map(|role| &role.nodes);
     let places: HashMap<&NodeName, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
     let place = |node: &PlannedNode| places.get(&node.name).copied().unwrap_or(usize::MAX);
     nodes.sort_by(|a, b| (place(a), a.name.natural()).cmp(&(place(b), b.name.natural())));
     for (position, node) in nodes.iter_mut().enumerate() {
-        node.record.position = u32::try_from(position).unwrap_or(u32::MAX);
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        if node.record.position != position {
+            Arc::make_mut(node).record.position = position;
+        }
     }
     nodes.into()
 }

@@ -117,7 +117,9 @@ impl<'s> Report<'s> {
         self.findings.sort_by_cached_key(|finding| {
             let file = finding.place.as_ref().map(|place| place.file.clone());
             let start = finding.place.as_ref().and_then(|place| place.span).map(|span| span.start);
-            (file, start, finding.code)
+            // Two sources may have files of one name.
+            let line = finding.place.as_ref().and_then(|place| place.excerpt.clone()).map(|excerpt| excerpt.text);
+            (file, start, finding.code, finding.message.clone(), line)
         });
         if self.left_out > 0 {
             let message = format!("{} more findings are not shown", self.left_out);

@@ -83,7 +83,7 @@ pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option
     for at in found.order {
         let own = edges[at].iter().filter(|edge| is_done[edge.to]);
         let lineage = lineage(own.map(|edge| edge.to), subjects);
-        if lineage.len() >= MOST_LAYERS {
+        if is_too_long(&lineage) {
             let message = format!("{} is made of more than {MOST_LAYERS} documents", title_of(&subjects[at]));
             let finding = Finding::new(Code::TooManyLayers, message);
             if let Some(edge) = edges[at].first() {
@@ -110,6 +110,23 @@ pub(crate) fn lineage(parents: impl Iterator<Item = usize>, subjects: &[Subject]
     lineage.into()
 }
 
+/// Whether a lineage has more members than is accepted.
+pub(crate) fn is_too_long(lineage: &[usize]) -> bool {
+    lineage.len() >= MOST_LAYERS
+}
+
+/// The lineage of a subject whose parents have theirs. Parents that are not there are passed over.
+pub(crate) fn ancestors(
+    subject: &Subject,
+    subjects: &[Subject],
+    index: &Index,
+    documents: &[Option<Document>],
+) -> Arc<[usize]> {
+    let kind = subject.kind.parents();
+    let there = parents(subject, documents).iter().filter_map(|parent| index.find(&kind, &parent.name));
+    lineage(there, subjects)
+}
+
 /// The parents of a subject that are there.
 pub(crate) fn edges(
     subject: &Subject,
@@ -127,7 +144,7 @@ pub(crate) fn edges(
         match index.find(&kind, name) {
             Some(to) => edges.push(Edge { to, span: *span }),
             None => {
-                let message = format!("{} extends {}, which is not there", title_of(subject), title(&kind, name));
+                let message = format!("there is no {} to extend", title(&kind, name));
                 let help = match spelling::nearest(name, index.names(&kind)) {
                     Some(near) => format!("did you mean {}?", quote(near)),
                     None => format!("there is no document of kind {kind} with this name in any source"),

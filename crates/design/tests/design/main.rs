@@ -11,6 +11,7 @@ mod good_files;
 mod limits;
 mod project;
 mod rendering;
+mod update;
 
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,128 @@
+//! What is different between two designs: effective values, by document and path.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::compile::Design;
+use crate::inherit::Path;
+use crate::inherit::why::find;
+use crate::kinds::AnyKind;
+use crate::types::Type;
+use crate::yaml::{Node, Value};
+
+/// What became of one document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DocumentDiff {
+    pub kind: String,
+    pub name: String,
+    #[serde(flatten)]
+    pub what: Difference,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "difference", rename_all = "snake_case")]
+pub enum Difference {
+    Added,
+    Removed,
+    Changed { values: Vec<ValueDiff> },
+}
+
+/// What became of one value; none: it is not set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValueDiff {
+    #[serde(serialize_with = "as_text")]
+    pub path: Path,
+    pub before: Option<Node>,
+    pub after: Option<Node>,
+}
+
+fn as_text<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(path)
+}
+
+/// All documents that are not the same in both, by kind and name.
+pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
+    let all = |design| Design::effective_documents(design).map(|(kind, name, tree)| ((kind, name), tree));
+    let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = (all(before).collect(), all(after).collect());
+    let mut diffs = Vec::new();
+    for (&(kind, name), tree) in &old {
+        let what = match new.get(&(kind, name)) {
+            None => Difference::Removed,
+            Some(other) => match values(tree, other, kind) {
+                values if values.is_empty() => continue,
+                values => Difference::Changed { values },
+            },
+        };
+        diffs.push(((kind, name), what));
+    }
+    diffs.extend(new.keys().filter(|key| !old.contains_key(*key)).map(|key| (*key, Difference::Added)));
+    diffs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let diff = |((kind, name), what): ((&AnyKind, &str), Difference)| DocumentDiff {
+        kind: kind.to_string(),
+        name: name.to_owned(),
+        what,
+    };
+    diffs.into_iter().map(diff).collect()
+}
+
+/// The values that are not the same in two documents of one kind.
+pub fn values(before: &Node, after: &Node, kind: &AnyKind) -> Vec<ValueDiff> {
+    let mut values = Vec::new();
+    compare(Some(before), Some(after), kind.body(), &mut Vec::new(), &mut values);
+    values
+}
+
+fn compare(before: Option<&Node>, after: Option<&Node>, ty: Type, path: &mut Vec<String>, out: &mut Vec<ValueDiff>) {
+    if let (Some(before), Some(after)) = (before, after) {
+        if is_same(before, after) {
+            return;
+        }
+        if let (Some(mut old), Some(new)) = (steps(before, ty), steps(after, ty)) {
+            let len = out.len();
+            old.extend(new.into_iter().filter(|step| !old.contains(step)).collect::<Vec<_>>());
+            for step in old {
+                let below = |node: &Node| find(node, ty, std::slice::from_ref(&step));
+                let (before, after) = (below(before), below(after));
+                let ty = ty.below(&step).unwrap_or(Type::Any);
+                path.push(step);
+                compare(before.as_ref(), after.as_ref(), ty, path, out);
+                path.pop();
+            }
+            if out.len() > len {
+                return;
+            }
+            // The members are the same, and stand in another order.
+        }
+    }
+    out.push(ValueDiff { path: Path(path.clone()), before: before.cloned(), after: after.cloned() });
+}
+
+/// The steps below a value whose parts are compared one by one; none for a value that is compared as a whole.
+fn steps(node: &Node, ty: Type) -> Option<Vec<String>> {
+    match (&node.value, ty) {
+        (Value::Map(_), _) | (Value::Seq(_), Type::Keyed { .. }) => Some(crate::inherit::why::steps_below(node, ty)),
+        (Value::Seq(_) | Value::Scalar(_), _) => None,
+    }
+}
+
+/// Whether two values are the same, wherever they stand. The order of a mapping's keys means nothing.
+pub fn is_same(a: &Node, b: &Node) -> bool {
+    match (&a.value, &b.value) {
+        (Value::Scalar(a), Value::Scalar(b)) => a == b,
+        (Value::Seq(a), Value::Seq(b)) => {
+            Arc::ptr_eq(a, b) || (a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| is_same(a, b)))
+        }
+        (Value::Map(a), Value::Map(b)) => {
+            Arc::ptr_eq(a, b)
+                || (a.entries().len() == b.entries().len()
+                    && a.entries().iter().enumerate().all(|(at, entry)| {
+                        // Most often the keys are in the same order.
+                        let same = b.entries().get(at).filter(|other| other.key.text == entry.key.text);
+                        same.or_else(|| b.get(&entry.key.text)).is_some_and(|other| is_same(&entry.value, &other.value))
+                    }))
+        }
+        (Value::Scalar(_) | Value::Seq(_) | Value::Map(_), _) => false,
+    }
+}
