@@ -22,7 +22,8 @@ use crate::inherit::record::IdleRemovals;
 use crate::inherit::why::{Event, Step, Trail, find};
 use crate::inherit::{Path, Why};
 use crate::kinds::{AnyKind, Kind};
-use crate::rules::{Out, Raw, Results, Site, check_hosts, check_site};
+use crate::resolve::{Resolved, resolve};
+use crate::rules::{Out, Raw, Results, Site, Topology, check_hosts, check_site};
 use crate::span::FileId;
 use crate::spelling;
 use crate::yaml::Node;
@@ -184,6 +185,12 @@ impl Design {
         self.inner.trees.get(subject)?.as_ref()
     }
 
+    /// What follows from the values of a node.
+    pub fn resolved(&self, node: &str) -> Option<Resolved> {
+        let site = self.inner.site();
+        Some(resolve(&site, &site.get(Kind::Node, node)?))
+    }
+
     /// A value of a document, and every layer that had to do with it.
     pub fn why(&self, kind: &str, name: &str, path: &Path) -> Result<Why, WhyError> {
         let inner = &*self.inner;
@@ -284,7 +291,9 @@ pub(super) fn assemble(
         environments: &environments,
         environment: environment.as_deref(),
         env,
-    };
+        topology: Topology::default(),
+    }
+    .surveyed();
     let hosts = hosts(&site, &mut report);
     let (nodes, of_plan) = plan(&site, &hosts);
     let of_site: Arc<[Raw]> = check_site(&site).into();
@@ -323,7 +332,9 @@ impl Inner {
             environments: &self.environments,
             environment: self.environment.as_deref(),
             env: env.or(self.options.env.as_ref()),
+            topology: Topology::default(),
         }
+        .surveyed()
     }
 
     /// The design with everything that was found.

@@ -13,6 +13,7 @@ mod good_files;
 mod limits;
 mod project;
 mod rendering;
+mod resolve;
 mod update;
 
 use std::path::{Path, PathBuf};
