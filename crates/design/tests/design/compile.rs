@@ -125,3 +125,28 @@ fn an_environment_is_chosen_and_its_cloud_is_there() {
     help: say which with --env: prod, test
     ");
 }
+
+#[test]
+fn a_large_file_is_cut_between_documents_and_reads_the_same() {
+    let node = |number: usize| {
+        let note = "a note, \u{e4}\u{f6}\u{fc}, ".repeat(24);
+        let extra = if number == 2_500 { "  colour: blue\n" } else { "" };
+        format!(
+            "kind: Node\nname: web{number}\nspec:\n  role: web\n{extra}  owner_data:\n    note: |\n      {note}\n      --- not a document\n"
+        )
+    };
+    let documents: Vec<String> = (1..=3_000).map(node).collect();
+    let whole = documents.join("---\n");
+    assert!(whole.len() > 1 << 20, "it is to be cut several times");
+    let of_one = compile(&[("site.yaml", &whole)]);
+    let names: Vec<String> = (0..documents.len()).map(|at| format!("{at}.yaml")).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().zip(&documents).map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let of_many = compile(&files);
+    assert_eq!(muster_design::diff::diff(&of_one.design, &of_many.design), []);
+    assert_eq!(of_one.design.nodes().len(), 3_000);
+    let line = 1 + whole.lines().position(|line| line == "  colour: blue").unwrap();
+    let finding = of_one.findings.iter().next().unwrap();
+    assert_eq!((of_one.findings.errors(), finding.message.as_str()), (1, "unknown key \"colour\" in a node"));
+    assert_eq!(finding.place.as_ref().unwrap().span.unwrap().start.line as usize, line);
+}
