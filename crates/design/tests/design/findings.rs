@@ -9,10 +9,10 @@ use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Findings};
 use muster_design::{Design, Options};
 
-use crate::example::{example, printed};
+use crate::finding_example::{example, printed};
 
 /// The codes that no directory triggers alone, why, and what shows them instead.
-const ELSEWHERE: &[(Code, &str, fn())] = &[
+pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
     (Code::TooManyFindings, "two hundred others come before it", the_findings_of_a_file_are_cut_off),
     (Code::UnknownRole, "it is about the command line", a_cardinality_for_a_role_that_is_not_there),
 ];

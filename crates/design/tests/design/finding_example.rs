@@ -82,7 +82,6 @@ impl Example {
         findings(&self.sources)
     }
 
-    #[allow(dead_code)]
     /// All of its files, hidden ones left out, by their names within the example.
     pub(crate) fn files(&self) -> Vec<(String, PathBuf)> {
         let root = Path::new(ROOT).join(&self.path);
