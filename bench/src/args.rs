@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Where `muster` and `muster-agent` are [default: beside this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
+    /// Run this command and say what it took: how the program calls itself
+    #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
+    pub(crate) watch: Option<Vec<OsString>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,6 +74,10 @@ pub(crate) enum Name {
     Replica,
     /// What reports make of an etcd's file
     Growth,
+    /// From the files of a site to its checked design
+    DesignCheck,
+    /// One edited node in a large design
+    DesignEdit,
 }
 
 impl Name {
@@ -87,6 +95,8 @@ impl Name {
             Name::Reconnect => "reconnect",
             Name::Replica => "replica",
             Name::Growth => "growth",
+            Name::DesignCheck => "design-check",
+            Name::DesignEdit => "design-edit",
         }
     }
 
@@ -104,6 +114,8 @@ impl Name {
             Name::Reconnect => "agents that lose their server and go to the other one",
             Name::Replica => "a replica that starts beside others, on etcd",
             Name::Growth => "what reports make of an etcd's file",
+            Name::DesignCheck => "from the files of a site to its checked design",
+            Name::DesignEdit => "one edited node in a large design",
         }
     }
 }

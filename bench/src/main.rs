@@ -31,11 +31,16 @@ use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::bench::Bench;
+use crate::parts::watched;
 use crate::report::Report;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(args) {
+    let ended = match &args.watch {
+        Some(words) => watched::watch(words).map(|()| ExitCode::SUCCESS),
+        None => run(args),
+    };
+    match ended {
         Ok(code) => code,
         Err(error) => {
             report::complain(&error);

@@ -109,6 +109,12 @@ fn wrapped(text: &str) -> String {
     out
 }
 
+/// Says something to a program.
+pub(crate) fn answer(value: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(value)?);
+    Ok(())
+}
+
 /// Says what is going on, for whoever waits.
 pub(crate) fn progress(text: impl Display) {
     eprintln!("muster-bench: {text}");

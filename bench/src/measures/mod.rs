@@ -1,6 +1,8 @@
 //! The benchmarks, one file each.
 
 mod agent_memory;
+mod design_check;
+mod design_edit;
 mod etcd_reports;
 mod etcd_store;
 mod growth;
@@ -35,6 +37,8 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::Reconnect => reconnect::measure(bench).await,
         Name::Replica => replica::measure(bench).await,
         Name::Growth => growth::measure(bench).await,
+        Name::DesignCheck => design_check::measure(bench).await,
+        Name::DesignEdit => design_edit::measure(bench).await,
     }
 }
 
@@ -53,5 +57,7 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::Reconnect => reconnect::HOW,
         Name::Replica => replica::HOW,
         Name::Growth => growth::HOW,
+        Name::DesignCheck => design_check::HOW,
+        Name::DesignEdit => design_edit::HOW,
     }
 }

@@ -18,3 +18,5 @@ pub(crate) mod reports;
 pub(crate) mod scrape;
 pub(crate) mod sender;
 pub(crate) mod server;
+pub(crate) mod site;
+pub(crate) mod watched;

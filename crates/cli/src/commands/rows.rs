@@ -54,8 +54,7 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
             text
         }
         Why::Waiting { retry: Some(at), .. } => format!("{why}; looks again in {}", age(now, *at)),
-        Why::Leaving { .. }
-        | Why::Machine { .. }
+        Why::Machine { .. }
         | Why::Silent
         | Why::Running { .. }
         | Why::NoVersion

@@ -131,7 +131,6 @@ async fn as_data_it_is_what_the_server_says() {
         }
       ],
       "blocked": 3,
-      "leaving": [],
       "held_domains": [],
       "unreadable": {}
     }
@@ -209,7 +208,6 @@ async fn as_yaml_it_is_the_same() {
         state: connected
         since: "TIME"
     blocked: 3
-    leaving: []
     held_domains: []
     unreadable: {}
     "#);

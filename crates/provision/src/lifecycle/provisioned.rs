@@ -14,8 +14,7 @@ pub(super) fn decide(turn: &Turn<'_>) -> Decision {
         Seen::Absent => turn.replace(MachinePhase::Allocating, attempt),
         Seen::Allocated => turn.replace(MachinePhase::Deploying, attempt),
         Seen::Broken { during, cause } => {
-            let cause = FailureCause::SeenBroken { cause: cause.clone() };
-            Decision::Fail { during: turn.failing(*during), cause, attempt }
+            Decision::Fail { during: *during, cause: FailureCause::SeenBroken { cause: cause.clone() }, attempt }
         }
         Seen::Unknown { cause } => turn.unknown(cause),
     }

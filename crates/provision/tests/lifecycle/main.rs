@@ -4,7 +4,6 @@
 
 mod arrows;
 mod execution;
-mod leaving;
 mod properties;
 
 use jiff::{SignedDuration, Timestamp};
@@ -37,7 +36,7 @@ fn failed(during: MachineStage, retry: Option<Timestamp>) -> MachinePhase {
 }
 
 fn facts(seen: Seen, agent_connected: bool) -> Facts {
-    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected, leaving: None }
+    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected }
 }
 
 fn broken(during: MachineStage) -> Seen {

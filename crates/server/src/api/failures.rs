@@ -29,8 +29,7 @@ pub(crate) async fn list(
 fn is_failure(word: Word) -> bool {
     match word {
         Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => true,
-        Word::Leaving
-        | Word::Provisioning
+        Word::Provisioning
         | Word::Silent
         | Word::Applying
         | Word::Validating
