@@ -106,7 +106,8 @@ fmt: ## format the code
 	cargo fmt --all
 
 .PHONY: reference
-reference: ## write docs/openapi.json and docs/src/cli-reference.md anew from the code
+reference: ## write the pages of the book, the OpenAPI document and the schemas anew that are made from the code
+	UPDATE_FINDINGS=1 UPDATE_DOCUMENTS=1 cargo nextest run --locked -p muster-design -E 'test(real_ones)'
 	UPDATE_OPENAPI=1 UPDATE_CLI_REFERENCE=1 cargo nextest run --locked -p muster-server -p muster-cli -E 'test(openapi) + test(reference)'
 
 .PHONY: docs

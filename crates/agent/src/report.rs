@@ -168,10 +168,18 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
     let Some(problem) = error.problem() else { return Fate::Keep };
     match problem.code {
         // It would be said again of the same report for ever, and those behind it would wait for ever.
-        Code::InvalidRequest | Code::UnknownVersion | Code::UnknownRun => Fate::PutAside,
+        Code::InvalidRequest | Code::UnknownVersion | Code::UnknownRun | Code::TooLarge => Fate::PutAside,
         // The design, the environment or the store may still come.
         Code::UnknownEnvironment
         | Code::UnknownNode
+        | Code::UnknownDocument
+        | Code::UnknownKind
+        | Code::UnknownDesignRevision
+        | Code::Destroying
+        | Code::PlanOutdated
+        | Code::NotAsExpected
+        | Code::DesignRefused
+        | Code::DesignUnreadable
         | Code::NotFound
         | Code::Conflict
         | Code::CannotTell

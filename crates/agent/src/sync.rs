@@ -227,6 +227,15 @@ fn failed(error: &ClientError) -> StreamEnd {
                 Code::InvalidRequest
                 | Code::UnknownVersion
                 | Code::UnknownRun
+                | Code::UnknownDocument
+                | Code::UnknownKind
+                | Code::UnknownDesignRevision
+                | Code::Destroying
+                | Code::PlanOutdated
+                | Code::NotAsExpected
+                | Code::TooLarge
+                | Code::DesignRefused
+                | Code::DesignUnreadable
                 | Code::NotFound
                 | Code::Conflict
                 | Code::CannotTell

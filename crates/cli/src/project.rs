@@ -1,4 +1,4 @@
-//! A project directory as the server needs it: what to register, and which machines to make.
+//! A project directory as the server needs it: what to register, and where its releases are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,6 @@ use muster_core::release::ReleaseSpec;
 use muster_core::release_dir;
 use muster_design::environment::DesignedNode;
 use muster_design::project::{LoadEnvironmentError, Project};
-use muster_provision::driver::MachineSpec;
 use muster_server::{FirstVersion, Registration};
 
 use crate::failure::Failure;
@@ -23,7 +22,6 @@ const DEFAULT_DOMAIN: &str = "default";
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub registration: Registration,
-    pub machines: Vec<MachineSpec>,
     /// The directory that holds one directory for each release.
     pub releases: PathBuf,
 }
@@ -74,10 +72,8 @@ pub(crate) fn load(
         first_version,
         epoch,
     };
-    let spec = |(node, record)| MachineSpec::of(&environment.name, node, record);
-    let machines = registration.nodes.iter().map(spec).collect();
     let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
-    Ok(Loaded { registration, machines, releases })
+    Ok(Loaded { registration, releases })
 }
 
 /// The digest of a release whose `release.yaml` can be used. Better here than on every node.

@@ -35,6 +35,9 @@ pub struct Fleet {
     roles: BTreeMap<Role, RoleMembers>,
     /// Hashed: whether so many thousand hosts run a version is asked all the time.
     running: BTreeMap<Version, HashSet<NodeName>>,
+    /// Who has looked a role up in its last run; those of whom only that they looked up a lot is known are with each.
+    lookers: BTreeMap<Role, BTreeSet<NodeName>>,
+    lookers_of_much: BTreeSet<NodeName>,
     /// Kept up to date rather than asked for, for the same reason.
     late: BTreeSet<NodeName>,
     /// The servers that live, and who of them holds which controller.
@@ -100,12 +103,23 @@ pub struct Effects {
     pub desired: bool,
     /// The design has another revision, the nodes are to follow another one, or the environment is being destroyed.
     pub design: bool,
+    /// The record of some node is another one now. Wakes whoever looks after machines, and no agent.
+    pub records: bool,
     /// Replicas have come or gone, a controller has another holder, or agents are connected elsewhere. Wakes servers,
     /// and no agent.
     pub servers: bool,
 }
 
 impl Node {
+    /// Whether the design wants it. One that leaves has a record still.
+    pub fn is_designed(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| !record.is_leaving())
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.record.as_ref().is_some_and(NodeRecord::is_leaving)
+    }
+
     /// The service state; none before the first report.
     pub fn state(&self) -> Option<(&ServiceState, &StatusLeaf)> {
         self.states.first_key_value()
@@ -142,6 +156,8 @@ impl Fleet {
             nodes: BTreeMap::new(),
             roles: BTreeMap::new(),
             running: BTreeMap::new(),
+            lookers: BTreeMap::new(),
+            lookers_of_much: BTreeSet::new(),
             late: BTreeSet::new(),
             replicas: BTreeMap::new(),
             controllers: BTreeMap::new(),
@@ -188,7 +204,7 @@ impl Fleet {
 
     fn settle_late(&mut self, name: &NodeName) {
         let chosen = self.generation();
-        let designed = self.nodes.get(name).filter(|node| node.record.is_some());
+        let designed = self.nodes.get(name).filter(|node| node.is_designed());
         let is_late = designed.is_some_and(|node| chosen.is_some_and(|chosen| !node.has_answered(chosen)));
         set_member(&mut self.late, name.clone(), is_late);
     }
@@ -256,14 +272,10 @@ impl Fleet {
             }
             Key::RunningVersion { version, node } => {
                 let there = change.value.is_some();
-                set_member(&mut self.node(&node, effects).running, version.clone(), there);
-                let nodes = self.running.entry(version.clone()).or_default();
-                if there {
-                    nodes.insert(node);
-                } else {
-                    nodes.remove(&node);
-                }
-                self.running.retain(|_, nodes| !nodes.is_empty());
+                let known = self.node(&node, effects);
+                set_member(&mut known.running, version.clone(), there);
+                let counts = there && !known.is_leaving();
+                self.count_running(version, &node, counts);
             }
             Key::Provisioned { success, node } => {
                 let node = self.node(&node, effects);
@@ -291,12 +303,15 @@ impl Fleet {
                 };
             }
             Key::Observed { node } => {
-                self.node(&node, effects).observed = read(change)?.map(|observed| (observed, change.revision));
+                let observed: Option<Observed> = read(change)?;
+                self.index_lookups(&node, observed.as_ref());
+                self.node(&node, effects).observed = observed.map(|observed| (observed, change.revision));
             }
             Key::History { node } => {
                 self.node(&node, effects).history_text = change.value.map(<[u8]>::to_vec).unwrap_or_default();
             }
             Key::Node { node: name } => {
+                effects.records = true;
                 let record: Option<NodeRecord> = read(change)?;
                 let old = self.node(&name, effects).record.take();
                 if let Some(old) = &old {
@@ -308,6 +323,9 @@ impl Fleet {
                 let node = self.node(&name, effects);
                 node.record_at = record.is_some().then_some(change.revision);
                 node.record = record;
+                // What one that leaves has proved says nothing about the fleet that stays.
+                let (counts, proved) = (!node.is_leaving(), node.running.clone());
+                proved.into_iter().for_each(|version| self.count_running(version, &name, counts));
             }
             Key::Machine { node } => {
                 self.node(&node, effects).machine = read(change)?.map(|machine| (machine, change.revision));
@@ -338,6 +356,38 @@ impl Fleet {
     fn node(&mut self, name: &NodeName, effects: &mut Effects) -> &mut Node {
         effects.nodes.insert(name.clone());
         self.nodes.entry(name.clone()).or_default()
+    }
+
+    fn count_running(&mut self, version: Version, node: &NodeName, counts: bool) {
+        let nodes = self.running.entry(version).or_default();
+        if counts {
+            nodes.insert(node.clone());
+        } else {
+            nodes.remove(node);
+        }
+        self.running.retain(|_, nodes| !nodes.is_empty());
+    }
+
+    fn index_lookups(&mut self, name: &NodeName, now: Option<&Observed>) {
+        let before = self.nodes.get(name).and_then(|node| node.observed.as_ref()).map(|(observed, _)| observed);
+        let before = before.map(|observed| observed.looked_up.roles()).unwrap_or_default();
+        let after = now.map(|observed| observed.looked_up.roles()).unwrap_or_default();
+        for role in before.difference(&after) {
+            if let Some(nodes) = self.lookers.get_mut(role) {
+                nodes.remove(name);
+                if nodes.is_empty() {
+                    self.lookers.remove(role);
+                }
+            }
+        }
+        for role in after.difference(&before) {
+            self.lookers.entry(role.clone()).or_default().insert(name.clone());
+        }
+        set_member(
+            &mut self.lookers_of_much,
+            name.clone(),
+            now.is_some_and(|observed| observed.looked_up.is_too_much()),
+        );
     }
 
     fn count_member(&mut self, role: &Role, joins: bool, effects: &mut Effects) {
@@ -503,6 +553,11 @@ impl Fleet {
     /// The versions that nodes have proved to run, with those nodes.
     pub fn running(&self) -> &BTreeMap<Version, HashSet<NodeName>> {
         &self.running
+    }
+
+    /// The nodes whose last run may have looked a role up.
+    pub fn lookers(&self, role: &Role) -> impl Iterator<Item = &NodeName> {
+        self.lookers.get(role).into_iter().flatten().chain(&self.lookers_of_much)
     }
 
     /// How many nodes of a role others may count on.

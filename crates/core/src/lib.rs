@@ -9,6 +9,7 @@
 //! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
 //! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
+//! - [`departure`]: nodes that leave, and who has yet to run without them.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
 //! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
@@ -16,6 +17,7 @@
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
+pub mod departure;
 pub mod design_plan;
 pub mod design_state;
 pub mod filter;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::departure::LookedUp;
 use crate::generation::Generation;
 use crate::names::{Role, RunId, Version};
 use crate::reason::Reason;
@@ -102,6 +103,10 @@ pub struct Observed {
     pub passed: Option<Version>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub interfaces: Interfaces,
+    /// What the last run that was carried out looked up of roles: whoever leaves one waits for it. A run that failed or
+    /// waits has left the node as it was before.
+    #[serde(default, skip_serializing_if = "LookedUp::is_empty")]
+    pub looked_up: LookedUp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
 }
@@ -182,7 +187,7 @@ pub struct MachineRecord {
     pub driver: String,
     #[serde(flatten)]
     pub phase: MachinePhase,
-    /// Which attempt at becoming provisioned this is, from 1. It outlives the phases: a machine that fails at its third
+    /// Which attempt at becoming provisioned, or at being released, this is, from 1. It outlives the phases: a machine that fails at its third
     /// step again and again has failed so many times, not once so many times over.
     #[serde(default = "first_attempt")]
     pub attempt: u32,
@@ -214,9 +219,25 @@ pub enum MachinePhase {
         #[schema(value_type = Option<String>, format = DateTime)]
         retry: Option<Timestamp>,
     },
+    /// The node leaves: its machine is being given back, with all that is on it. Then its keys go, this one too.
+    Releasing,
 }
 
 impl MachinePhase {
+    /// Whether the machine is being given back, or could not be.
+    pub fn is_releasing(&self) -> bool {
+        match self {
+            MachinePhase::Releasing | MachinePhase::Failed { during: MachineStage::Releasing, .. } => true,
+            MachinePhase::Declared
+            | MachinePhase::Allocating
+            | MachinePhase::Deploying
+            | MachinePhase::Booting
+            | MachinePhase::Bootstrapping
+            | MachinePhase::Provisioned
+            | MachinePhase::Failed { .. } => false,
+        }
+    }
+
     pub fn word(&self) -> &'static str {
         match self {
             MachinePhase::Declared => "declared",
@@ -226,6 +247,7 @@ impl MachinePhase {
             MachinePhase::Bootstrapping => MachineStage::Bootstrapping.word(),
             MachinePhase::Provisioned => "provisioned",
             MachinePhase::Failed { .. } => "failed",
+            MachinePhase::Releasing => MachineStage::Releasing.word(),
         }
     }
 }
@@ -238,11 +260,17 @@ pub enum MachineStage {
     Deploying,
     Booting,
     Bootstrapping,
+    Releasing,
 }
 
 impl MachineStage {
-    pub const ALL: [MachineStage; 4] =
-        [MachineStage::Allocating, MachineStage::Deploying, MachineStage::Booting, MachineStage::Bootstrapping];
+    pub const ALL: [MachineStage; 5] = [
+        MachineStage::Allocating,
+        MachineStage::Deploying,
+        MachineStage::Booting,
+        MachineStage::Bootstrapping,
+        MachineStage::Releasing,
+    ];
 
     pub fn word(self) -> &'static str {
         match self {
@@ -250,6 +278,7 @@ impl MachineStage {
             MachineStage::Deploying => "deploying",
             MachineStage::Booting => "booting",
             MachineStage::Bootstrapping => "bootstrapping",
+            MachineStage::Releasing => "releasing",
         }
     }
 
@@ -260,6 +289,7 @@ impl MachineStage {
             MachineStage::Deploying => MachinePhase::Deploying,
             MachineStage::Booting => MachinePhase::Booting,
             MachineStage::Bootstrapping => MachinePhase::Bootstrapping,
+            MachineStage::Releasing => MachinePhase::Releasing,
         }
     }
 }

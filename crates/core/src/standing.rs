@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::departure;
 use crate::fleet::{Desired, Fleet, Node};
 use crate::liveness::Link;
-use crate::names::{RunId, Version};
+use crate::names::{NodeName, RunId, Version};
 use crate::reason::{Need, Reason};
 use crate::records::MachinePhase;
 use crate::report::ResourceError;
@@ -44,6 +45,8 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Word {
+    /// The design does not want it any more: it is out of service, and its machine is released.
+    Leaving,
     /// In the design; its machine is on its way.
     Provisioning,
     /// Its machine could not be made.
@@ -70,7 +73,8 @@ pub enum Word {
 
 impl Word {
     /// In the order of a node's way to service.
-    pub const ALL: [Word; 12] = [
+    pub const ALL: [Word; 13] = [
+        Word::Leaving,
         Word::Provisioning,
         Word::Unprovisioned,
         Word::Silent,
@@ -87,6 +91,7 @@ impl Word {
 
     pub fn as_str(self) -> &'static str {
         match self {
+            Word::Leaving => "leaving",
             Word::Provisioning => "provisioning",
             Word::Unprovisioned => "unprovisioned",
             Word::Silent => "silent",
@@ -107,6 +112,16 @@ impl Word {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Why {
+    /// The node leaves, and its machine goes on until these have run without it, or until its time is over.
+    Leaving {
+        /// The first of them.
+        waits_for: Vec<NodeName>,
+        /// How many there are besides.
+        #[serde(default, skip_serializing_if = "is_none")]
+        more: usize,
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
     /// Its machine is being made, or could not be.
     Machine {
         #[serde(flatten)]
@@ -151,6 +166,7 @@ impl Why {
     /// Why in one word, as it crosses the wire.
     pub fn word(&self) -> &'static str {
         match self {
+            Why::Leaving { .. } => "leaving",
             Why::Machine { .. } => "machine",
             Why::Silent => "silent",
             Why::Running { .. } => "running",
@@ -168,9 +184,18 @@ impl Why {
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Why::Leaving { waits_for, .. } if waits_for.is_empty() => {
+                f.write_str("its machine is about to be released")
+            }
+            Why::Leaving { waits_for, more, until } => {
+                let (names, have) = (named(waits_for, *more), if waits_for.len() == 1 { "has" } else { "have" });
+                let at = until.strftime("%H:%M:%S");
+                write!(f, "waits until {names} {have} run without it, at the latest until {at} UTC")
+            }
             Why::Machine { phase: MachinePhase::Failed { during, cause, .. }, attempt } => {
                 write!(f, "its machine failed while {during} (attempt {attempt}): {cause}")
             }
+            Why::Machine { phase: MachinePhase::Releasing, .. } => f.write_str("its machine is being released"),
             Why::Machine { phase, .. } => write!(f, "its machine is {}", phase.word()),
             Why::Silent => f.write_str("its agent is not connected"),
             Why::Running { run } => write!(f, "run {run} is under way"),
@@ -189,6 +214,24 @@ impl std::fmt::Display for Why {
     }
 }
 
+/// So many of those that a node waits for are named; more of them say no more.
+const NAMED: usize = 5;
+
+fn is_none(more: &usize) -> bool {
+    *more == 0
+}
+
+fn named(names: &[NodeName], more: usize) -> String {
+    let mut shown: Vec<String> = names.iter().map(NodeName::to_string).collect();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    match shown.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some(_) | None => shown.join(""),
+    }
+}
+
 /// How a node stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -201,6 +244,19 @@ pub struct Standing {
 /// Judges a node by its machine, its connection, what its agent does, and what its last run left.
 pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, activity: &Activity) -> Standing {
     let machine = node.machine.as_ref().map(|(machine, _)| machine);
+    if let Some(leaving) = node.record.as_ref().and_then(|record| record.leaving) {
+        let releasing = machine.filter(|machine| machine.phase.is_releasing());
+        let why = match releasing {
+            Some(machine) => Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt },
+            None => {
+                let mut waits_for = departure::waits_for(fleet, node);
+                let more = waits_for.len().saturating_sub(NAMED);
+                waits_for.truncate(NAMED);
+                Why::Leaving { waits_for, more, until: leaving.until }
+            }
+        };
+        return standing(Word::Leaving, Some(leaving.since), why);
+    }
     if let Some(machine) = machine.filter(|machine| machine.phase != MachinePhase::Provisioned) {
         let failed = matches!(machine.phase, MachinePhase::Failed { .. });
         let word = if failed { Word::Unprovisioned } else { Word::Provisioning };

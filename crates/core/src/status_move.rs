@@ -6,13 +6,14 @@
 
 use jiff::Timestamp;
 
+use crate::departure::LookedUp;
 use crate::keys::Keys;
 use crate::names::{NodeName, Role, Version};
 use crate::reason::Reason;
 use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
 use crate::report::{Outcome, Report, RunResult, Verdict};
 use crate::service_state::{Configured, ServiceState, Validated};
-use crate::summary::{self, Recorded, clip};
+use crate::summary::{self, OBSERVED_LIMIT, Recorded, clip};
 use crate::txn::{Guard, Op, Revision, Txn};
 
 /// The identity of a start is a UUID; whatever else somebody sends is cut to this.
@@ -27,7 +28,7 @@ pub struct Known<'a> {
     pub role: &'a Role,
     /// When the design said it: a node that has left it meanwhile is not brought back by a report.
     pub designed_at: Revision,
-    /// Whether the node may serve others, by its operator's word.
+    /// Whether the node may serve others, by its operator's word and the design's: one that leaves may not.
     pub in_service: bool,
     pub observed: Option<(&'a Observed, Revision)>,
     pub history: &'a History,
@@ -68,7 +69,7 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     // What was proved in another life of the store proves nothing in this one: the node may have gone elsewhere meanwhile.
     let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
     let state = next_state(before.state.as_ref().filter(|_| same_life), report);
-    let after = Observed {
+    let mut after = Observed {
         incarnation: report.incarnation,
         seq: report.seq,
         since: if before.state.as_ref() == Some(&state) { before.since } else { Some(known.now) },
@@ -77,10 +78,16 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         running: next_running(before.running.as_ref().filter(|_| same_life), report),
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
+        looked_up: next_looked_up(&before, report),
         last: Some(summary::last_run(report, known.log)),
         state: Some(state.clone()),
     };
     let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    let mut observed = serde_json::to_vec(&after)?;
+    if observed.len() > OBSERVED_LIMIT {
+        after.looked_up = LookedUp::too_much();
+        observed = serde_json::to_vec(&after)?;
+    }
 
     let mut txn = Txn::new()
         .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
@@ -88,9 +95,7 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
     move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
     move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;
-    txn = txn
-        .op(Op::put_json(known.keys.observed(known.node), &after)?)
-        .op(Op::put(known.keys.history(known.node), text));
+    txn = txn.op(Op::put(known.keys.observed(known.node), observed)).op(Op::put(known.keys.history(known.node), text));
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
 }
 
@@ -168,6 +173,14 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
         Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
         Outcome::Validated(Verdict::Failed) => None,
         Outcome::Configured(_) => before.cloned(),
+    }
+}
+
+/// A validation follows a run that has told what it looked up.
+fn next_looked_up(before: &Observed, report: &Report) -> LookedUp {
+    match report.outcome {
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => LookedUp::of(&report.lookups),
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) => before.looked_up.clone(),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use muster_core::departure;
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
@@ -56,6 +57,11 @@ enum Step {
         node: usize,
         on: bool,
     },
+    /// The design does not want it any more, or wants it again.
+    Design {
+        node: usize,
+        leaves: bool,
+    },
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -79,7 +85,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (node.clone(), any::<bool>()).prop_map(|(node, rebooted)| Step::Hello { node, rebooted }),
         1 => node.clone().prop_map(|node| Step::Withdraw { node }),
         1 => node.clone().prop_map(|node| Step::Restore { node }),
-        1 => (node, any::<bool>()).prop_map(|(node, on)| Step::Service { node, on }),
+        1 => (node.clone(), any::<bool>()).prop_map(|(node, on)| Step::Service { node, on }),
+        1 => (node, any::<bool>()).prop_map(|(node, leaves)| Step::Design { node, leaves }),
     ]
 }
 
@@ -200,7 +207,7 @@ impl World {
             node: &name,
             role: &Role::new(NODES[node].1).unwrap(),
             designed_at: self.fleet.get(&name).and_then(|node| node.record_at).unwrap(),
-            in_service: self.in_service[node],
+            in_service: self.in_service[node] && !self.fleet.get(&name).unwrap().is_leaving(),
             observed: observed.as_ref().map(|(observed, at)| (observed, *at)),
             history: &history,
             log: Some("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
@@ -233,6 +240,15 @@ impl World {
             if let Some(version) = node.active.keys().next() {
                 assert_eq!(Some(version), truth.passed.as_ref(), "{name} is active at a version that it did not pass");
                 assert!(truth.proved, "{name} is active, but has not proved itself since its machine was started");
+            }
+            // Who leaves is out of its role, and what it has proved does not count.
+            if node.is_leaving() {
+                assert!(node.active.is_empty(), "{name} leaves, and is active");
+                assert!(self.fleet.running().values().all(|nodes| !nodes.contains(&name)), "{name} leaves, and counts");
+                assert!(!self.fleet.late().contains(&name));
+            } else {
+                let counts = |version: &Version| self.fleet.running().get(version).is_some_and(|n| n.contains(&name));
+                assert!(node.running.iter().all(counts), "{name} runs something that does not count");
             }
             // Bounds of what the store holds.
             if let Some((value, _)) = self.store.get(&self.keys.observed(&name)) {
@@ -311,7 +327,11 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
             boot: Some(agent.boot.to_string()),
             agent: String::new(),
         },
-        lookups: BTreeMap::new(),
+        // One of the addresses stands for a run that looked up more than can be kept.
+        lookups: (0..if address == 2 { 200 } else { 3 })
+            .map(|number| format!("active_roles::web::eth{number}"))
+            .map(|key| (key.clone(), world.fleet.tag(&key)))
+            .collect(),
         log: String::new(),
     }
 }
@@ -403,7 +423,7 @@ fn play(steps: &[Step]) {
             }
             Step::Restore { node } => {
                 let Some((observed, at)) = world.observed(*node) else { continue };
-                if observed.rebooted {
+                if observed.rebooted || world.fleet.get(&World::name(*node)).unwrap().is_leaving() {
                     continue;
                 }
                 let Some(passed) = observed.passed else { continue };
@@ -416,6 +436,19 @@ fn play(steps: &[Step]) {
                 world.commit(txn).unwrap();
             }
             Step::Service { node, on } => world.in_service[*node] = *on,
+            Step::Design { node, leaves } => {
+                let name = World::name(*node);
+                let known = world.fleet.get(&name).unwrap();
+                let leaving = leaves.then(|| departure::leave(Timestamp::from_second(1_000_000).unwrap()));
+                let record = NodeRecord { leaving, ..known.record.clone().unwrap() };
+                let mut txn = Txn::new().op(Op::put_json(world.keys.node(&name), &record).unwrap());
+                if *leaves {
+                    let active = known.active.keys().map(|version| Op::delete(world.keys.active_role(version, &name)));
+                    txn.ops.extend(active);
+                }
+                let effects = world.commit(txn).unwrap();
+                assert!(effects.records && !effects.desired);
+            }
         }
         world.check();
     }

@@ -5,13 +5,17 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use muster_core::departure::{LookedUp, leave};
 use muster_core::fleet::{Desired, Fleet, KeyChange, Node};
 use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
 use muster_core::liveness::Link;
+use muster_core::lookups::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::reason::{Need, Reason};
-use muster_core::records::{ActiveRole, LastRun, MachinePhase, MachineRecord, MachineStage, Observed, StatusLeaf};
+use muster_core::records::{
+    ActiveRole, LastRun, MachinePhase, MachineRecord, MachineStage, NodeRecord, Observed, StatusLeaf,
+};
 use muster_core::report::{Counts, Interfaces, Outcome, ResourceError, RunResult};
 use muster_core::service_state::{Configured, ServiceState, Validated};
 use muster_core::standing::{Activity, judge};
@@ -25,16 +29,44 @@ fn version(text: &str) -> Version {
     Version::new(text).unwrap()
 }
 
-/// An environment in which `db1` is active.
+/// An environment in which `db1` is active, and `lb1` has looked up some web node that is not.
 fn fleet() -> Fleet {
     let env = EnvName::new("test").unwrap();
-    let key = Keys::of(&env).active_role(&version("v1"), &NodeName::new("db1").unwrap());
-    let value = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
-    let value = serde_json::to_vec(&value).unwrap();
+    let (keys, lb1) = (Keys::of(&env), NodeName::new("lb1").unwrap());
+    let db1 = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
+    let seen = Lookups::from([("active_roles::web".to_owned(), Tag::absent())]);
+    let observed = Observed { looked_up: LookedUp::of(&seen), ..Observed::default() };
+    let values = [
+        (keys.active_role(&version("v1"), &NodeName::new("db1").unwrap()), serde_json::to_vec(&db1)),
+        (keys.observed(&lb1), serde_json::to_vec(&observed)),
+        (keys.node(&lb1), serde_json::to_vec(&record("lb"))),
+        (keys.node(&NodeName::new("web2").unwrap()), serde_json::to_vec(&record("web"))),
+    ];
     let mut fleet = Fleet::new(env);
-    let change = KeyChange { key: &key, value: Some(&value), revision: Revision(1) };
-    fleet.apply(Revision(1), [(change, keys::parse(&key).unwrap().1)]);
+    for (key, value) in values {
+        let change = KeyChange { key: &key, value: Some(&value.unwrap()), revision: Revision(1) };
+        fleet.apply(Revision(1), [(change, keys::parse(&key).unwrap().1)]);
+    }
     fleet
+}
+
+fn record(role: &str) -> NodeRecord {
+    NodeRecord {
+        role: Role::new(role).unwrap(),
+        profile: None,
+        labels: BTreeMap::new(),
+        failure_domain: "a".into(),
+        position: 0,
+        flavor: None,
+        leaving: None,
+    }
+}
+
+/// A web node that leaves, after it was in service.
+fn leaving(node: Node) -> Node {
+    let observed = Observed { passed: Some(version("v1")), ..Observed::default() };
+    let record = NodeRecord { leaving: Some(leave(at(70))), ..record("web") };
+    Node { record: Some(record), observed: Some((observed, Revision(1))), ..node }
 }
 
 fn last(reason: Option<Reason>, errors: Vec<ResourceError>) -> LastRun {
@@ -86,7 +118,28 @@ fn every_obstacle_has_its_word_and_its_reason() {
     };
     let failed_machine = MachinePhase::Failed { during: MachineStage::Booting, cause: "no agent".into(), retry: None };
     let applying = Activity::Applying { run: RunId::new("r9").unwrap(), version: version("v1"), since: at(40) };
+    let leaves = |phase| leaving(machine(phase));
+    let unreleased = MachinePhase::Failed { during: MachineStage::Releasing, cause: "it hangs".into(), retry: None };
     let table = [
+        (
+            leaves(MachinePhase::Provisioned),
+            connected,
+            Activity::Idle,
+            "leaving: waits until lb1 has run without it, at the latest until 00:03:10 UTC",
+        ),
+        (
+            Node { observed: None, ..leaves(MachinePhase::Booting) },
+            silent,
+            Activity::Idle,
+            "leaving: its machine is about to be released",
+        ),
+        (leaves(MachinePhase::Releasing), connected, Activity::Idle, "leaving: its machine is being released"),
+        (
+            leaves(unreleased),
+            silent,
+            Activity::Idle,
+            "leaving: its machine failed while releasing (attempt 3): it hangs",
+        ),
         (machine(MachinePhase::Booting), silent, Activity::Idle, "provisioning: its machine is booting"),
         (
             machine(failed_machine),

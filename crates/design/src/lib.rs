@@ -45,6 +45,7 @@ mod graph;
 pub mod inherit;
 pub mod kinds;
 pub mod project;
+pub mod resolve;
 mod rules;
 pub mod span;
 mod spelling;

@@ -29,6 +29,8 @@ pub struct MachineSpec {
     pub labels: BTreeMap<String, String>,
     /// The interfaces that it must have. Empty: what the driver gives a machine by default.
     pub interfaces: Vec<InterfaceWish>,
+    /// The node leaves: whatever there is of its machine counts, also if it is not what was wished for.
+    pub leaving: bool,
 }
 
 impl MachineSpec {
@@ -42,6 +44,7 @@ impl MachineSpec {
             flavor: record.flavor.clone(),
             labels: record.labels.clone(),
             interfaces: Vec::new(),
+            leaving: record.is_leaving(),
         }
     }
 }

@@ -5,11 +5,12 @@ use jiff::Timestamp;
 use muster_core::records::MachineRecord;
 
 use crate::driver::{Driver, MachineSpec, Seen, Sight, StepError};
-use crate::lifecycle::{Decision, Facts, FailureCause, Policy, Step, decide, enter, fail};
+use crate::lifecycle::{Decision, Departure, Facts, FailureCause, Policy, Step, decide, enter, fail};
 
 /// One turn of a machine: what was decided, what became of it, and when the next turn is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advance {
+    /// When it is to retire the node, everything that is known of it goes, the record too; nothing else is left to do.
     pub decision: Decision,
     /// The record as it is now, if it has changed: to be committed before the next turn.
     pub record: Option<MachineRecord>,
@@ -26,21 +27,30 @@ pub enum Next {
     OnChange,
 }
 
+/// What is known of a machine before anybody looks.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    pub record: Option<&'a MachineRecord>,
+    pub agent_connected: bool,
+    pub leaving: Option<Departure>,
+}
+
 /// Looks, decides, and carries it out. To do this twice, or to crash anywhere in it and do it again, is harmless.
 pub async fn advance(
     driver: &dyn Driver,
     spec: &MachineSpec,
-    record: Option<&MachineRecord>,
-    agent_connected: bool,
+    known: Known<'_>,
     policy: &Policy,
     clock: &(dyn Fn() -> Timestamp + Sync),
 ) -> Advance {
-    let facts = Facts { sight: look(driver, spec).await, agent_connected };
+    let Known { record, agent_connected, leaving } = known;
+    let facts = Facts { sight: look(driver, spec).await, agent_connected, leaving };
     let decision = decide(record, &facts, policy, clock());
     let outcome = execute(driver, spec, &decision, policy, clock).await;
     let (record, next) = match outcome {
         Outcome::Recorded(record) => (Some(record), Next::AtOnce),
         Outcome::Waits(next) => (None, next),
+        Outcome::Retired => (None, Next::OnChange),
         // A driver whose machine looks the same after a step that it accepted is not asked again at full speed.
         Outcome::Stepped if look(driver, spec).await == facts.sight => {
             let pause = policy.look_again.unwrap_or(policy.retry_first);
@@ -59,6 +69,8 @@ pub enum Outcome {
     /// The driver has accepted a step; only looking again tells what it did.
     Stepped,
     Waits(Next),
+    /// Nothing is left of the machine.
+    Retired,
 }
 
 /// Carries out a decision.
@@ -75,6 +87,7 @@ pub async fn execute(
     match decision {
         Decision::Hold { recheck: Some(at), .. } => Outcome::Waits(Next::At(*at)),
         Decision::Hold { recheck: None, .. } | Decision::Stuck { .. } => Outcome::Waits(Next::OnChange),
+        Decision::Retire => Outcome::Retired,
         Decision::Goto { phase, attempt } => Outcome::Recorded(enter(driver.name(), phase.clone(), *attempt, clock())),
         Decision::Fail { during, cause, attempt } => failed(*during, cause, *attempt),
         Decision::Do { step, attempt } => match take(driver, spec, *step).await {
@@ -94,6 +107,7 @@ async fn take(driver: &dyn Driver, spec: &MachineSpec, step: Step) -> Result<(),
         Step::Allocate => driver.allocate(spec).await,
         Step::Deploy => driver.deploy(spec).await,
         Step::Boot => driver.boot(spec).await,
+        Step::Release => driver.release(spec).await,
     }
 }
 

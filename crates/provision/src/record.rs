@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
-use muster_core::records::{MachinePhase, MachineRecord};
+use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 
 /// `status/provisioned/{success,failure}/<node>`
@@ -42,6 +42,8 @@ pub fn record_txn(
             txn = txn.op(Op::delete(success));
         }
         MachinePhase::Booting | MachinePhase::Bootstrapping => {}
+        // It is there until it is gone, and then so are the leaves.
+        MachinePhase::Releasing | MachinePhase::Failed { during: MachineStage::Releasing, .. } => {}
         MachinePhase::Provisioned => {
             txn = txn.op(Op::put_json(success, &leaf(None))?).op(Op::delete(failure));
         }
@@ -56,10 +58,8 @@ pub fn record_txn(
 mod tests {
     use std::collections::BTreeMap;
 
-    use muster_core::names::EnvName;
-    use muster_core::records::MachineStage;
-
     use super::*;
+    use muster_core::names::EnvName;
 
     const SUCCESS: &str = "/muster/prod/status/provisioned/success/web1";
     const FAILURE: &str = "/muster/prod/status/provisioned/failure/web1";

@@ -75,6 +75,7 @@ mod tests {
     #[test]
     fn words_are_those_of_the_answers() {
         let whys = [
+            Why::Leaving { waits_for: Vec::new(), more: 0, until: jiff::Timestamp::UNIX_EPOCH },
             Why::Silent,
             Why::Running { run: RunId::new("run-1").unwrap() },
             Why::NoVersion,

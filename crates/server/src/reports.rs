@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, NodeName, Role};
-use muster_core::records::{History, Observed};
+use muster_core::names::{EnvName, NodeName};
+use muster_core::records::{History, NodeRecord, Observed};
 use muster_core::report::Report;
 use muster_core::status_move::{self, Applied, Known, Move};
 use muster_core::txn::{Revision, Txn};
@@ -162,25 +162,25 @@ impl Committer {
     }
 
     /// What the design says of a node, and since when.
-    fn designed(&self, job: &Job) -> Result<(Role, Revision), ReportError> {
+    fn designed(&self, job: &Job) -> Result<(NodeRecord, Revision), ReportError> {
         let fleets = self.view.fleets();
         let fleet = fleets.get(&job.env);
         if fleet.is_some_and(|fleet| fleet.restoring().is_some()) {
             return Err(ReportError::Restoring { env: job.env.clone() });
         }
         let node = fleet.and_then(|fleet| fleet.get(&job.report.node));
-        let designed = node.and_then(|node| Some((node.record.as_ref()?.role.clone(), node.record_at?)));
+        let designed = node.and_then(|node| Some((node.record.clone()?, node.record_at?)));
         designed.ok_or_else(|| ReportError::UnknownNode { env: job.env.clone(), node: job.report.node.clone() })
     }
 
     fn decide(&self, job: &Job, status: &Status) -> Result<Move, ReportError> {
-        let (role, designed_at) = self.designed(job)?;
+        let (record, designed_at) = self.designed(job)?;
         let known = Known {
             keys: &Keys::of(&job.env),
             node: &job.report.node,
-            role: &role,
+            role: &record.role,
             designed_at,
-            in_service: true,
+            in_service: !record.is_leaving(),
             observed: status.observed.as_ref().map(|(observed, at)| (observed, *at)),
             history: &status.history,
             log: Some(&job.log),

@@ -44,6 +44,8 @@ pub struct View {
     revision: watch::Sender<Option<Revision>>,
     /// Steps when what concerns servers has changed: replicas, holders of controllers, presence, environments.
     servers: watch::Sender<u64>,
+    /// Steps when the record of some node is another one.
+    records: watch::Sender<u64>,
     /// The text of the last snapshot of each environment, shared by all nodes that are woken by one change.
     snapshots: Mutex<BTreeMap<EnvName, (Revision, Arc<str>)>>,
     builds: AtomicU64,
@@ -55,6 +57,7 @@ impl Default for View {
             fleets: RwLock::default(),
             revision: watch::Sender::new(None),
             servers: watch::Sender::new(0),
+            records: watch::Sender::new(0),
             snapshots: Mutex::default(),
             builds: AtomicU64::new(0),
         }
@@ -86,6 +89,11 @@ impl View {
     /// but reports arrive: whoever cares for servers alone is not woken by a fleet at work.
     pub fn subscribe_servers(&self) -> watch::Receiver<u64> {
         self.servers.subscribe()
+    }
+
+    /// Tells whoever looks after machines that the nodes they are for may be others now.
+    pub fn subscribe_records(&self) -> watch::Receiver<u64> {
+        self.records.subscribe()
     }
 
     /// Waits until the view is complete for the first time.
@@ -162,6 +170,9 @@ impl View {
             if told.iter().any(concerns_servers) {
                 self.servers.send_modify(|steps| *steps += 1);
             }
+            if told.iter().any(concerns_records) {
+                self.records.send_modify(|steps| *steps += 1);
+            }
             for what in told {
                 if changed.send(what).await.is_err() {
                     return StoreError::Closed;
@@ -202,6 +213,13 @@ fn concerns_servers(changed: &Changed) -> bool {
         Changed::Everything => true,
         // An environment that begins gets its version or its epoch, or a design: that is how servers learn of it.
         Changed::Env(_, effects) => effects.servers || effects.desired || effects.design,
+    }
+}
+
+fn concerns_records(changed: &Changed) -> bool {
+    match changed {
+        Changed::Everything => true,
+        Changed::Env(_, effects) => effects.records,
     }
 }
 

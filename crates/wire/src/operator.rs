@@ -62,6 +62,9 @@ pub struct EnvironmentStatus {
     pub blockers: Vec<NodeRow>,
     /// How many there are in all.
     pub blocked: usize,
+    /// The first nodes that leave, with what they wait for. They count for nothing else here but `counts`.
+    #[serde(default)]
+    pub leaving: Vec<NodeRow>,
     /// Failure domains in which so many are silent that nobody is declared lost.
     pub held_domains: Vec<HeldDomain>,
     /// Keys whose value cannot be read, with the reason.

@@ -40,8 +40,8 @@ fn its_machine_is_released_by_the_next_up_also_when_the_last_one_was_killed() {
     assert_eq!(of_machine(&stage, "web2").len(), 2, "an agent and a service, with nobody to look after them");
 
     let up = Up::start(&stage, &project(&stage, 1).dir, &[]);
-    up.process.says("web2 is no longer in the design, and was taken out", PATIENCE);
-    up.process.says("the machine of web2 was released", PATIENCE);
+    up.process.says("web2 is no longer in the design, and leaves", PATIENCE);
+    up.process.says("web2  gone: its machine was released", PATIENCE);
     let left: Vec<_> = of_machine(&stage, "web2").iter().map(describe).collect();
     assert_eq!(left, [""; 0], "it is said when it is so");
     assert!(!machine("web2").exists());
@@ -59,7 +59,7 @@ fn its_machine_is_released_by_the_next_up_also_when_the_last_one_was_killed() {
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert_eq!(address("web2"), had);
     let ended = Up::start(&stage, &project(&stage, 1).dir, &["--once"]).process.ended(PATIENCE);
-    assert!(ended.stdout.contains("the machine of web2 was released"), "{ended:?}");
+    assert!(ended.stdout.contains("web2  gone: its machine was released"), "{ended:?}");
     assert!(!machine("web2").exists());
     stage.is_empty();
 }

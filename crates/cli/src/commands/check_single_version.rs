@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::names::{NodeName, Version};
+use muster_core::standing::Word;
 use muster_core::txn::Revision;
 use muster_wire::operator::{NodeRow, Page};
 use serde::Serialize;
@@ -76,7 +77,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 fn check(version: &Version, nodes: Page<NodeRow>) -> Checked {
     let mut running: BTreeMap<Version, usize> = BTreeMap::new();
     let mut without = Vec::new();
-    for row in nodes.items {
+    // A node that leaves is not asked what it runs.
+    for row in nodes.items.into_iter().filter(|row| row.standing != Word::Leaving) {
         match row.running {
             Some(runs) => *running.entry(runs).or_default() += 1,
             None => without.push(row.node),

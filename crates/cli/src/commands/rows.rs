@@ -54,7 +54,8 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
             text
         }
         Why::Waiting { retry: Some(at), .. } => format!("{why}; looks again in {}", age(now, *at)),
-        Why::Machine { .. }
+        Why::Leaving { .. }
+        | Why::Machine { .. }
         | Why::Silent
         | Why::Running { .. }
         | Why::NoVersion

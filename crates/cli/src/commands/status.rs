@@ -50,7 +50,9 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         Some(filter) => format!("{}, {}", status.env, plain::one_line(filter)),
     };
     match &status.desired {
-        _ if status.filter.is_some() && status.nodes == 0 => out.line(format_args!("{env}: no such node")),
+        _ if status.filter.is_some() && status.nodes == 0 && status.leaving.is_empty() => {
+            out.line(format_args!("{env}: no such node"))
+        }
         Some(version) if status.nodes > 0 && status.blocked == 0 => {
             let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
             out.line(format_args!("{env}: {all} validated at {version}"));
@@ -73,7 +75,23 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
             out.line(format_args!("… and {more}: muster node list{}", filter.unwrap_or_default()));
         }
     }
+    leaving(status, now, out);
     troubles(status, out);
+}
+
+/// Nodes that the design does not want any more, and what keeps them.
+fn leaving(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+    if status.leaving.is_empty() {
+        return;
+    }
+    let all = status.counts.get(&Word::Leaving).copied().unwrap_or(status.leaving.len());
+    out.gap();
+    out.line(format_args!("{} {}", count(all, "node"), if all == 1 { "leaves" } else { "leave" }));
+    out.table(rows::table(&status.leaving, now));
+    let hidden = all.saturating_sub(status.leaving.len());
+    if hidden > 0 {
+        out.line(format_args!("… and {}: muster node list state=leaving", count(hidden, "more node")));
+    }
 }
 
 /// What is wrong with the fleet or the store rather than with a node.

@@ -131,6 +131,7 @@ async fn as_data_it_is_what_the_server_says() {
         }
       ],
       "blocked": 3,
+      "leaving": [],
       "held_domains": [],
       "unreadable": {}
     }
@@ -208,6 +209,7 @@ async fn as_yaml_it_is_the_same() {
         state: connected
         since: "TIME"
     blocked: 3
+    leaving: []
     held_domains: []
     unreadable: {}
     "#);

@@ -22,7 +22,8 @@ use crate::inherit::record::IdleRemovals;
 use crate::inherit::why::{Event, Step, Trail, find};
 use crate::inherit::{Path, Why};
 use crate::kinds::{AnyKind, Kind};
-use crate::rules::{Out, Raw, Results, Site, check_hosts, check_site};
+use crate::resolve::{Resolved, resolve};
+use crate::rules::{Out, Raw, Results, Site, Topology, check_hosts, check_site};
 use crate::span::FileId;
 use crate::spelling;
 use crate::yaml::Node;
@@ -184,6 +185,12 @@ impl Design {
         self.inner.trees.get(subject)?.as_ref()
     }
 
+    /// What follows from the values of a node.
+    pub fn resolved(&self, node: &str) -> Option<Resolved> {
+        let site = self.inner.site();
+        Some(resolve(&site, &site.get(Kind::Node, node)?))
+    }
+
     /// A value of a document, and every layer that had to do with it.
     pub fn why(&self, kind: &str, name: &str, path: &Path) -> Result<Why, WhyError> {
         let inner = &*self.inner;
@@ -270,6 +277,9 @@ pub(super) fn assemble(
     for subject in subjects.iter().filter(stacks) {
         check_stack(subject, &documents, &sources, &mut report);
     }
+    if let Some(environment) = &environment {
+        check_cloud(environment, &index, &mut report);
+    }
     check_kinds(&documents, &index, &mut report);
     check_references(loads.iter().flat_map(|(_, loaded)| &loaded.references), &index, &mut report);
     trace(&mut subjects, &index, &documents, &mut report);
@@ -284,7 +294,9 @@ pub(super) fn assemble(
         environments: &environments,
         environment: environment.as_deref(),
         env,
-    };
+        topology: Topology::default(),
+    }
+    .surveyed();
     let hosts = hosts(&site, &mut report);
     let (nodes, of_plan) = plan(&site, &hosts);
     let of_site: Arc<[Raw]> = check_site(&site).into();
@@ -323,7 +335,9 @@ impl Inner {
             environments: &self.environments,
             environment: self.environment.as_deref(),
             env: env.or(self.options.env.as_ref()),
+            topology: Topology::default(),
         }
+        .surveyed()
     }
 
     /// The design with everything that was found.
@@ -371,7 +385,13 @@ fn choose(
         }
     };
     // A later source's file stands in the place of an earlier one's.
-    let (environment, source) = all.filter(|(environment, _)| environment.name == wanted).last()?;
+    let files: Vec<(&Environment, usize)> = all.filter(|(environment, _)| environment.name == wanted).collect();
+    for pair in files.windows(2) {
+        if let [(lower, below), (upper, above)] = pair {
+            check_files(lower, upper, below == above, report);
+        }
+    }
+    let (environment, source) = *files.last()?;
     let mut environment = environment.clone();
     for (role, cardinality) in &options.cardinality {
         if !environment.set_cardinality(role, *cardinality) {
@@ -382,6 +402,38 @@ fn choose(
         }
     }
     Some((environment, source))
+}
+
+/// Says what two files of one environment mean.
+fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, report: &mut Report<'_>) {
+    let at = |environment: &Environment| environment.roles.first().map(|role| role.written.key.span);
+    let (Some(other), Some(span)) = (at(lower), at(upper)) else { return };
+    let name = quote(upper.name.as_str());
+    let finding = if is_one_source {
+        Finding::new(Code::DuplicateDocument, format!("there are two files of environment {name} in one source"))
+            .help("remove or rename one of them")
+    } else {
+        Finding::new(
+            Code::OverlaidDocument,
+            format!("this file of environment {name} replaces that of an earlier source"),
+        )
+        .help("an environment's file is taken as a whole: remove one of them")
+    };
+    report.add_with_note(span, finding, "the other one is here", other);
+}
+
+/// The map file of the environment's cloud must be there.
+fn check_cloud(environment: &Environment, index: &Index, report: &mut Report<'_>) {
+    let Some(cloud) = &environment.cloud else { return };
+    let clouds = AnyKind::Known(Kind::Cloud);
+    if index.find(&clouds, &cloud.name).is_none() {
+        let finding = Finding::new(Code::DanglingReference, format!("there is no cloud {}", quote(&cloud.name)));
+        let help = match spelling::nearest(&cloud.name, index.names(&clouds)) {
+            Some(near) => format!("did you mean {}?", quote(near)),
+            None => format!("add its map file, environments/{}.map.yaml", cloud.name),
+        };
+        report.add(cloud.span, finding.help(help));
+    }
 }
 
 fn flatten_all(subjects: &[Subject], documents: &[Option<Document>], report: &mut Report<'_>) -> Vec<Option<Node>> {

@@ -8,6 +8,7 @@ use crate::inherit::lineage::Subject;
 use crate::inherit::merge::lay;
 use crate::inherit::record::{IdleRemovals, Record, Unrecorded};
 use crate::kinds::AnyKind;
+use crate::types::Type;
 use crate::yaml::Node;
 
 /// The values of lineages that were asked for. Thousands of nodes extend the same few profiles in the same order, and each
@@ -53,7 +54,11 @@ pub(crate) fn own<R: Record>(
     record: &mut R,
 ) -> Option<Node> {
     let ty = subject.kind.body();
-    let layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
+    let mut layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
+    // What is somebody else's, and inherits nothing, is left as it is: there a `null` or a `!` may mean something.
+    if let (None, [_], Type::Any) = (&base, subject.stack.as_slice(), &ty) {
+        return layers.next().map(|document| document.body.clone());
+    }
     layers.fold(base, |value, document| lay(value.as_ref(), &document.body, &ty, record))
 }
 

@@ -4,6 +4,7 @@
 //! on after the file is gone.
 
 mod code;
+mod example;
 mod excerpt;
 mod render;
 mod report;
@@ -13,6 +14,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use code::{Code, Severity};
+pub use example::example;
 pub use excerpt::Excerpt;
 pub use render::{Ink, Piece};
 pub(crate) use report::Report;

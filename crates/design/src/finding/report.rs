@@ -119,7 +119,9 @@ impl<'s> Report<'s> {
             let start = finding.place.as_ref().and_then(|place| place.span).map(|span| span.start);
             // Two sources may have files of one name.
             let line = finding.place.as_ref().and_then(|place| place.excerpt.clone()).map(|excerpt| excerpt.text);
-            (file, start, finding.code, finding.message.clone(), line)
+            // That there are more comes behind those that are shown.
+            let is_more = finding.code == Code::TooManyFindings;
+            (file, is_more, start, finding.code, finding.message.clone(), line)
         });
         if self.left_out > 0 {
             let message = format!("{} more findings are not shown", self.left_out);

@@ -13,6 +13,11 @@ const FIELDS: &[Field] = &[
     field("routedomain", TEXT, "Networks of one routing domain reach each other by the routes that name it."),
     field("ranges", Type::Keyed { key: "start", item: &RANGE }, "What parts of it are for."),
     field("routes", Type::Keyed { key: "subnet", item: &ROUTE }, "How other networks are reached from here."),
+    field(
+        "domain_routes",
+        Type::Keyed { key: "routedomain", item: &DOMAIN_ROUTE },
+        "How the networks of routing domains are reached from here.",
+    ),
     field("dns", Type::Object(&DNS), "Names: effective on the nodes whose primary network this is."),
     field("dhcp_relay", Type::Object(&DHCP_RELAY), "Who passes DHCP on to a server elsewhere."),
 ];
@@ -31,10 +36,21 @@ const ROUTE: Object = closed(
     &[&[
         field("subnet", Type::Text(Format::Cidr), "What is reached."),
         field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
-        field("metric", integer(0, u32::MAX as i64), "The lower wins."),
-        field("routedomain", TEXT, "Reach every network of this routing domain through the gateway."),
+        field("metric", METRIC, "The lower wins."),
     ]],
 );
+
+/// Apart from the routes that are written out: the members of a list are told apart by one key.
+const DOMAIN_ROUTE: Object = closed(
+    "a route to a routing domain",
+    &[&[
+        field("routedomain", TEXT, "The routing domain: every network of it is reached through the gateway."),
+        field("gateway", Type::Text(Format::Address), "The router, an address of this network."),
+        field("metric", METRIC, "The lower wins."),
+    ]],
+);
+
+const METRIC: Type = integer(0, u32::MAX as i64);
 
 const DNS: Object = closed(
     "a DNS section",

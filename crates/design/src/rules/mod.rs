@@ -8,11 +8,13 @@ mod claims;
 mod out;
 mod run;
 mod site;
+mod view;
 
 pub(crate) use claims::{Claim, Claims, Taken};
 pub(crate) use out::{Out, Raw};
 pub(crate) use run::{Results, check_hosts, check_site};
 pub(crate) use site::{Site, Thing};
+pub(crate) use view::{Network, Topology, attached};
 
 use crate::finding::Code;
 use crate::yaml::Node;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::names::EnvName;
 
+use super::view::Topology;
 use crate::document::Document;
 use crate::environment::Environment;
 use crate::inherit::lineage::{Index, Subject};
@@ -12,7 +13,7 @@ use crate::span::Span;
 use crate::yaml::Node;
 
 /// Everything that there is, after inheritance.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Site<'d> {
     pub(crate) documents: &'d [Option<Document>],
     pub(crate) subjects: &'d [Subject],
@@ -25,6 +26,8 @@ pub(crate) struct Site<'d> {
     pub(crate) environment: Option<&'d Environment>,
     /// The name of that environment, which may have no file.
     pub(crate) env: Option<&'d EnvName>,
+    /// Made by [`Site::surveyed`].
+    pub(crate) topology: Topology<'d>,
 }
 
 /// One thing of a site.
@@ -38,6 +41,17 @@ pub(crate) struct Thing<'d> {
 }
 
 impl<'d> Site<'d> {
+    /// Reads the networks, links and racks, which rules then find in [`Site::topology`].
+    pub(crate) fn surveyed(mut self) -> Self {
+        self.topology = Topology::of(&self);
+        self
+    }
+
+    /// The networks, links and racks.
+    pub(crate) fn topology(&self) -> &Topology<'d> {
+        &self.topology
+    }
+
     pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<Thing<'d>> {
         self.thing(self.index.find(&AnyKind::Known(kind), name)?)
     }

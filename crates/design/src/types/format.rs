@@ -1,5 +1,6 @@
 //! The forms that a text may have to have.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::finding::Code;
@@ -105,9 +106,10 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
 
 /// A network as it is written: host bits may be set, which is a finding of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cidr {
+pub struct Cidr {
     pub address: IpAddr,
-    pub prefix: u8,
+    /// Never more than the address has bits: only [`cidr`] makes one.
+    pub(crate) prefix: u8,
 }
 
 pub(crate) fn cidr(text: &str) -> Option<Cidr> {
@@ -132,6 +134,25 @@ impl Cidr {
         !1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
     }
 
+    /// The same network with no host bits set.
+    pub fn canonical(self) -> Cidr {
+        Cidr { address: self.network(), ..self }
+    }
+
+    /// The last address: for IPv4 that of all hosts at once.
+    pub(crate) fn last(self) -> IpAddr {
+        match self.network() {
+            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | !self.mask() as u32).into(),
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | !self.mask()).into(),
+        }
+    }
+
+    /// Whether an address is one that no IPv4 host can have: that of the network itself, or that of all its hosts. IPv6
+    /// knows neither, and nor do the networks of one or two addresses that join two hosts.
+    pub(crate) fn is_of_no_host(self, address: IpAddr) -> bool {
+        self.address.is_ipv4() && self.prefix < 31 && (address == self.network() || address == self.last())
+    }
+
     /// The address with no host bits set.
     pub(crate) fn network(self) -> IpAddr {
         match self.address {
@@ -149,6 +170,12 @@ impl Cidr {
         let wider = self.prefix.min(other.prefix);
         self.address.is_ipv4() == other.address.is_ipv4()
             && Cidr { prefix: wider, ..self }.network() == Cidr { prefix: wider, ..other }.network()
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
     }
 }
 

@@ -70,3 +70,83 @@ fn four_layers_become_one_value_and_each_is_named() {
     compute site.yaml:15 {"action":"members","written":["tenant","!storage"],"value":["tenant","mgmt"]}
     "#);
 }
+
+#[test]
+fn an_environment_file_makes_nodes_and_documents_say_more_about_them() {
+    let environment = "stack: blue\ncloud: north\nroles:\n  web: {cardinality: 2, flavor: small, profile: front, failure_domain: r1}\n";
+    let documents = "{kind: HostProfile, name: front, labels: {tier: edge}, spec: {tags: [a]}}
+---
+{kind: Node, name: web2_blue, labels: {tier: inner}, spec: {failure_domain: r2}}
+---
+{kind: Node, name: old-door-7, extends: [front], spec: {role: store, flavor: large}}
+";
+    let map = "flavor: {small: '100', large: '102'}\n";
+    let files =
+        [("x/environments/prod.yaml", environment), ("x/environments/north.map.yaml", map), ("x/site.yaml", documents)];
+    let Checked { design, findings } = compile(&files);
+    assert_eq!(findings.to_string(), "");
+    let nodes = design.nodes().iter().map(|node| {
+        let record = &node.record;
+        let flavor = record.flavor.as_deref().unwrap_or_default();
+        let (profile, tier) = (record.profile.as_deref().unwrap_or_default(), &record.labels["tier"]);
+        format!("{} {} {} {flavor} {profile} {tier} {}", record.position, node.name, record.role, record.failure_domain)
+    });
+    insta::assert_snapshot!(nodes.collect::<Vec<_>>().join("\n"), @r"
+    0 web1_blue web 100 front edge r1
+    1 web2_blue web 100 front inner r2
+    2 old-door-7 store 102 front edge default
+    ");
+}
+
+#[test]
+fn what_is_somebody_elses_is_left_as_it_is() {
+    let item = "{kind: acme/Widget, name: w, spec: {a: null, '!b': 1, c: ['!d', null]}}";
+    let Checked { design, findings } = compile(&[("items.yaml", item)]);
+    assert_eq!(findings.to_string(), "");
+    let effective = serde_json::to_string(design.effective("acme/Widget", "w").unwrap()).unwrap();
+    assert_eq!(effective, r#"{"a":null,"!b":1,"c":["!d",null]}"#);
+}
+
+#[test]
+fn an_environment_is_chosen_and_its_cloud_is_there() {
+    let prod = ("environments/prod.yaml", "cloud: nrth\nroles: {web: {cardinality: 1, flavor: small}}\n");
+    let map = ("environments/north.map.yaml", "flavor: {small: '1'}\n");
+    insta::assert_snapshot!(compile(&[prod, map]).findings, @r#"
+    error[M1010]: there is no cloud "nrth"
+     --> environments/prod.yaml:1:8
+      |
+    1 | cloud: nrth
+      |        ^^^^
+    help: did you mean "north"?
+    "#);
+    let test = ("environments/test.yaml", "roles: {web: {cardinality: 1, flavor: small}}\n");
+    insta::assert_snapshot!(compile(&[prod, test]).findings, @r"
+    error[M1029]: there are several environments, and none was chosen
+    help: say which with --env: prod, test
+    ");
+}
+
+#[test]
+fn a_large_file_is_cut_between_documents_and_reads_the_same() {
+    let node = |number: usize| {
+        let note = "a note, \u{e4}\u{f6}\u{fc}, ".repeat(24);
+        let extra = if number == 2_500 { "  colour: blue\n" } else { "" };
+        format!(
+            "kind: Node\nname: web{number}\nspec:\n  role: web\n{extra}  owner_data:\n    note: |\n      {note}\n      --- not a document\n"
+        )
+    };
+    let documents: Vec<String> = (1..=3_000).map(node).collect();
+    let whole = documents.join("---\n");
+    assert!(whole.len() > 1 << 20, "it is to be cut several times");
+    let of_one = compile(&[("site.yaml", &whole)]);
+    let names: Vec<String> = (0..documents.len()).map(|at| format!("{at}.yaml")).collect();
+    let files: Vec<(&str, &str)> =
+        names.iter().zip(&documents).map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let of_many = compile(&files);
+    assert_eq!(muster_design::diff::diff(&of_one.design, &of_many.design), []);
+    assert_eq!(of_one.design.nodes().len(), 3_000);
+    let line = 1 + whole.lines().position(|line| line == "  colour: blue").unwrap();
+    let finding = of_one.findings.iter().next().unwrap();
+    assert_eq!((of_one.findings.errors(), finding.message.as_str()), (1, "unknown key \"colour\" in a node"));
+    assert_eq!(finding.place.as_ref().unwrap().span.unwrap().start.line as usize, line);
+}

@@ -7,10 +7,15 @@ mod bad_files;
 mod compile;
 mod documents;
 mod examples;
+mod finding_example;
+mod finding_pages;
+mod findings;
+mod generated;
 mod good_files;
 mod limits;
 mod project;
 mod rendering;
+mod resolve;
 mod update;
 
 use std::path::{Path, PathBuf};

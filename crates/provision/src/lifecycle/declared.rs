@@ -1,6 +1,6 @@
 //! The node is in the design, and nobody has looked for its machine yet. It may be there all the same.
 
-use muster_core::records::MachinePhase;
+use muster_core::records::{MachinePhase, MachineStage};
 
 use super::Decision;
 use super::turn::Turn;
@@ -12,6 +12,10 @@ pub(super) fn decide(turn: &Turn<'_>) -> Decision {
         Seen::Allocated => turn.goto(MachinePhase::Deploying),
         Seen::Off => turn.goto(MachinePhase::Booting),
         Seen::Running => turn.goto(MachinePhase::Bootstrapping),
+        // It is wanted again: what is left of it is seen when that has ended.
+        Seen::Underway { stage: MachineStage::Releasing } => {
+            turn.underway(MachineStage::Allocating, MachineStage::Releasing)
+        }
         Seen::Underway { stage } => turn.goto(stage.phase()),
         Seen::Broken { during, cause } => turn.broken(*during, cause),
         Seen::Unknown { cause } => turn.unknown(cause),

@@ -4,14 +4,19 @@ use jiff::Timestamp;
 
 use muster_core::records::{MachinePhase, MachineStage};
 
+use super::policy::after;
 use super::turn::Turn;
 use super::{Decision, HoldReason, Step, StuckReason};
 use crate::driver::Seen;
 
 pub(super) fn decide(turn: &Turn<'_>, during: MachineStage, cause: &str, retry: Option<Timestamp>) -> Decision {
     let seen = &turn.facts.sight.seen;
+    // It is gone after all.
+    if during == MachineStage::Releasing && *seen == Seen::Absent {
+        return Decision::Retire;
+    }
     // It came up after all: an agent that took longer, or somebody who helped.
-    if turn.facts.agent_connected && *seen == Seen::Running {
+    if during != MachineStage::Releasing && turn.facts.agent_connected && *seen == Seen::Running {
         return turn.goto(MachinePhase::Provisioned);
     }
     if turn.policy.retry_old_failures && turn.record.since < turn.policy.serving_since {
@@ -29,6 +34,9 @@ pub(super) fn decide(turn: &Turn<'_>, during: MachineStage, cause: &str, retry: 
 /// To repeat a step mends what it left broken. A machine that runs with a silent agent is given the time to speak once
 /// more: to switch off one that may be about to do so would make things worse.
 fn again(turn: &Turn<'_>, during: MachineStage, attempt: u32) -> Decision {
+    if during == MachineStage::Releasing {
+        return Decision::Retry { step: Step::Release, attempt };
+    }
     match &turn.facts.sight.seen {
         Seen::Absent if was_installed(during) => turn.replace(MachinePhase::Allocating, attempt),
         Seen::Allocated if was_installed(during) => turn.replace(MachinePhase::Deploying, attempt),
@@ -36,6 +44,10 @@ fn again(turn: &Turn<'_>, during: MachineStage, attempt: u32) -> Decision {
         Seen::Allocated => Decision::Retry { step: Step::Deploy, attempt },
         Seen::Off => Decision::Retry { step: Step::Boot, attempt },
         Seen::Running => Decision::Goto { phase: MachinePhase::Bootstrapping, attempt },
+        Seen::Underway { stage: MachineStage::Releasing } => turn.hold(
+            HoldReason::StepUnderway { stage: MachineStage::Releasing },
+            Some(after(turn.now, turn.policy.retry_first)),
+        ),
         Seen::Underway { stage } => Decision::Goto { phase: stage.phase(), attempt },
         Seen::Broken { during, .. } => Decision::Retry { step: mending(*during), attempt },
         // To ask for anything now would fail for a reason of its own.
@@ -47,6 +59,8 @@ fn was_installed(during: MachineStage) -> bool {
     match during {
         MachineStage::Allocating | MachineStage::Deploying => false,
         MachineStage::Booting | MachineStage::Bootstrapping => true,
+        // Such a failure is not tried again as one of a machine that is wanted.
+        MachineStage::Releasing => false,
     }
 }
 
@@ -55,5 +69,6 @@ fn mending(broken: MachineStage) -> Step {
         MachineStage::Allocating => Step::Allocate,
         MachineStage::Deploying => Step::Deploy,
         MachineStage::Booting | MachineStage::Bootstrapping => Step::Boot,
+        MachineStage::Releasing => Step::Release,
     }
 }

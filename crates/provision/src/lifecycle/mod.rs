@@ -10,6 +10,10 @@
 //!                 └─────────────┴───────────┼──┼──────────┴─────────────│────┘ seen broken, refused, too late
 //!                                           ▼  └────────────────────────┘ seen switched off
 //!                                         failed ─▶ what failed is tried again, some times, or it is stuck
+//!
+//! any of these ─▶ releasing ─▶ gone, with the record          the node leaves, and nobody needs it any more
+//!                     │ ▲
+//!                     ▼ │        failed ─▶ tried again until it is done
 //! ```
 
 mod allocating;
@@ -18,9 +22,12 @@ mod bootstrapping;
 mod declared;
 mod deploying;
 mod failed;
+mod leaving;
 mod policy;
 mod provisioned;
 mod reason;
+mod releasing;
+mod returned;
 mod turn;
 
 pub use policy::Policy;
@@ -29,6 +36,7 @@ pub use turn::{enter, fail};
 
 use jiff::Timestamp;
 
+use muster_core::names::NodeName;
 use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
 
 use crate::driver::Sight;
@@ -39,6 +47,7 @@ pub enum Step {
     Allocate,
     Deploy,
     Boot,
+    Release,
 }
 
 impl Step {
@@ -48,6 +57,7 @@ impl Step {
             Step::Allocate => MachineStage::Allocating,
             Step::Deploy => MachineStage::Deploying,
             Step::Boot => MachineStage::Booting,
+            Step::Release => MachineStage::Releasing,
         }
     }
 }
@@ -65,6 +75,8 @@ pub enum Decision {
     Goto { phase: MachinePhase, attempt: u32 },
     /// Record that the attempt has failed.
     Fail { during: MachineStage, cause: FailureCause, attempt: u32 },
+    /// There is no machine any more for a node that leaves: everything that is known of it goes.
+    Retire,
     /// Nothing that Muster may do by itself helps.
     Stuck { reason: StuckReason },
 }
@@ -75,12 +87,29 @@ pub struct Facts {
     pub sight: Sight,
     /// Whether the node's agent is connected.
     pub agent_connected: bool,
+    /// The node leaves, and waits for these.
+    pub leaving: Option<Departure>,
+}
+
+/// A node that leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Those who have yet to run without it.
+    pub waits_for: Vec<NodeName>,
+    /// At the latest until then.
+    pub until: Timestamp,
 }
 
 /// Decides. `record` is none for a node whose machine nobody has begun with.
 pub fn decide(record: Option<&MachineRecord>, facts: &Facts, policy: &Policy, now: Timestamp) -> Decision {
     let Some(record) = record else { return Decision::Goto { phase: MachinePhase::Declared, attempt: 1 } };
     let turn = turn::Turn { record, facts, policy, now };
+    match (&facts.leaving, &record.phase) {
+        (Some(_), phase) if phase.is_releasing() => {}
+        (Some(departure), _) => return leaving::decide(&turn, departure),
+        (None, phase) if phase.is_releasing() => return returned::decide(),
+        (None, _) => {}
+    }
     match &record.phase {
         MachinePhase::Declared => declared::decide(&turn),
         MachinePhase::Allocating => allocating::decide(&turn),
@@ -89,5 +118,6 @@ pub fn decide(record: Option<&MachineRecord>, facts: &Facts, policy: &Policy, no
         MachinePhase::Bootstrapping => bootstrapping::decide(&turn),
         MachinePhase::Provisioned => provisioned::decide(&turn),
         MachinePhase::Failed { during, cause, retry } => failed::decide(&turn, *during, cause, *retry),
+        MachinePhase::Releasing => releasing::decide(&turn),
     }
 }

@@ -13,7 +13,9 @@ pub struct Policy {
     pub booting: SignedDuration,
     /// From the machine running to its agent's hello.
     pub bootstrapping: SignedDuration,
-    /// So many attempts are made before somebody has to look at it.
+    pub releasing: SignedDuration,
+    /// So many attempts at a machine are made before somebody has to look at it. To give one back is tried for ever:
+    /// nobody wants it, and it may cost somebody.
     pub attempts: u32,
     /// The pause after the first failure. It doubles with each, up to `retry_cap`.
     pub retry_first: SignedDuration,
@@ -39,6 +41,8 @@ impl Policy {
             booting: SignedDuration::from_secs(30),
             // An agent says hello within milliseconds. Two minutes are for a laptop that swaps.
             bootstrapping: SignedDuration::from_mins(2),
+            // Processes that hang are given a minute before they are told of.
+            releasing: SignedDuration::from_mins(2),
             attempts: 5,
             retry_first: SignedDuration::from_secs(1),
             retry_cap: SignedDuration::from_secs(30),
@@ -56,6 +60,7 @@ impl Policy {
             MachineStage::Deploying => self.deploying,
             MachineStage::Booting => self.booting,
             MachineStage::Bootstrapping => self.bootstrapping,
+            MachineStage::Releasing => self.releasing,
         }
     }
 

@@ -14,7 +14,8 @@ pub(super) fn decide(turn: &Turn<'_>) -> Decision {
         Seen::Absent => turn.replace(MachinePhase::Allocating, attempt),
         Seen::Allocated => turn.replace(MachinePhase::Deploying, attempt),
         Seen::Broken { during, cause } => {
-            Decision::Fail { during: *during, cause: FailureCause::SeenBroken { cause: cause.clone() }, attempt }
+            let cause = FailureCause::SeenBroken { cause: cause.clone() };
+            Decision::Fail { during: turn.failing(*during), cause, attempt }
         }
         Seen::Unknown { cause } => turn.unknown(cause),
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
+use muster_core::names::NodeName;
 use muster_core::records::MachineStage;
 
 /// What a machine waits for.
@@ -15,6 +16,8 @@ pub enum HoldReason {
     AgentHello { until: Timestamp },
     /// It failed, and is tried again then.
     NextAttempt { attempt: u32, at: Timestamp },
+    /// The node leaves, and these have until then to run without it.
+    OthersRunFirst { waits_for: Vec<NodeName>, until: Timestamp },
     /// The machine's controller could not be asked.
     ControllerSilent { cause: String },
     /// It waits for nothing.
@@ -27,6 +30,10 @@ impl fmt::Display for HoldReason {
             HoldReason::StepUnderway { stage } => write!(f, "{stage} is under way"),
             HoldReason::AgentHello { until } => write!(f, "waiting until {until} for its agent to say hello"),
             HoldReason::NextAttempt { attempt, at } => write!(f, "attempt {attempt} is made at {at}"),
+            HoldReason::OthersRunFirst { waits_for, until } => {
+                let names: Vec<&str> = waits_for.iter().map(NodeName::as_str).collect();
+                write!(f, "waiting until {until} for {} to run without it", names.join(", "))
+            }
             HoldReason::ControllerSilent { cause } => write!(f, "cannot tell how the machine is: {cause}"),
             HoldReason::Provisioned => f.write_str("provisioned"),
         }

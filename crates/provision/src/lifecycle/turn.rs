@@ -30,7 +30,20 @@ impl Turn<'_> {
     }
 
     pub(super) fn broken(&self, during: MachineStage, cause: &str) -> Decision {
-        self.fail(during, FailureCause::SeenBroken { cause: cause.to_owned() })
+        self.fail(self.failing(during), FailureCause::SeenBroken { cause: cause.to_owned() })
+    }
+
+    /// What fails when a machine is seen broken. One that could not be given back cannot be had, for a node that is
+    /// wanted.
+    pub(super) fn failing(&self, during: MachineStage) -> MachineStage {
+        match during {
+            MachineStage::Releasing if self.facts.leaving.is_none() => MachineStage::Allocating,
+            MachineStage::Allocating
+            | MachineStage::Deploying
+            | MachineStage::Booting
+            | MachineStage::Bootstrapping
+            | MachineStage::Releasing => during,
+        }
     }
 
     /// The step of a stage, unless it was tried for too long.
@@ -94,7 +107,8 @@ pub fn fail(
     policy: &Policy,
     now: Timestamp,
 ) -> MachineRecord {
-    let again = !cause.is_lasting() && attempt < policy.attempts;
+    let tries_left = during == MachineStage::Releasing || attempt < policy.attempts;
+    let again = !cause.is_lasting() && tries_left;
     let retry = again.then(|| after(now, policy.pause_after(attempt)));
     let cause = clip(&cause.to_string(), LONGEST_CAUSE);
     enter(driver, MachinePhase::Failed { during, cause, retry }, attempt, now)

@@ -139,6 +139,7 @@ mod tests {
             role: Role::new("web").unwrap(),
             position,
             flavor: None,
+            leaving: false,
             labels: BTreeMap::new(),
             interfaces: interfaces.iter().map(wish).collect(),
         }

@@ -115,8 +115,14 @@ impl LocalDriver {
             return Ok(Seen::Unknown { cause: "the machines are being switched off".into() });
         }
         let dir = self.dir(&spec.node);
-        let Some(machine) = dir.read()? else { return Ok(Seen::Absent) };
-        if machine.env != spec.env || locked(&self.addresses).kept(spec, &self.network).is_none() {
+        let Some(machine) = dir.read()? else {
+            // Its file goes first when a machine is released, and comes first when one is made.
+            let during = MachineStage::Releasing;
+            let remains = || Seen::Broken { during, cause: "what was on it has not all been removed".into() };
+            return Ok(if dir.path().exists() { remains() } else { Seen::Absent });
+        };
+        let is_wished = || spec.leaving || locked(&self.addresses).kept(spec, &self.network).is_some();
+        if machine.env != spec.env || !is_wished() {
             return Ok(Seen::Absent);
         }
         if !dir.is_deployed() {

@@ -12,7 +12,7 @@ use super::machine_dir::{MachineDir, ReadMachineError};
 use super::open::machine_dirs;
 use super::power_off::{PowerOffError, power_off};
 use super::{LocalDriver, locked, may_pass, step_error};
-use crate::driver::{MachineSpec, StepError};
+use crate::driver::StepError;
 
 #[derive(Debug, Error)]
 pub enum ReleaseError {
@@ -48,7 +48,7 @@ pub enum ReleaseOthersError {
 }
 
 impl LocalDriver {
-    /// Releases the machines of an environment that are not among the wanted ones, and gives their nodes.
+    /// Releases the machines of an environment whose nodes are not known (neither wanted nor leaving), and gives the nodes.
     ///
     /// It goes by what is in the state directory, so it does not matter when a node left the design, nor whether
     /// anybody was there to see it. What has no owner written down was cut off half way, and goes as well; machines of
@@ -56,14 +56,13 @@ impl LocalDriver {
     pub async fn release_others(
         &self,
         env: &EnvName,
-        wanted: &[MachineSpec],
+        known: &BTreeSet<NodeName>,
     ) -> Result<Vec<NodeName>, ReleaseOthersError> {
-        let wanted: BTreeSet<&NodeName> = wanted.iter().map(|spec| &spec.node).collect();
         let look = |source| ReleaseOthersError::Look { path: self.nodes.clone(), source };
         let mut released = Vec::new();
         for node in machine_dirs(&self.nodes).map_err(look)?.iter().filter_map(MachineDir::node) {
             let owner = self.dir(&node).read()?.map(|machine| machine.env);
-            if wanted.contains(&node) || owner.is_some_and(|owner| owner != *env) {
+            if known.contains(&node) || owner.is_some_and(|owner| owner != *env) {
                 continue;
             }
             match release(self, &node).await {

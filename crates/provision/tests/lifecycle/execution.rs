@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
-use muster_provision::executor::{Next, advance};
+use muster_provision::executor::{Known, Next, advance};
 use muster_provision::lifecycle::{Decision, Step};
 
 use super::{at, failed, policy, record};
@@ -91,6 +91,7 @@ fn spec() -> MachineSpec {
         flavor: None,
         labels: BTreeMap::new(),
         interfaces: Vec::new(),
+        leaving: false,
     }
 }
 
@@ -99,7 +100,7 @@ fn now() -> Timestamp {
 }
 
 async fn turn(model: &Model, record: Option<&MachineRecord>, connected: bool) -> muster_provision::executor::Advance {
-    advance(model, &spec(), record, connected, &policy(), &now).await
+    advance(model, &spec(), Known { record, agent_connected: connected, leaving: None }, &policy(), &now).await
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod arrows;
 mod execution;
+mod leaving;
 mod properties;
 
 use jiff::{SignedDuration, Timestamp};
@@ -36,7 +37,7 @@ fn failed(during: MachineStage, retry: Option<Timestamp>) -> MachinePhase {
 }
 
 fn facts(seen: Seen, agent_connected: bool) -> Facts {
-    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected }
+    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected, leaving: None }
 }
 
 fn broken(during: MachineStage) -> Seen {

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 
 use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::Seen;
-use muster_provision::lifecycle::{Decision, FailureCause, Policy, Step, decide, enter, fail};
+use muster_provision::lifecycle::{
+    Decision, Departure, Facts, FailureCause, HoldReason, Policy, Step, decide, enter, fail,
+};
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
 
@@ -68,6 +70,7 @@ impl Model {
             Step::Allocate => Seen::Allocated,
             Step::Deploy => Seen::Off,
             Step::Boot => Seen::Running,
+            Step::Release => Seen::Absent,
         };
         self.left = self.slow;
         self.seen = if self.slow == 0 { self.becomes.clone() } else { underway(step.stage()) };
@@ -80,6 +83,7 @@ fn after_underway(seen: &Seen) -> Seen {
     match seen {
         Seen::Underway { stage: MachineStage::Allocating } => Seen::Allocated,
         Seen::Underway { stage: MachineStage::Deploying } => Seen::Off,
+        Seen::Underway { stage: MachineStage::Releasing } => Seen::Absent,
         Seen::Underway { .. } => Seen::Running,
         settled => settled.clone(),
     }
@@ -87,12 +91,24 @@ fn after_underway(seen: &Seen) -> Seen {
 
 struct Way {
     end: MachineRecord,
+    retired: bool,
     decisions: Vec<Decision>,
 }
 
 /// Takes turns until the machine is provisioned, or for so many turns that it never will be.
 fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, policy: &Policy) -> Way {
-    let mut way = Way { end: start, decisions: Vec::new() };
+    walk_away(start, model, hello_after, policy, None)
+}
+
+/// The same for a node that leaves, if it does.
+fn walk_away(
+    start: MachineRecord,
+    model: &mut Model,
+    hello_after: SignedDuration,
+    policy: &Policy,
+    leaving: Option<Departure>,
+) -> Way {
+    let mut way = Way { end: start, retired: false, decisions: Vec::new() };
     let mut now: Timestamp = at(60);
     let mut running_since = None;
     // The longest ways wait for ten minutes, a second at a time.
@@ -100,10 +116,11 @@ fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, po
         let seen = model.look();
         running_since = if seen == Seen::Running { running_since.or(Some(now)) } else { None };
         let connected = running_since.is_some_and(|since| now >= since + hello_after);
-        let decision = decide(Some(&way.end), &facts(seen, connected), policy, now);
+        let facts = Facts { leaving: leaving.clone(), ..facts(seen, connected) };
+        let decision = decide(Some(&way.end), &facts, policy, now);
         way.decisions.push(decision.clone());
         match decision {
-            Decision::Hold { .. } if way.end.phase == MachinePhase::Provisioned => break,
+            Decision::Hold { .. } if way.end.phase == MachinePhase::Provisioned && leaving.is_none() => break,
             Decision::Hold { .. } => now += SignedDuration::from_secs(1),
             Decision::Goto { phase, attempt } => way.end = enter("model", phase, attempt, now),
             Decision::Fail { during, cause, attempt } => way.end = fail("model", during, &cause, attempt, policy, now),
@@ -117,6 +134,10 @@ fn walk(start: MachineRecord, model: &mut Model, hello_after: SignedDuration, po
                 }
             }
             Decision::Stuck { .. } => break,
+            Decision::Retire => {
+                way.retired = true;
+                break;
+            }
         }
     }
     way
@@ -161,7 +182,7 @@ proptest! {
             Decision::Goto { phase, attempt } => prop_assert_ne!((phase, attempt), (before.phase, before.attempt)),
             Decision::Fail { .. } => prop_assert_ne!(before.phase.word(), "failed"),
             Decision::Hold { recheck, .. } => prop_assert!(recheck.is_none_or(|recheck| recheck > at(second))),
-            Decision::Do { .. } | Decision::Retry { .. } | Decision::Stuck { .. } => {}
+            Decision::Do { .. } | Decision::Retry { .. } | Decision::Stuck { .. } | Decision::Retire => {}
         }
     }
 
@@ -169,13 +190,39 @@ proptest! {
     fn attempts_only_grow_until_the_machine_has_proved_itself(
         phase in phase(), seen in seen(), connected: bool, attempt in 1..6_u32, second in 60..300_i64,
     ) {
+        // One that is wanted again after it was given back begins anew.
+        prop_assume!(!phase.is_releasing());
         let before = record(phase, attempt);
         match decide(Some(&before), &facts(seen, connected), &policy(), at(second)) {
             Decision::Goto { attempt: next, .. } | Decision::Fail { attempt: next, .. }
             | Decision::Do { attempt: next, .. } | Decision::Retry { attempt: next, .. } => {
                 prop_assert!(next == attempt || next == attempt + 1);
             }
-            Decision::Hold { .. } | Decision::Stuck { .. } => {}
+            Decision::Hold { .. } | Decision::Stuck { .. } | Decision::Retire => {}
         }
+    }
+
+    #[test]
+    fn with_a_well_behaved_driver_every_machine_of_a_node_that_leaves_is_given_back_in_the_end(
+        phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..20_u32, waits in 0..3_usize,
+    ) {
+        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Running } else { seen };
+        let becomes = after_underway(&seen);
+        let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
+        let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
+        // Those that it waits for never run.
+        let waits_for: Vec<_> = (1..=waits).map(|number| format!("lb{number}").parse().unwrap()).collect();
+        let leaving = Departure { waits_for: waits_for.clone(), until: at(180) };
+        let released = phase.is_releasing();
+        let way = walk_away(record(phase, 1), &mut model, SignedDuration::ZERO, &patient, Some(leaving));
+        let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
+        prop_assert!(way.retired, "{last:?}");
+        prop_assert_eq!(model.look(), Seen::Absent);
+        prop_assert!(model.steps.iter().all(|step| *step == Step::Release), "{:?}", model.steps);
+        let waited = way.decisions.iter().filter(|decision| {
+            matches!(decision, Decision::Hold { reason: HoldReason::OthersRunFirst { .. }, .. })
+        });
+        // From second 60 on, a second at a time.
+        prop_assert_eq!(waited.count(), if waits == 0 || released { 0 } else { 120 });
     }
 }

@@ -3,8 +3,9 @@
 use std::fs;
 
 use muster_core::names::NodeName;
+use muster_core::records::MachineStage;
 use muster_marked::Process;
-use muster_provision::driver::{Driver, Seen};
+use muster_provision::driver::{Driver, MachineSpec, Seen};
 use muster_provision::local::{LocalConfig, LocalDriver};
 
 use super::site::{Site, bring_up, marked, seen, spec};
@@ -81,7 +82,7 @@ async fn machines_that_left_the_design_are_released_and_nobody_else_s() {
     fs::create_dir_all(&half_gone).unwrap();
 
     let second = site.driver();
-    let released = second.release_others(&web1.env, std::slice::from_ref(&web1)).await.unwrap();
+    let released = second.release_others(&web1.env, &[web1.node.clone()].into()).await.unwrap();
 
     assert_eq!(released.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["web2", "web3"]);
     assert!(marked(&site.machine("web2")).is_empty());
@@ -91,6 +92,43 @@ async fn machines_that_left_the_design_are_released_and_nobody_else_s() {
     second.allocate(&spec("web4", 1)).await.unwrap();
     let machine = fs::read_to_string(site.machine("web4").join("machine.json")).unwrap();
     assert!(machine.contains("127.77.0.2"), "the address is free again: {machine}");
-    assert_eq!(second.release_others(&web1.env, &[web1.clone(), spec("web4", 1)]).await.unwrap(), []);
+    assert_eq!(second.release_others(&web1.env, &[web1.node.clone(), spec("web4", 1).node].into()).await.unwrap(), []);
     second.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_that_was_cut_off_is_seen_and_brought_to_its_end() {
+    let mut site = Site::new(WITH_LISTENER);
+    let driver = site.driver();
+    let web1 = MachineSpec { leaving: true, ..spec("web1", 0) };
+    bring_up(&driver, &web1).await;
+    site.hear_pid("listener").await;
+    site.hear_pid("started").await;
+    // As far as a release gets that is killed while it removes files.
+    driver.shutdown().await.unwrap();
+    drop(driver);
+    fs::remove_file(site.machine("web1").join("machine.json")).unwrap();
+
+    let driver = site.driver();
+    let broken = seen(&driver, &web1).await;
+    assert!(matches!(broken, Seen::Broken { during: MachineStage::Releasing, .. }), "{broken:?}");
+    for _ in 0..2 {
+        driver.release(&web1).await.unwrap();
+        assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+    }
+    assert!(!site.machine("web1").exists());
+}
+
+#[tokio::test]
+async fn a_machine_that_is_not_what_was_wished_for_is_released_all_the_same() {
+    let site = Site::new("exit 0");
+    let driver = site.driver();
+    driver.allocate(&spec("web1", 0)).await.unwrap();
+    drop(driver);
+    let driver = LocalDriver::open(LocalConfig { network: "127.99.0.0/24".parse().unwrap(), ..site.config() }).unwrap();
+    assert_eq!(seen(&driver, &spec("web1", 0)).await, Seen::Absent, "its address is of another network");
+    let leaving = MachineSpec { leaving: true, ..spec("web1", 0) };
+    assert_eq!(seen(&driver, &leaving).await, Seen::Allocated);
+    driver.release(&leaving).await.unwrap();
+    assert!(!site.machine("web1").exists());
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use muster_core::records::{MachinePhase, MachineRecord};
 use muster_provision::driver::{Driver, Seen, StepError};
-use muster_provision::executor::{Next, advance};
+use muster_provision::executor::{Known, Next, advance};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, OpenError};
 
@@ -172,7 +172,14 @@ async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<Machin
     let (policy, web1) = (Policy::local(started), spec("web1", 0));
     let mut connected = false;
     loop {
-        let turn = advance(driver, &web1, record.as_ref(), connected, &policy, &now).await;
+        let turn = advance(
+            driver,
+            &web1,
+            Known { record: record.as_ref(), agent_connected: connected, leaving: None },
+            &policy,
+            &now,
+        )
+        .await;
         *record = turn.record.or(record.take());
         match turn.next {
             Next::AtOnce => {}

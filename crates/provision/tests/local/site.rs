@@ -107,6 +107,7 @@ pub(crate) fn spec(node: &str, position: u32) -> MachineSpec {
         flavor: None,
         labels: BTreeMap::new(),
         interfaces: Vec::new(),
+        leaving: false,
     }
 }
 

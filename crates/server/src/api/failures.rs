@@ -29,7 +29,8 @@ pub(crate) async fn list(
 fn is_failure(word: Word) -> bool {
     match word {
         Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => true,
-        Word::Provisioning
+        Word::Leaving
+        | Word::Provisioning
         | Word::Silent
         | Word::Applying
         | Word::Validating

@@ -32,6 +32,10 @@ pub(crate) async fn show(
         let rows = rows::chosen(fleet, app.agents(&elsewhere), &filter);
         let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
+        // What leaves says nothing about the fleet that stays.
+        let (mut leaving, rows): (Vec<NodeRow>, Vec<NodeRow>) =
+            rows.into_iter().partition(|row| row.standing == Word::Leaving);
+        leaving.truncate(BLOCKERS);
         let nodes = rows.len();
         let mut running: BTreeMap<Version, usize> = BTreeMap::new();
         rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
@@ -50,6 +54,7 @@ pub(crate) async fn show(
             running,
             blockers,
             blocked,
+            leaving,
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,
@@ -66,6 +71,6 @@ fn urgency(word: Word) -> u8 {
         Word::Silent => 1,
         Word::Pending => 2,
         Word::Outdated | Word::Configured => 3,
-        Word::Provisioning | Word::Applying | Word::Validating | Word::Validated => 4,
+        Word::Provisioning | Word::Applying | Word::Validating | Word::Validated | Word::Leaving => 4,
     }
 }

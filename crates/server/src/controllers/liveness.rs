@@ -204,12 +204,14 @@ fn is_running(activity: &Activity) -> bool {
     }
 }
 
-/// Its last validation passed, and its machine has not been started again since.
+/// Its last validation passed, its machine has not been started again since, and is not being given back.
 fn is_fit(node: &Node) -> bool {
-    node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
+    let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
+    !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
 }
 
-/// The transactions of a decision, each fenced by the node's last report.
+/// The transactions of a decision, each fenced by the node's last report, and by the design: one that leaves meanwhile is
+/// not put back.
 fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(NodeName, Txn)> {
     let keys = Keys::of(&fleet.env);
     let change = |name: &NodeName, back: bool| {
@@ -222,7 +224,10 @@ fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(NodeName, Txn)> {
         } else {
             Op::delete(key)
         };
-        let txn = Txn::new().guard(Guard::seen(keys.observed(name), Some(*at))).op(op);
+        let txn = Txn::new()
+            .guard(Guard::seen(keys.observed(name), Some(*at)))
+            .guard(Guard::seen(keys.node(name), node.record_at))
+            .op(op);
         Some((name.clone(), txn))
     };
     let lost = decision.withdraw.iter().filter_map(|name| change(name, false));

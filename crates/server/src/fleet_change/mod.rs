@@ -101,7 +101,7 @@ fn plan(
         return Err(FollowError::Restoring { env: fleet.env.clone(), since: restoring.since });
     }
     let change = compare(fleet, design);
-    let mut parts = plan::parts(fleet, design, &change).map_err(FollowError::Record)?;
+    let mut parts = plan::parts(fleet, design, &change, now).map_err(FollowError::Record)?;
     parts.extend(beginning(fleet, u64::try_from(now.as_second()).unwrap_or(1)));
     Ok((pack(parts), change))
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use muster_core::departure::leave;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
@@ -9,7 +11,7 @@ use muster_core::records::NodeRecord;
 use muster_core::txn::{Guard, Op, Txn};
 
 use super::FleetChange;
-use super::removal::removal;
+use super::removal::{removal, withdrawal};
 
 /// Compares a fleet with a design: who comes, who goes, and who is another one. Nothing is written.
 pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetChange {
@@ -22,8 +24,13 @@ pub fn compare(fleet: &Fleet, design: &BTreeMap<NodeName, NodeRecord>) -> FleetC
             Some(_) => {}
         }
     }
-    for (name, ..) in fleet.recorded().filter(|(name, ..)| !design.contains_key(*name)) {
-        change.removed.push(name.clone());
+    for (name, node, record) in fleet.recorded().filter(|(name, ..)| !design.contains_key(*name)) {
+        match &node.machine {
+            // Nobody has begun with a machine for it, so nobody has to end one.
+            None => change.removed.push(name.clone()),
+            Some(_) if record.is_leaving() => {}
+            Some(_) => change.leaving.push(name.clone()),
+        }
     }
     change
 }
@@ -33,6 +40,7 @@ pub(super) fn parts(
     fleet: &Fleet,
     design: &BTreeMap<NodeName, NodeRecord>,
     change: &FleetChange,
+    now: Timestamp,
 ) -> Result<Vec<Txn>, serde_json::Error> {
     let keys = Keys::of(&fleet.env);
     let empty = Node::default();
@@ -44,10 +52,25 @@ pub(super) fn parts(
             parts.push(Txn::new().guard(seen).op(Op::put_json(keys.node(name), &wanted)?));
         }
     }
+    let leaving = change.leaving.iter().filter_map(|name| Some((name, fleet.get(name)?)));
+    for (name, node) in leaving {
+        parts.extend(departure(&keys, name, node, now)?);
+    }
     for name in &change.removed {
         parts.push(removal(&keys, name, fleet.get(name).unwrap_or(&empty)));
     }
     Ok(parts)
+}
+
+/// Marks a node as leaving, and takes it out of its role in the same transaction. Fenced by its last report: what that
+/// has put into the role is what is taken out, and the next one finds that the node is out of service.
+fn departure(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Option<Txn>, serde_json::Error> {
+    let Some(record) = &node.record else { return Ok(None) };
+    let record = NodeRecord { leaving: Some(leave(now)), ..record.clone() };
+    let seen = [(keys.node(name), node.record_at), (keys.observed(name), node.observed.as_ref().map(|(_, at)| *at))];
+    let mut ops = withdrawal(keys, name, node);
+    ops.push(Op::put_json(keys.node(name), &record)?);
+    Ok(Some(Txn { guards: seen.map(|(key, at)| Guard::seen(key, at)).into(), ops }))
 }
 
 fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Option<&'a NodeRecord> {

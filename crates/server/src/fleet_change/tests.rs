@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use muster_core::departure::leave;
 use muster_core::fleet::KeyChange;
 use muster_core::keys;
 use muster_core::names::Role;
+use muster_core::records::{ActiveRole, MachinePhase, MachineRecord, Observed};
 
 use super::*;
 use crate::transactions::OPS;
@@ -93,4 +95,71 @@ fn guards_stay_with_their_operations_however_many_nodes_there_are() {
         }
         assert_eq!(written.len(), nodes as usize + 1);
     }
+}
+
+/// A node with a machine, and in service at v1 if `active`; its last report says that it has passed there.
+fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
+    let (keys, version) = (Keys::of(&env()), "v1".parse().unwrap());
+    let machine = MachineRecord {
+        driver: "local".into(),
+        phase: MachinePhase::Provisioned,
+        attempt: 1,
+        since: Timestamp::UNIX_EPOCH,
+    };
+    put(fleet, keys.machine(&name(node)), &machine, 50);
+    let observed = Observed { passed: Some("v1".parse().unwrap()), ..Observed::default() };
+    put(fleet, keys.observed(&name(node)), &observed, 51);
+    if active {
+        let role = ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new() };
+        put(fleet, keys.active_role(&version, &name(node)), &role, 51);
+    }
+}
+
+#[test]
+fn a_node_with_a_machine_is_marked_and_leaves_its_role_in_the_same_transaction() {
+    // Whether or not it is seen in its role: liveness may have put it back a moment ago.
+    for active in [true, false] {
+        let mut before = fleet(&design(&[("web1", 0), ("web2", 1)]));
+        in_service(&mut before, "web2", active);
+        let (txns, change) = plan(&before, &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(change, FleetChange { leaving: vec![name("web2")], ..FleetChange::default() });
+        let [txn] = &txns[..] else { panic!("{txns:?}") };
+        assert_eq!(
+            txn.guards,
+            [
+                Guard::Unchanged { key: "/muster/test/nodes/web2".into(), since: Revision(3) },
+                Guard::Unchanged { key: "/muster/test/observed/web2".into(), since: Revision(51) },
+            ]
+        );
+        assert_eq!(txn.ops[0], Op::delete("/muster/test/active_roles/v1/web2/address"));
+        let Op::Put { value, .. } = &txn.ops[1] else { panic!("{txn:?}") };
+        let marked: NodeRecord = serde_json::from_slice(value).unwrap();
+        assert_eq!(marked, NodeRecord { leaving: Some(leave(Timestamp::UNIX_EPOCH)), ..record(1) });
+    }
+}
+
+#[test]
+fn one_that_leaves_already_is_let_go_and_one_that_is_wanted_again_is_taken_back() {
+    let mut nodes = design(&[("web1", 0), ("web2", 1)]);
+    let marked = NodeRecord { leaving: Some(leave(Timestamp::UNIX_EPOCH)), ..record(1) };
+    nodes.insert(name("web2"), marked);
+    let mut before = fleet(&nodes);
+    in_service(&mut before, "web2", false);
+    let later = Timestamp::from_second(60).unwrap();
+
+    let (txns, change) = plan(&before, &design(&[("web1", 0)]), later).unwrap();
+    assert_eq!((txns, change), (Vec::new(), FleetChange::default()), "its time began when it was first marked");
+    let (txns, change) = plan(&before, &design(&[("web1", 0), ("web2", 1)]), later).unwrap();
+    assert_eq!(change, FleetChange { returned: vec![name("web2")], ..FleetChange::default() });
+    assert_eq!(txns[0].ops, [Op::put_json("/muster/test/nodes/web2", &record(1)).unwrap()]);
+}
+
+#[test]
+fn one_without_a_machine_has_nothing_to_wait_for() {
+    let before = fleet(&design(&[("web1", 0), ("web2", 1)]));
+    let (txns, change) = plan(&before, &design(&[("web1", 0)]), Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(change, FleetChange { removed: vec![name("web2")], ..FleetChange::default() });
+    let machine = Guard::Absent { key: "/muster/test/machines/web2".into() };
+    assert!(txns[0].guards.contains(&machine), "nobody has begun with one meanwhile: {txns:?}");
+    assert!(written(&txns).contains(&"/muster/test/nodes/web2".to_owned()));
 }

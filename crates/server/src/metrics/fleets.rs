@@ -50,7 +50,7 @@ impl Fleets {
         let desired = fleet.desired();
         // Other replicas are not asked: each counts what its own agents do, and who is silent is known to all.
         let agents = Agents { links: &self.0.links, elsewhere: &Elsewhere::new() };
-        for (name, node, _) in fleet.designed() {
+        for (name, node, _) in fleet.recorded() {
             let standing = rows::standing(fleet, agents, name, node, desired.as_ref());
             let stood = standings.entry(standing.word).or_default();
             stood.nodes += 1;
@@ -77,7 +77,7 @@ impl Collector for Fleets {
             fleets.values().map(|fleet| (fleet.env.to_string(), self.count(fleet, now))).collect()
         };
 
-        let help = "Nodes of the design, by where they stand: the words of `muster status`";
+        let help = "Nodes of the design and those that leave it, by where they stand: the words of `muster status`";
         let mut nodes = describe(&mut encoder, "muster_nodes", help, None, MetricType::Gauge)?;
         for (env, word, stood) in each(&counted) {
             nodes.encode_family(&[("env", env), ("standing", word)])?.encode_gauge(&stood.nodes)?;

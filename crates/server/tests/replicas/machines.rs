@@ -69,12 +69,9 @@ impl Driver for Machine {
 }
 
 fn look_after(replica: &Replica, machine: &Arc<Machine>) -> tokio::task::JoinHandle<()> {
-    let fleet = replica.fleet();
-    let (name, _, record) = fleet.designed().next().unwrap();
-    let spec = MachineSpec::of(&env(), name, record);
     let policy = Policy::local(replica.app.clock.now());
     let driver: Arc<dyn Driver> = machine.clone();
-    tokio::spawn(Provision::new(replica.app.clone(), env(), driver, policy, vec![spec]).run())
+    tokio::spawn(Provision::new(replica.app.clone(), env(), driver, policy).run())
 }
 
 #[tokio::test(flavor = "multi_thread")]

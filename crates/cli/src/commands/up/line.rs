@@ -12,6 +12,7 @@ pub(super) fn line(row: &NodeRow) -> String {
             format!("{}{version}", row.standing.as_str())
         }
         (Word::Provisioning, _) => "starting".to_owned(),
+        (Word::Leaving, Some(why)) => format!("leaving: {why}"),
         (Word::Pending, _) if is_about_to_run(row) => "pending, about to run".to_owned(),
         (word, Some(why)) => format!("{}{version}: {why}{}", word.as_str(), retry(why)),
         (word, None) => word.as_str().to_owned(),

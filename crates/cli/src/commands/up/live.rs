@@ -36,18 +36,23 @@ impl Live {
             self.bars.push(self.screen.insert_before(&self.rest, plain()));
         }
         let width = shown.iter().map(|row| row.node.as_str().len()).max().unwrap_or(0);
+        // Nodes that have left leave their lines.
+        self.bars.drain(shown.len()..).for_each(|bar| bar.finish_and_clear());
         for (bar, row) in self.bars.iter().zip(&shown) {
             let mark = match row.standing {
                 Word::Validated => "✔",
                 Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => "✘",
                 Word::Pending | Word::Silent | Word::Outdated => "·",
+                Word::Leaving => "◂",
                 Word::Provisioning | Word::Applying | Word::Validating | Word::Configured => "▸",
             };
             let age = row.since.map(|since| format!("  {}", age(since, now))).unwrap_or_default();
             bar.set_message(format!("{mark} {:width$}  {}{age}", row.node, line(row)));
         }
         let validated = rows.iter().filter(|row| row.standing == Word::Validated).count();
-        self.rest.set_message(format!("{validated} of {} validated", rows.len()));
+        let leaving = rows.iter().filter(|row| row.standing == Word::Leaving).count();
+        let going = if leaving > 0 { format!(", {leaving} leaving") } else { String::new() };
+        self.rest.set_message(format!("{validated} of {} validated{going}", rows.len() - leaving));
     }
 
     /// Takes the lines away; what stays on the screen is printed by others.

@@ -6,6 +6,7 @@ mod switched_off;
 mod transcript;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::replicas::{ControllerName, ControllerRecord};
+use muster_core::standing::Word;
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
@@ -144,7 +146,7 @@ struct LocalFleet {
 
 impl LocalFleet {
     async fn start(args: &Args, loaded: Loaded, state: &Path, notes: &mut Notes) -> Result<Self, Failure> {
-        let Loaded { registration, machines: specs, releases } = loaded;
+        let Loaded { registration, releases } = loaded;
         let env = registration.env.clone();
         let default = format!("embedded:{}", state.join("store").display());
         let store = args.store.open(Some(&default), notes).await?;
@@ -171,7 +173,8 @@ impl LocalFleet {
         let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
         let registered = register(&app, &registration).await.map_err(refused)?;
         // After the registration, which may be refused: what is removed here does not come back.
-        let released = driver.release_others(&env, &specs).await.map_err(Failure::failed)?;
+        let known = nodes_of(&app, &env);
+        let released = driver.release_others(&env, &known).await.map_err(Failure::failed)?;
         let places =
             Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
         let announced = Announced {
@@ -185,7 +188,7 @@ impl LocalFleet {
         let (mut serving, mut machines) = (JoinSet::new(), JoinSet::new());
         serving.spawn(server.run());
         let policy = Policy::local(clock.now());
-        let provision = Provision::new(app.clone(), env.clone(), driver.clone(), policy, specs);
+        let provision = Provision::new(app.clone(), env.clone(), driver.clone(), policy);
         machines.spawn(provision.run());
         Ok(Self {
             app,
@@ -250,6 +253,12 @@ impl LocalFleet {
     }
 }
 
+/// The nodes that the store knows: those of the design, and those that are leaving it.
+fn nodes_of(app: &App, env: &EnvName) -> BTreeSet<NodeName> {
+    let fleets = app.view.fleets();
+    fleets.get(env).into_iter().flat_map(|fleet| fleet.recorded()).map(|(name, ..)| name.clone()).collect()
+}
+
 /// What to do about a registration that was not taken.
 fn refused(error: RegisterError) -> Failure {
     let hint = match &error {
@@ -278,12 +287,15 @@ async fn show(
 ) -> Result<Exit, Failure> {
     let clock = fleet.app.clock.clone();
     let (mut steps, mut connections) = (fleet.app.view.subscribe(), fleet.app.hub.subscribe());
-    let nodes = fleet.rows().len();
+    let nodes = staying(&fleet.rows()).count();
     let version = fleet.current_version();
     terminal.out.line(format_args!("environment {}: {nodes} nodes, version {version}", fleet.env));
     terminal.out.line(format_args!("API: {}", fleet.url));
     for node in &fleet.registered.nodes.removed {
         terminal.out.line(format_args!("{node} is no longer in the design, and was taken out"));
+    }
+    for node in &fleet.registered.nodes.leaving {
+        terminal.out.line(format_args!("{node} is no longer in the design, and leaves"));
     }
     for node in &fleet.released {
         terminal.out.line(format_args!("the machine of {node} was released: all that ran on it was ended and removed"));
@@ -319,7 +331,8 @@ async fn show(
             stuck_since = None;
         }
         let decided = match verdict {
-            Verdict::Validated => true,
+            // Who asks for one state and no more gets all of it: what leaves is gone, too.
+            Verdict::Validated => !args.once || rows.len() == staying(&rows).count() || Instant::now() >= deadline,
             Verdict::Stuck => stuck_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED,
             Verdict::Underway => args.once && Instant::now() >= deadline,
         };
@@ -350,6 +363,11 @@ async fn show(
     }
 }
 
+/// The nodes that the fleet is judged by.
+fn staying(rows: &[NodeRow]) -> impl Iterator<Item = &NodeRow> {
+    rows.iter().filter(|row| row.standing != Word::Leaving)
+}
+
 /// Says who looks after the machines: nothing happens here until they are gone.
 fn tell_holder(holder: Option<&ControllerRecord>, now: Timestamp, terminal: &mut Terminal) {
     match holder {
@@ -369,11 +387,11 @@ fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &m
     terminal.out.gap();
     let exit = match verdict {
         Verdict::Validated => {
-            let all = match rows.len() {
-                1 => "the node is".to_owned(),
-                nodes => format!("all {nodes} nodes"),
-            };
-            terminal.out.line(format_args!("{all} validated at {}", fleet.current_version()));
+            match staying(rows).count() {
+                0 => terminal.out.line("there are no nodes"),
+                1 => terminal.out.line(format_args!("the node is validated at {}", fleet.current_version())),
+                nodes => terminal.out.line(format_args!("all {nodes} nodes validated at {}", fleet.current_version())),
+            }
             Exit::Yes
         }
         Verdict::Stuck => {

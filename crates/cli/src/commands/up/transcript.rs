@@ -30,6 +30,11 @@ impl Transcript {
         let width = rows.iter().map(|row| row.node.as_str().len()).max().unwrap_or(0);
         let seconds = now.duration_since(self.began).as_secs_f64();
         let mut lines = Vec::new();
+        let gone = |name: &NodeName| !rows.iter().any(|row| row.node == *name);
+        for name in self.said.keys().filter(|name| gone(name)).cloned().collect::<Vec<_>>() {
+            lines.push(format!("{seconds:6.1}s  {name:width$}  gone: its machine was released"));
+            self.said.remove(&name);
+        }
         for row in rows {
             let text = line(row);
             let news = match row.standing {
@@ -38,7 +43,8 @@ impl Transcript {
                 // So does that it is not there yet, and that what it waits for has come.
                 Word::Silent => self.said.contains_key(&row.node),
                 Word::Pending => !is_about_to_run(row),
-                Word::Provisioning
+                Word::Leaving
+                | Word::Provisioning
                 | Word::Unprovisioned
                 | Word::Applying
                 | Word::Validating

@@ -24,10 +24,12 @@ pub(super) struct Standing {
     pub(super) ran: bool,
 }
 
+/// Judges those that stay: a node that leaves keeps nobody waiting.
 pub(super) fn judge(fleet: &[Standing]) -> Verdict {
+    let fleet: Vec<&Standing> = fleet.iter().filter(|node| node.row.standing != Word::Leaving).collect();
     if fleet.iter().all(|node| node.row.standing == Word::Validated && node.ran) {
         Verdict::Validated
-    } else if fleet.iter().any(moves) {
+    } else if fleet.iter().any(|node| moves(node)) {
         Verdict::Underway
     } else {
         Verdict::Stuck
@@ -41,7 +43,7 @@ fn moves(node: &Standing) -> bool {
             true
         }
         Word::Validated => !node.ran,
-        Word::Blocked => false,
+        Word::Blocked | Word::Leaving => false,
         Word::Pending => is_about_to_run(&node.row),
         Word::Failed | Word::Invalid => match &node.row.why {
             Some(Why::Failed { attempt, .. }) => *attempt < ATTEMPTS,
@@ -107,6 +109,8 @@ mod tests {
             (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], Verdict::Underway),
             (vec![unprovisioned(None), pending(0)], Verdict::Stuck),
             (vec![node(Word::Blocked, None)], Verdict::Stuck),
+            (vec![validated(), node(Word::Leaving, None)], Verdict::Validated),
+            (vec![pending(0), node(Word::Leaving, None)], Verdict::Stuck),
         ];
         for (fleet, verdict) in table {
             let words: Vec<_> = fleet.iter().map(|node| node.row.standing.as_str()).collect();

@@ -1,0 +1,18 @@
+//! What rules read, in types of its own.
+//!
+//! Reading is lenient: a value of the wrong type, or a malformed one, is as good as absent. It has been reported where it
+//! is written.
+
+mod address;
+mod interface;
+mod link;
+mod network;
+mod placed;
+mod topology;
+
+pub(crate) use address::{Given, addresses};
+pub(crate) use interface::{Interface, attached, interfaces};
+pub(crate) use link::{BondMode, Link};
+pub(crate) use network::{Network, Range, RangeKind};
+pub(crate) use placed::Placed;
+pub(crate) use topology::Topology;

@@ -1,0 +1,113 @@
+//! The catalogue of findings: every code is explained, and has an example that triggers it and nothing else, and a near
+//! miss beside it that triggers nothing.
+
+use std::collections::BTreeMap;
+
+use muster_core::names::Role;
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::finding::{Code, Findings};
+use muster_design::{Design, Options};
+
+use crate::finding_example::{example, printed};
+
+/// The codes that no directory triggers alone, why, and what shows them instead.
+pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
+    (Code::TooManyFindings, "two hundred others come before it", the_findings_of_a_file_are_cut_off),
+    (Code::UnknownRole, "it is about the command line", a_cardinality_for_a_role_that_is_not_there),
+];
+
+/// Codes whose examples are still to be written. This list only gets shorter.
+const PENDING: &[&str] = &[];
+
+#[test]
+fn every_code_is_explained() {
+    let mut wanting = Vec::new();
+    for code in Code::ALL {
+        let explanation = code.explanation().trim();
+        let lines = explanation.lines().count();
+        let is_explained = (3..=40).contains(&lines) && explanation.len() > 2 * code.meaning().len();
+        if is_explained == is_pending(*code) {
+            wanting.push(format!("{code}: {lines} lines"));
+        }
+    }
+    assert!(wanting.is_empty(), "explanations that say too little (or are pending no more): {wanting:#?}");
+}
+
+#[test]
+fn every_code_has_an_example_that_triggers_it_alone() {
+    let mut wanting = Vec::new();
+    for code in directories() {
+        let found = example(code, "bad").map(|bad| bad.findings());
+        let is_alone = found.as_ref().is_some_and(|found| codes(found) == [code]);
+        if is_alone == is_pending(code) {
+            wanting.push(describe(code, "bad", found));
+        }
+    }
+    assert!(wanting.is_empty(), "these are not as they should be:\n\n{}", wanting.join("\n"));
+}
+
+#[test]
+fn every_code_has_a_near_miss_that_triggers_nothing() {
+    let mut wanting = Vec::new();
+    for code in directories() {
+        let found = example(code, "good").map(|good| good.findings());
+        let is_fine = found.as_ref().is_some_and(Findings::is_empty);
+        if is_fine == is_pending(code) {
+            wanting.push(describe(code, "good", found));
+        }
+    }
+    assert!(wanting.is_empty(), "these are not as they should be:\n\n{}", wanting.join("\n"));
+}
+
+#[test]
+fn codes_without_a_directory_are_shown_elsewhere() {
+    for (code, why, shows) in ELSEWHERE {
+        assert!(example(*code, "bad").is_none(), "{code} has an example after all, though {why}");
+        shows();
+    }
+}
+
+fn the_findings_of_a_file_are_cut_off() {
+    let found = compile("---\n]\n".repeat(1_000), &Options::default());
+    assert_eq!(found.iter().count(), 201);
+    assert_eq!(found.iter().last().unwrap().code, Code::TooManyFindings);
+}
+
+fn a_cardinality_for_a_role_that_is_not_there() {
+    let with = |role: &str| {
+        let cardinality = BTreeMap::from([(Role::new(role).unwrap(), 3)]);
+        let options = Options { cardinality, ..Options::default() };
+        codes(&compile("roles: {web: {cardinality: 1, flavor: small}}".to_owned(), &options))
+    };
+    assert_eq!(with("wbe"), [Code::UnknownRole]);
+    assert_eq!(with("web"), []);
+}
+
+fn compile(text: String, options: &Options) -> Findings {
+    let files = vec![FileText::new("environments/prod.yaml", text)];
+    Design::compile(vec![Bundle { name: "site".into(), files }], options).findings
+}
+
+/// The codes that a directory triggers.
+fn directories() -> impl Iterator<Item = Code> {
+    Code::ALL.iter().copied().filter(|code| ELSEWHERE.iter().all(|(elsewhere, ..)| elsewhere != code))
+}
+
+fn is_pending(code: Code) -> bool {
+    PENDING.contains(&code.as_str())
+}
+
+fn codes(findings: &Findings) -> Vec<Code> {
+    findings.iter().map(|finding| finding.code).collect()
+}
+
+fn describe(code: Code, which: &str, found: Option<Findings>) -> String {
+    let found = match found {
+        None => "there is no such directory".to_owned(),
+        Some(found) if found.is_empty() => "nothing was found".to_owned(),
+        Some(found) => printed(&found),
+    };
+    let pending = if is_pending(code) { ", and is pending no more" } else { "" };
+    format!("examples/findings/{code}/{which}{pending}:\n{found}\n")
+}

@@ -1,0 +1,16 @@
+//! The node leaves. Its machine goes on until nobody needs it any more, for a while.
+
+use muster_core::records::MachinePhase;
+
+use super::turn::Turn;
+use super::{Decision, Departure, HoldReason};
+
+/// What is seen of the machine does not matter: it is about to be given back, whatever it is.
+pub(super) fn decide(turn: &Turn<'_>, departure: &Departure) -> Decision {
+    let Departure { waits_for, until } = departure;
+    if waits_for.is_empty() || turn.now >= *until {
+        return Decision::Goto { phase: MachinePhase::Releasing, attempt: 1 };
+    }
+    let reason = HoldReason::OthersRunFirst { waits_for: waits_for.clone(), until: *until };
+    Decision::Hold { reason, recheck: Some(*until) }
+}
