@@ -49,7 +49,7 @@ fn of_network(site: &Site<'_>, network: &Network<'_>) -> Vec<Route> {
     for through in &network.domain_routes {
         let (Some(domain), Some(gateway)) = (through.domain, through.gateway) else { continue };
         let members = site.topology().members(domain.value);
-        for subnet in members.iter().filter_map(|member| Some(member.cidr?.value.canonical())) {
+        for subnet in members.filter_map(|member| Some(member.cidr?.value.canonical())) {
             let is_own = network.cidr.is_some_and(|own| own.value.canonical() == subnet);
             let is_there = routes.iter().any(|route| route.subnet == subnet);
             if !is_own && !is_there && subnet.address.is_ipv4() == gateway.value.is_ipv4() {

@@ -5,6 +5,7 @@
 //! another has found, and never hides what another will find.
 
 mod claims;
+mod networks;
 mod out;
 mod run;
 mod site;
@@ -46,4 +47,32 @@ pub(crate) enum Check {
 }
 
 /// All rules. The order does not matter.
-pub(crate) const RULES: &[&Rule] = &[];
+pub(crate) const RULES: &[&Rule] = &[
+    &networks::host_bits_set::RULE,
+    &networks::no_cidr::RULE,
+    &networks::networks_overlap::RULE,
+    &networks::range_incomplete::RULE,
+    &networks::range_backwards::RULE,
+    &networks::range_outside::RULE,
+    &networks::ranges_overlap::RULE,
+    &networks::ranges_repeat::RULE,
+    &networks::route_without_gateway::RULE,
+    &networks::gateway_outside::RULE,
+    &networks::gateway_of_no_host::RULE,
+    &networks::gateway_of_other_family::RULE,
+    &networks::empty_routedomain::RULE,
+    &networks::relay_outside::RULE,
+    &networks::mtu_range::RULE,
+    &networks::mtu_range::OF_INTERFACES,
+    &networks::mtu_above_link::RULE,
+    &networks::network_on_two_links::RULE,
+    &networks::bond_options_without_bond::RULE,
+    &networks::bond_delay::RULE,
+    &networks::bond_unwatched::RULE,
+    &networks::bond_option_of_other_mode::RULE,
+    &networks::trunking_needed::RULE,
+    &networks::tagged_without_trunk::RULE,
+    &networks::several_untagged::RULE,
+    &networks::default_not_allowed::RULE,
+    &networks::vlan_twice::RULE,
+];

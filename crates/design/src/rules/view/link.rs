@@ -55,6 +55,11 @@ impl<'d> Link<'d> {
         self.allowed.iter().any(|allowed| allowed.value == network)
     }
 
+    /// What is said about one matter of bonding.
+    pub(crate) fn bonding_option(&self, key: &str) -> Option<&'d Node> {
+        self.bonding?.get(key)
+    }
+
     /// A number among what is said about bonding.
     pub(crate) fn bonding_integer(&self, key: &str) -> Option<Placed<i64>> {
         Placed::integer(self.bonding?, key)

@@ -7,6 +7,7 @@ mod address;
 mod interface;
 mod link;
 mod network;
+mod overlap;
 mod placed;
 mod topology;
 
@@ -14,5 +15,6 @@ pub(crate) use address::{Given, addresses};
 pub(crate) use interface::{Interface, attached, interfaces};
 pub(crate) use link::{BondMode, Link};
 pub(crate) use network::{Network, Range, RangeKind};
+pub(crate) use overlap::{Overlap, overlaps};
 pub(crate) use placed::Placed;
 pub(crate) use topology::Topology;

@@ -16,8 +16,9 @@ pub(crate) struct Network<'d> {
     pub vlan: Option<Placed<i64>>,
     pub mtu: Option<Placed<i64>>,
     pub routedomain: Option<Placed<&'d str>>,
-    pub ranges: Vec<Range>,
-    pub routes: Vec<Route>,
+    pub ranges: Vec<Range<'d>>,
+    pub routes: Vec<Route<'d>>,
+
     pub domain_routes: Vec<DomainRoute<'d>>,
     /// The relay's own address.
     pub relay: Option<Placed<IpAddr>>,
@@ -25,11 +26,11 @@ pub(crate) struct Network<'d> {
 
 /// A part of a network's addresses. What is missing is a finding of its own.
 #[derive(Debug)]
-pub(crate) struct Range {
+pub(crate) struct Range<'d> {
     pub kind: Option<RangeKind>,
     pub start: Option<Placed<IpAddr>>,
     pub end: Option<Placed<IpAddr>>,
-    pub node: Node,
+    pub node: &'d Node,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,11 +42,11 @@ pub(crate) enum RangeKind {
 
 /// How one subnet is reached.
 #[derive(Debug)]
-pub(crate) struct Route {
+pub(crate) struct Route<'d> {
     pub subnet: Option<Placed<Cidr>>,
     pub gateway: Option<Placed<IpAddr>>,
     pub metric: Option<i64>,
-    pub node: Node,
+    pub node: &'d Node,
 }
 
 /// How the networks of a routing domain are reached.
@@ -54,7 +55,7 @@ pub(crate) struct DomainRoute<'d> {
     pub domain: Option<Placed<&'d str>>,
     pub gateway: Option<Placed<IpAddr>>,
     pub metric: Option<i64>,
-    pub node: Node,
+    pub node: &'d Node,
 }
 
 impl<'d> Network<'d> {
@@ -87,7 +88,7 @@ impl<'d> Network<'d> {
     }
 
     /// The ranges that an address is in.
-    pub(crate) fn ranges_of(&self, address: IpAddr) -> impl Iterator<Item = &Range> {
+    pub(crate) fn ranges_of(&self, address: IpAddr) -> impl Iterator<Item = &Range<'d>> {
         self.ranges.iter().filter(move |range| range.contains(address))
     }
 
@@ -97,8 +98,8 @@ impl<'d> Network<'d> {
     }
 }
 
-impl Range {
-    fn read(node: &Node) -> Self {
+impl<'d> Range<'d> {
+    fn read(node: &'d Node) -> Self {
         let kind = match node.get("type").and_then(Node::text) {
             Some("static") => Some(RangeKind::Static),
             Some("dhcp") => Some(RangeKind::Dhcp),
@@ -106,7 +107,7 @@ impl Range {
             Some(_) | None => None,
         };
         let (start, end) = (Placed::address(node, "start"), Placed::address(node, "end"));
-        Range { kind, start, end, node: node.clone() }
+        Range { kind, start, end, node }
     }
 
     /// Its first and last address, if they are of one family and in order.
@@ -122,6 +123,8 @@ impl Range {
 }
 
 impl RangeKind {
+    pub(super) const ALL: [RangeKind; 3] = [RangeKind::Static, RangeKind::Dhcp, RangeKind::Reserved];
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             RangeKind::Static => "static",
@@ -131,13 +134,13 @@ impl RangeKind {
     }
 }
 
-impl Route {
-    fn read(node: &Node) -> Self {
+impl<'d> Route<'d> {
+    fn read(node: &'d Node) -> Self {
         Route {
             subnet: Placed::cidr(node, "subnet"),
             gateway: Placed::address(node, "gateway"),
             metric: Placed::integer(node, "metric").map(|metric| metric.value),
-            node: node.clone(),
+            node,
         }
     }
 }
@@ -148,7 +151,7 @@ impl<'d> DomainRoute<'d> {
             domain: Placed::text(node, "routedomain"),
             gateway: Placed::address(node, "gateway"),
             metric: Placed::integer(node, "metric").map(|metric| metric.value),
-            node: node.clone(),
+            node,
         }
     }
 }

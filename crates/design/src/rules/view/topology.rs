@@ -16,6 +16,8 @@ pub(crate) struct Topology<'d> {
     link_by_name: HashMap<&'d str, usize>,
     /// Which link carries a network: the first by name, if there are several.
     carriers: HashMap<&'d str, usize>,
+    /// The networks of each routing domain.
+    domains: HashMap<&'d str, Vec<usize>>,
     /// The racks that networks do not leave.
     racks: HashMap<&'d str, Vec<&'d str>>,
 }
@@ -32,6 +34,12 @@ impl<'d> Topology<'d> {
                 carriers.entry(network.value).or_insert(at);
             }
         }
+        let mut domains: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, network) in networks.iter().enumerate() {
+            if let Some(domain) = network.routedomain {
+                domains.entry(domain.value).or_default().push(at);
+            }
+        }
         let mut racks: HashMap<&str, Vec<&str>> = HashMap::new();
         for rack in site.all(Kind::Rack) {
             let local = rack.get("local_networks").and_then(Node::items).unwrap_or_default();
@@ -39,7 +47,7 @@ impl<'d> Topology<'d> {
                 racks.entry(network).or_default().push(rack.name);
             }
         }
-        Topology { networks, links, network_by_name, link_by_name, carriers, racks }
+        Topology { networks, links, network_by_name, link_by_name, carriers, domains, racks }
     }
 
     pub(crate) fn network(&self, name: &str) -> Option<&Network<'d>> {
@@ -61,8 +69,7 @@ impl<'d> Topology<'d> {
     }
 
     /// The networks of a routing domain, by name.
-    pub(crate) fn members(&self, domain: &str) -> Vec<&Network<'d>> {
-        let is_member = |network: &&Network<'d>| network.routedomain.is_some_and(|of| of.value == domain);
-        self.networks.iter().filter(is_member).collect()
+    pub(crate) fn members(&self, domain: &str) -> impl Iterator<Item = &Network<'d>> {
+        self.domains.get(domain).into_iter().flatten().filter_map(|at| self.networks.get(*at))
     }
 }

@@ -1,0 +1,33 @@
+//! An MTU is one that IP can live with, and that the kernel takes.
+
+use std::ops::RangeInclusive;
+
+use crate::finding::{Code, Finding};
+use crate::rules::view::{Placed, interfaces};
+use crate::rules::{Check, Out, Rule, Site};
+use crate::yaml::Node;
+
+/// Networks and links.
+pub(crate) const RULE: Rule = Rule::new(Code::MtuRange, Check::Site(check));
+/// The interfaces of nodes.
+pub(crate) const OF_INTERFACES: Rule = Rule::new(Code::MtuRange, Check::Part("interfaces", check_interfaces));
+
+/// IPv6 needs 1280 bytes.
+const LEGAL: RangeInclusive<i64> = 1280..=65_536;
+
+fn check(site: &Site<'_>, out: &mut Out) {
+    let topology = site.topology();
+    topology.networks.iter().for_each(|network| check_one(network.mtu, out));
+    topology.links.iter().for_each(|link| check_one(link.mtu, out));
+}
+
+fn check_interfaces(_: &Site<'_>, node: &Node, out: &mut Out) {
+    interfaces(node).for_each(|interface| check_one(interface.mtu, out));
+}
+
+fn check_one(mtu: Option<Placed<i64>>, out: &mut Out) {
+    if let Some(mtu) = mtu.filter(|mtu| !LEGAL.contains(&mtu.value)) {
+        let finding = Finding::new(Code::MtuRange, format!("an MTU cannot be {}", mtu.value));
+        out.add(mtu.span, finding.expected(format!("expected {} to {}", LEGAL.start(), LEGAL.end())));
+    }
+}
