@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_core::names::EnvName;
 use muster_wire::design::{Applied, ApplyDesign};
+use muster_wire::operator::NodeRow;
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -120,11 +121,11 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         out.gap();
         out.line(format_args!("{env} follows revision {design} of its design (revision {revision} of the store)"));
         if let Some(Arrival { missing, leaving, .. }) = &done.arrival {
-            if !missing.is_empty() {
+            let open: Vec<NodeRow> = missing.iter().chain(leaving).cloned().collect();
+            if !open.is_empty() {
                 out.gap();
-                out.table(rows::table(missing, now));
+                out.table(rows::table(&open, now));
             }
-            leaving.iter().for_each(|node| out.line(format_args!("{node} has not left yet")));
         }
     });
     let Some(arrival) = &done.arrival else { return Ok(Exit::Yes) };
