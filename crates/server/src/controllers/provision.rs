@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use muster_core::departure;
 use muster_core::fleet::{Fleet, Node};
@@ -34,17 +35,25 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Provision {
+    context: Arc<Context>,
+    machines: BTreeMap<NodeName, Machine>,
+}
+
+/// What every turn needs.
+#[derive(Debug)]
+struct Context {
     app: App,
     env: EnvName,
     driver: Arc<dyn Driver>,
     policy: Policy,
-    machines: BTreeMap<NodeName, Machine>,
 }
 
 #[derive(Debug)]
 struct Machine {
     next: Next,
-    /// As it was at the last turn: when it is another one, the next turn is due.
+    /// A turn is under way. One that is slow, a release whose processes hang for one, holds nobody else up.
+    busy: bool,
+    /// As it was when its last turn began: when it is another one, the next turn is due.
     last: Sight,
 }
 
@@ -58,43 +67,49 @@ struct Sight {
     waits_for: Vec<NodeName>,
 }
 
+/// The turns that are under way. Each ends with when the next one of its machine is due.
+type Turns = FuturesUnordered<BoxFuture<'static, (NodeName, Next)>>;
+
 impl Provision {
     pub fn new(app: App, env: EnvName, driver: Arc<dyn Driver>, policy: Policy) -> Self {
-        Self { app, env, driver, policy, machines: BTreeMap::new() }
+        Self { context: Arc::new(Context { app, env, driver, policy }), machines: BTreeMap::new() }
     }
 
     /// Looks after the machines, for ever: as soon as nobody else does.
     pub async fn run(mut self) {
-        self.app.tenures.want(&self.env, ControllerName::Provision);
+        let Context { app, env, driver, .. } = &*self.context.clone();
+        app.tenures.want(env, ControllerName::Provision);
         // Connections to this server, and to the others.
-        let mut connections = self.app.hub.subscribe();
-        let mut servers = self.app.view.subscribe_servers();
-        let mut records = self.app.view.subscribe_records();
+        let mut connections = app.hub.subscribe();
+        let mut servers = app.view.subscribe_servers();
+        let mut records = app.view.subscribe_records();
         // Reports: they matter only while a node that leaves waits for others to run.
-        let mut steps = self.app.view.subscribe();
-        let mut tenures = self.app.tenures.subscribe();
-        let mut changes = self.driver.changes();
+        let mut steps = app.view.subscribe();
+        let mut tenures = app.tenures.subscribe();
+        let mut changes = driver.changes();
         let mut last: Option<Held> = None;
+        let mut turns = Turns::new();
+        // Whether anything has changed but that a turn has ended: only then all nodes are gone through.
+        let mut news = true;
         loop {
-            connections.mark_unchanged();
-            servers.mark_unchanged();
-            records.mark_unchanged();
-            steps.mark_unchanged();
-            tenures.mark_unchanged();
-            changes.as_mut().map(tokio::sync::watch::Receiver::mark_unchanged);
-            let held = self.app.tenures.held(&self.env, ControllerName::Provision);
-            if held.is_some() && held != last {
-                // Others may have moved the machines meanwhile: every one of them is looked at.
-                self.look_at_all();
+            if std::mem::replace(&mut news, true) {
+                connections.mark_unchanged();
+                servers.mark_unchanged();
+                records.mark_unchanged();
+                steps.mark_unchanged();
+                tenures.mark_unchanged();
+                changes.as_mut().map(tokio::sync::watch::Receiver::mark_unchanged);
+                let held = app.tenures.held(env, ControllerName::Provision);
+                let is_new = held.is_some() && held != last;
+                last = held;
+                self.follow_view();
+                if is_new {
+                    // Others may have moved the machines meanwhile: every one of them is looked at.
+                    self.look_at_all();
+                }
             }
-            last = held;
-            let Some(held) = &last else {
-                let _ = tenures.changed().await;
-                continue;
-            };
-            self.turn(held).await;
-            if self.machines.values().any(|machine| machine.next == Next::AtOnce) {
-                continue;
+            if let Some(held) = &last {
+                self.begin_turns(held, &turns);
             }
             let awaits_runs = self.machines.values().any(|machine| !machine.last.waits_for.is_empty());
             let driver_tells = async {
@@ -104,18 +119,25 @@ impl Provision {
                 }
             };
             tokio::select! {
-                _ = connections.changed() => {}
-                _ = servers.changed() => {}
-                _ = records.changed() => {}
-                _ = steps.changed(), if awaits_runs => {}
+                Some((name, next)) = turns.next(), if !turns.is_empty() => {
+                    self.end_turn(&name, next);
+                    while let Some(Some((name, next))) = turns.next().now_or_never() {
+                        self.end_turn(&name, next);
+                    }
+                    news = false;
+                }
                 _ = tenures.changed() => {}
-                told = driver_tells => {
+                _ = connections.changed(), if last.is_some() => {}
+                _ = servers.changed(), if last.is_some() => {}
+                _ = records.changed(), if last.is_some() => {}
+                _ = steps.changed(), if last.is_some() && awaits_runs => {}
+                told = driver_tells, if last.is_some() => {
                     self.look_at_all();
                     if !told {
                         changes = None;
                     }
                 }
-                () = self.due() => {}
+                () = self.due(), if last.is_some() => {}
             }
         }
     }
@@ -124,56 +146,73 @@ impl Provision {
         self.machines.values_mut().for_each(|machine| machine.next = Next::AtOnce);
     }
 
-    /// Sleeps until the first machine is due.
+    /// Sleeps until the first machine is due that is not being looked after.
     async fn due(&self) {
-        let at = self.machines.values().filter_map(|machine| match machine.next {
+        let at = self.machines.values().filter(|machine| !machine.busy).filter_map(|machine| match machine.next {
             Next::At(at) => Some(at),
             Next::AtOnce | Next::OnChange => None,
         });
         match at.min() {
-            Some(at) => tokio::time::sleep(until(at, self.app.clock.now())).await,
+            Some(at) => tokio::time::sleep(until(at, self.context.app.clock.now())).await,
             None => std::future::pending().await,
         }
     }
 
-    /// One turn for each machine that is due, or of which something has changed.
-    async fn turn(&mut self, held: &Held) {
-        let mut seen = self.look();
-        self.machines.retain(|name, _| seen.contains_key(name));
-        for name in seen.keys().filter(|name| !self.machines.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            self.machines.insert(name, Machine { next: Next::AtOnce, last: Sight::default() });
-        }
-        let now = self.app.clock.now();
-        let (app, driver, policy) = (&self.app, &self.driver, &self.policy);
-        let mut turns = Vec::new();
-        for (name, machine) in &mut self.machines {
-            let sight = seen.remove(name).unwrap_or_default();
-            let position = sight.position;
-            let changed = std::mem::replace(&mut machine.last, sight.clone()) != sight;
-            let due = match machine.next {
-                Next::AtOnce => true,
-                Next::At(at) => at <= now,
-                Next::OnChange => false,
-            };
-            if due || changed {
-                let turn = async move { machine.next = one(app, held, driver.as_ref(), policy, name).await };
-                turns.push((position, turn));
+    /// Machines come and go with the view; of which something has changed is due.
+    fn follow_view(&mut self) {
+        let seen = self.look();
+        self.machines.retain(|name, machine| machine.busy || seen.contains_key(name));
+        for (name, sight) in seen {
+            let new = || Machine { next: Next::AtOnce, busy: false, last: Sight::default() };
+            let machine = self.machines.entry(name).or_insert_with(new);
+            if machine.last != sight {
+                machine.next = Next::AtOnce;
+                machine.last = sight;
             }
         }
-        // In the order of the design: what others need stands before them there.
-        turns.sort_by_key(|(position, _)| *position);
-        let turns: Vec<_> = turns.into_iter().map(|(_, turn)| turn).collect();
-        stream::iter(turns).buffer_unordered(AT_ONCE).collect::<()>().await;
+    }
+
+    /// Begins a turn for each machine that is due; so many at a time.
+    fn begin_turns(&mut self, held: &Held, turns: &Turns) {
+        let now = self.context.app.clock.now();
+        let is_due = |machine: &Machine| match machine.next {
+            Next::AtOnce => true,
+            Next::At(at) => at <= now,
+            Next::OnChange => false,
+        };
+        let due = self.machines.iter().filter(|(_, machine)| !machine.busy && is_due(machine));
+        let mut due: Vec<(u32, NodeName)> = due.map(|(name, machine)| (machine.last.position, name.clone())).collect();
+        // In the order of the design: what others need stands before them there. The rest waits for those to end.
+        due.sort();
+        for (_, name) in due.into_iter().take(AT_ONCE.saturating_sub(turns.len())) {
+            if let Some(machine) = self.machines.get_mut(&name) {
+                machine.busy = true;
+                // What happens from here on makes another turn due.
+                machine.next = Next::OnChange;
+                let (context, held) = (self.context.clone(), held.clone());
+                turns.push(async move { (name.clone(), one(&context, &held, &name).await) }.boxed());
+            }
+        }
+    }
+
+    fn end_turn(&mut self, name: &NodeName, next: Next) {
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.busy = false;
+            if machine.next != Next::AtOnce {
+                machine.next = next;
+            }
+        }
     }
 
     /// All nodes that have a machine, or should.
     fn look(&self) -> BTreeMap<NodeName, Sight> {
-        let fleets = self.app.view.fleets();
-        let Some(fleet) = fleets.get(&self.env) else { return BTreeMap::new() };
+        let Context { app, env, .. } = &*self.context;
+        let fleets = app.view.fleets();
+        let Some(fleet) = fleets.get(env) else { return BTreeMap::new() };
         let sight = |node: &Node, name: &NodeName, position| Sight {
             position,
             record_at: node.record_at,
-            connected: self.app.links.is_connected(fleet, name),
+            connected: app.links.is_connected(fleet, name),
             waits_for: if node.is_leaving() { departure::waits_for(fleet, node) } else { Vec::new() },
         };
         fleet.recorded().map(|(name, node, record)| (name.clone(), sight(node, name, record.position))).collect()
@@ -216,8 +255,8 @@ impl Whole {
     }
 }
 
-async fn one(app: &App, held: &Held, driver: &dyn Driver, policy: &Policy, name: &NodeName) -> Next {
-    let env = &held.env;
+async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
+    let Context { app, env, driver, policy } = context;
     if app.tenures.held(env, held.name).as_ref() != Some(held) {
         return Next::OnChange;
     }
@@ -225,7 +264,7 @@ async fn one(app: &App, held: &Held, driver: &dyn Driver, policy: &Policy, name:
     let record = whole.node.machine.as_ref().map(|(record, _)| record);
     let known = Known { record, agent_connected: whole.connected, leaving: whole.leaving.clone() };
     let clock = || app.clock.now();
-    let advance = advance(driver, &whole.spec, known, policy, &clock).await;
+    let advance = advance(driver.as_ref(), &whole.spec, known, policy, &clock).await;
     let later = || Next::At(app.clock.now().checked_add(PAUSE).unwrap_or(Timestamp::MAX));
     let txn = match whole.txn(&Keys::of(env), &advance) {
         Ok(Some(txn)) => txn,

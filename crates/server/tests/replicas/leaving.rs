@@ -51,16 +51,19 @@ impl Site {
 struct Hand {
     site: Arc<Site>,
     calls_left: Mutex<Option<usize>>,
+    /// A step that never ends.
+    hangs_in: Option<&'static str>,
     stuck: tokio::sync::watch::Sender<bool>,
 }
 
 impl Hand {
     fn new(site: &Arc<Site>, calls: Option<usize>) -> Arc<Self> {
-        Arc::new(Self {
-            site: site.clone(),
-            calls_left: Mutex::new(calls),
-            stuck: tokio::sync::watch::Sender::new(false),
-        })
+        Arc::new(Self::of(site, calls))
+    }
+
+    fn of(site: &Arc<Site>, calls: Option<usize>) -> Self {
+        let stuck = tokio::sync::watch::Sender::new(false);
+        Self { site: site.clone(), calls_left: Mutex::new(calls), hangs_in: None, stuck }
     }
 
     /// Whether this call is the one to get stuck in.
@@ -91,7 +94,12 @@ impl Hand {
     ) -> BoxFuture<'a, Result<(), StepError>> {
         async move {
             self.call().await;
-            self.site.steps.lock().unwrap().push(format!("{word} {}", spec.node));
+            let step = format!("{word} {}", spec.node);
+            if self.hangs_in == Some(step.as_str()) {
+                self.stuck.send_replace(true);
+                std::future::pending::<()>().await;
+            }
+            self.site.steps.lock().unwrap().push(step);
             self.site.machines.lock().unwrap().insert(spec.node.clone(), next);
             Ok(())
         }
@@ -337,4 +345,21 @@ async fn another_replica_finishes_what_one_that_dies_has_begun() {
     assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new());
     end(second).await;
     b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_hangs_holds_nobody_up() {
+    let cluster = Cluster::patient().await;
+    let (replica, site) = (cluster.replica().await, Arc::new(Site::default()));
+    muster_server::register(&replica.app, &registration(&FLEET)).await.unwrap();
+    let hand = Arc::new(Hand { hangs_in: Some("release web2"), ..Hand::of(&site, None) });
+    let controller = look_after(&replica, &hand);
+    replica.sees("all machines up", all_run).await;
+    follow(&replica, &SMALLER).await;
+    hand.stuck.subscribe().wait_for(|stuck| *stuck).await.unwrap();
+    follow(&replica, &[("web1", "web"), ("lb1", "lb"), ("db1", "db")]).await;
+    replica.sees("db1 up", |fleet| phase(fleet, "db1") == Some(MachinePhase::Bootstrapping)).await;
+    assert_eq!(phase(&replica.fleet(), "web2"), Some(MachinePhase::Releasing));
+    end(controller).await;
+    replica.stop().await;
 }
