@@ -44,6 +44,7 @@ pub mod finding;
 mod graph;
 pub mod inherit;
 pub mod kinds;
+pub mod plan;
 pub mod project;
 pub mod resolve;
 mod rules;
@@ -52,4 +53,5 @@ mod spelling;
 pub mod types;
 pub mod yaml;
 
-pub use compile::{Change, Checked, Design, DocumentRef, Options, PlannedNode, WhyError};
+pub use compile::{Change, Checked, Design, DocumentRef, Options, PlannedNode, WhyError, Written};
+pub use plan::{Planned, plan};

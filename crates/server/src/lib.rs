@@ -56,6 +56,7 @@ use muster_core::names::{EnvName, NodeName};
 use muster_store::Store;
 use prometheus_client::registry::Registry;
 
+use design::cache::Designs;
 use replica::{Membership, Peers, Tenures};
 use rows::{Agents, Elsewhere};
 
@@ -82,6 +83,7 @@ pub struct App {
     pub hub: Arc<Hub>,
     pub reports: Reports,
     pub blobs: Arc<Blobs>,
+    pub designs: Arc<Designs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
     pub membership: Arc<Membership>,
     pub tenures: Arc<Tenures>,

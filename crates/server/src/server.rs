@@ -20,7 +20,9 @@ use crate::App;
 use crate::api;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
+use crate::controllers::design::DesignController;
 use crate::controllers::liveness::Liveness;
+use crate::design::cache::Designs;
 use crate::design::tree::name_all;
 use crate::hub::Hub;
 use crate::intake::Intake;
@@ -167,6 +169,7 @@ impl Server {
             view,
             hub,
             reports,
+            designs: Arc::new(Designs::new(blobs.clone())),
             blobs,
             liveness,
             membership,
@@ -177,6 +180,8 @@ impl Server {
             clock,
             metrics: Arc::new(registry),
         };
+        let following = DesignController { app: app.clone() };
+        tasks.spawn(async move { following.run().await });
         let watchful = match cleared {
             Cleared::Shared => Some(Watchful { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
             Cleared::Alone => None,

@@ -12,11 +12,13 @@ mod compose;
 mod design;
 mod flatten;
 mod load;
+mod lookup;
 mod parallel;
 mod planned;
 mod update;
 
 pub use design::{Checked, Design, DocumentRef, Options, WhyError};
+pub use lookup::Written;
 pub(crate) use parallel::in_parallel;
 pub use planned::PlannedNode;
 pub(crate) use planned::belongs;

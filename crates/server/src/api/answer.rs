@@ -160,7 +160,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 }
 
 fn refuse_body(rejection: &JsonRejection) -> Refusal {
-    Refusal(Problem::new(Code::InvalidRequest, chain(rejection)))
+    let code = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { Code::TooLarge } else { Code::InvalidRequest };
+    Refusal(Problem::new(code, chain(rejection)))
 }
 
 pub(crate) async fn nothing_here(method: Method, uri: Uri) -> Refusal {

@@ -6,14 +6,14 @@ use axum::http::{HeaderName, Request};
 use tower_http::request_id::{MakeRequestUuid, PropagateRequestIdLayer, SetRequestIdLayer};
 use tower_http::trace::TraceLayer;
 use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
 use utoipa_axum::routes;
 
 use crate::App;
 
 use super::{
-    activities, activity, answer, backup, current_version, doctor, environments, failures, health, metrics, nodes,
-    reports, running_versions, runs, status, sync, verify_hosts,
+    activities, activity, answer, backup, current_version, design, doctor, environment, environments, failures, health,
+    metrics, nodes, reports, running_versions, runs, schemas, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -32,6 +32,7 @@ fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         // For operators.
         .routes(routes!(environments::list))
+        .routes(routes!(environment::show, environment::destroy))
         .routes(routes!(status::show))
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::show))
@@ -41,6 +42,21 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(running_versions::hosts))
         .routes(routes!(verify_hosts::verify))
         .routes(routes!(failures::list))
+        // For those who write designs.
+        .routes(routes!(design::summary::show))
+        .routes(routes!(design::revisions::list))
+        .routes(routes!(design::revisions::show))
+        .routes(routes!(design::diff::show))
+        .routes(routes!(design::documents::list))
+        .routes(routes!(design::document::show, design::document::put, design::document::delete))
+        .routes(routes!(design::nodes::list))
+        .routes(routes!(design::node::show))
+        .routes(routes!(design::changes::change).layer(whole_designs()))
+        .routes(routes!(design::check::check).layer(whole_designs()))
+        .routes(routes!(design::plan::show).layer(whole_designs()))
+        .routes(routes!(design::apply::apply).layer(whole_designs()))
+        .routes(routes!(schemas::list))
+        .routes(routes!(schemas::show))
         // For agents.
         .routes(routes!(sync::open))
         .routes(routes!(reports::take))
@@ -56,6 +72,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(health::ready))
         .routes(routes!(metrics::show))
         .routes(routes!(health::openapi))
+}
+
+fn whole_designs() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(design::BODY_LIMIT)
 }
 
 /// The document that describes the API. Checked in as `docs/openapi.json`.

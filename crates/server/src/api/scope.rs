@@ -32,10 +32,13 @@ impl FromRequestParts<App> for Scope {
         let Path(EnvPath { env: text }) = path.map_err(|error| Refusal::invalid(error.to_string()))?;
         let fleets = app.view.fleets();
         let found = EnvName::new(text.clone()).ok().and_then(|env| fleets.get(&env));
+        // What servers say of themselves outlives an environment by a moment.
+        let found = found.filter(|fleet| fleet.is_founded());
         match found {
             Some(fleet) => whole(fleet).map(|()| Self { env: fleet.env.clone() }),
             None => {
-                let known: Vec<String> = fleets.keys().map(EnvName::to_string).collect();
+                let known = fleets.values().filter(|fleet| fleet.is_founded());
+                let known: Vec<String> = known.map(|fleet| fleet.env.to_string()).collect();
                 Err(Refusal::unknown_env(&text, &known))
             }
         }
@@ -46,7 +49,7 @@ impl Scope {
     /// Asks a question about the environment. It must be quick: the view waits for it.
     pub(crate) fn ask<T>(&self, app: &App, question: impl FnOnce(&Fleet) -> T) -> Result<T, Refusal> {
         let fleets = app.view.fleets();
-        match fleets.get(&self.env) {
+        match fleets.get(&self.env).filter(|fleet| fleet.is_founded()) {
             Some(fleet) => whole(fleet).map(|()| question(fleet)),
             None => Err(Refusal::unknown_env(self.env.as_str(), &[])),
         }

@@ -1,4 +1,5 @@
 //! What acts on its own: each controller has a pure part that decides, elsewhere, and here the part that carries it out.
 
+pub mod design;
 pub mod liveness;
 pub mod provision;

@@ -51,6 +51,9 @@ pub struct FileRef {
     pub digest: String,
 }
 
+/// Files that were put or, where there is none, removed; by path.
+pub type SourceEdits = BTreeMap<String, Option<FileRef>>;
+
 /// A blob that has to be there before the tree is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewBlob {
@@ -99,9 +102,42 @@ impl Tree {
         self.sources.iter().find(|source| source.name == name)
     }
 
+    /// In what it differs from another tree, source by source: files that were put or, without a digest, removed. None if
+    /// it differs in more than `most` files, or in its sources themselves.
+    pub fn edits_from(&self, other: &Tree, most: usize) -> Option<Vec<(String, SourceEdits)>> {
+        let same_sources = self.sources.len() == other.sources.len()
+            && self.sources.iter().zip(&other.sources).all(|(mine, theirs)| mine.name == theirs.name);
+        if !same_sources || self.cardinality != other.cardinality {
+            return None;
+        }
+        let mut count = 0;
+        let mut all = Vec::new();
+        for (mine, theirs) in self.sources.iter().zip(&other.sources) {
+            let edits = mine.edits_from(theirs);
+            count += edits.len();
+            if count > most {
+                return None;
+            }
+            if !edits.is_empty() {
+                all.push((mine.name.clone(), edits));
+            }
+        }
+        Some(all)
+    }
+
     /// Digest of the manifest: the name of the whole.
     pub fn digest(&self) -> String {
         Blobs::digest(&self.manifest())
+    }
+
+    /// Whether there is no file in it.
+    pub fn is_empty(&self) -> bool {
+        self.sources.iter().all(SourceTree::is_empty)
+    }
+
+    /// The digests of all of its files.
+    pub fn digests(&self) -> HashSet<&str> {
+        self.sources.iter().flat_map(SourceTree::files).map(|file| file.digest.as_str()).collect()
     }
 
     /// The manifest and the parts that another tree does not have; not the files.
@@ -153,6 +189,20 @@ impl SourceTree {
         let at = self.parts.partition_point(|part| part.files.last().is_some_and(|last| last.path.as_str() < path));
         let part = self.parts.get(at)?;
         part.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| part.files.get(at))
+    }
+
+    fn edits_from(&self, other: &SourceTree) -> SourceEdits {
+        let digests = |parts: &[Arc<Part>]| parts.iter().map(|part| part.digest.clone()).collect::<HashSet<_>>();
+        let (mine, theirs) = (digests(&self.parts), digests(&other.parts));
+        // What is in parts that both have is the same in both.
+        let own = |parts: &[Arc<Part>], shared: &HashSet<String>| -> BTreeMap<String, FileRef> {
+            let own = parts.iter().filter(|part| !shared.contains(&part.digest));
+            own.flat_map(|part| part.files.iter().map(|file| (file.path.clone(), file.clone()))).collect()
+        };
+        let (mine, theirs) = (own(&self.parts, &theirs), own(&other.parts, &mine));
+        let removed = theirs.keys().filter(|path| !mine.contains_key(*path)).map(|path| (path.clone(), None));
+        let put = mine.iter().filter(|(path, file)| theirs.get(*path) != Some(*file));
+        removed.chain(put.map(|(path, file)| (path.clone(), Some(file.clone())))).collect()
     }
 
     /// The same with some files put (a digest) or removed (none). Parts that are not touched are shared.
@@ -300,6 +350,21 @@ mod tests {
         assert!(bytes < 64 * 1024, "{bytes} bytes");
         assert_eq!(new.last().unwrap().digest, after.digest());
         assert_ne!(before.digest(), after.digest());
+    }
+
+    #[test]
+    fn what_differs_is_found_by_the_parts_that_do() {
+        let before = Tree { sources: vec![source(0..5000)], ..Tree::default() };
+        let changed = FileRef { path: file(7).path, digest: "f".repeat(64) };
+        let edits = BTreeMap::from([(changed.path.clone(), Some(changed.digest.clone())), (file(9).path, None)]);
+        let after = Tree { sources: vec![before.sources[0].with(&edits)], ..Tree::default() };
+        let seen = after.edits_from(&before, 2).unwrap();
+        let expected = BTreeMap::from([(changed.path.clone(), Some(changed)), (file(9).path, None)]);
+        assert_eq!(seen, [("api".to_owned(), expected)]);
+        assert_eq!(after.edits_from(&before, 1), None);
+        assert_eq!(after.edits_from(&after, 0), Some(Vec::new()));
+        let renamed = Tree { sources: vec![SourceTree::new("site", [])], ..Tree::default() };
+        assert_eq!(after.edits_from(&renamed, 10_000), None);
     }
 
     #[test]

@@ -41,6 +41,14 @@ pub struct FleetChange {
     pub revision: Option<Revision>,
 }
 
+impl FleetChange {
+    /// Whether nothing changes.
+    pub fn is_nothing(&self) -> bool {
+        let Self { added, changed, returned, leaving, removed, revision: _ } = self;
+        [added, changed, returned, leaving, removed].into_iter().all(Vec::is_empty)
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum FollowError {
     #[error(
@@ -65,6 +73,16 @@ pub async fn follow_design(
     env: &EnvName,
     design: &BTreeMap<NodeName, NodeRecord>,
 ) -> Result<FleetChange, FollowError> {
+    follow_design_while(app, env, design, &[]).await
+}
+
+/// The same for as long as some guards hold: every transaction compares them.
+pub async fn follow_design_while(
+    app: &App,
+    env: &EnvName,
+    design: &BTreeMap<NodeName, NodeRecord>,
+    guards: &[Guard],
+) -> Result<FleetChange, FollowError> {
     let empty = Fleet::new(env.clone());
     let mut first: Option<FleetChange> = None;
     let mut revision = None;
@@ -75,6 +93,7 @@ pub async fn follow_design(
             let fleets = app.view.fleets();
             plan(fleets.get(env).unwrap_or(&empty), design, now)?
         };
+        let txns = txns.into_iter().map(|txn| guards.iter().cloned().fold(txn, Txn::guard)).collect();
         // What the first plan was to do is done in the end, by whomever.
         let first = first.get_or_insert(change);
         let carried = carry_out(app, txns).await.map_err(FollowError::Store)?;

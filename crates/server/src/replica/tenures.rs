@@ -45,7 +45,8 @@ impl Held {
         (self.env.clone(), self.name)
     }
 
-    fn guard(&self) -> Guard {
+    /// What every write of the controller compares.
+    pub fn guard(&self) -> Guard {
         Guard::Unchanged { key: Keys::of(&self.env).controller(self.name), since: self.revision }
     }
 }

@@ -108,7 +108,10 @@ impl Store for Way {
         Box::pin(async move {
             self.commits.fetch_add(1, Ordering::SeqCst);
             self.open()?;
-            let is_by_person = txn.ops.iter().any(|op| op.key().ends_with("/current_version"));
+            let is_by_person = txn.ops.iter().any(|op| {
+                let key = op.key();
+                key.ends_with("/current_version") || key.ends_with("/design/head")
+            });
             let outcome = self.inner.commit(txn).await?;
             if is_by_person && self.loses_next_answer.swap(false, Ordering::SeqCst) {
                 let cause = Arc::new(std::io::Error::other("the answer is lost"));

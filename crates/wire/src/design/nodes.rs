@@ -16,7 +16,8 @@ use muster_core::txn::Revision;
 pub struct DesignNodeRow {
     pub node: NodeName,
     pub role: Role,
-    pub flavor: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     pub failure_domain: String,
@@ -67,7 +68,9 @@ pub struct WhyStep {
     pub line: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// What it did: `sets`, `merges`, `removes` and so on.
+    /// What it was done to: the path that was asked for, or one below it.
+    pub path: String,
+    /// What it did: `set`, `changed`, `members` (of a list) or `removed`.
     pub action: String,
     /// What it wrote there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

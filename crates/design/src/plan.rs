@@ -1,0 +1,149 @@
+//! What applying a design does to the nodes: a pure function of the design that they follow, the one that they are to
+//! follow, and the nodes that are there.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use muster_core::design_plan::{DocumentTotals, NodeAction, NodePlan, RolePlan, Totals, ValueChange};
+use muster_core::names::{NodeName, Role};
+use muster_core::records::NodeRecord;
+
+use crate::compile::{Design, Options};
+use crate::diff::{Difference, ValueDiff, diff};
+use crate::kinds::Kind;
+use crate::yaml::Node;
+
+/// What a plan says of nodes and documents; whoever keeps revisions adds what it was made from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    pub nodes: Vec<NodePlan>,
+    pub roles: Vec<RolePlan>,
+    pub totals: Totals,
+    pub documents: DocumentTotals,
+}
+
+impl From<&ValueDiff> for ValueChange {
+    fn from(value: &ValueDiff) -> Self {
+        // What cannot be written, a number that has no value, is told as nothing.
+        let json = |node: &Node| serde_json::to_value(node).unwrap_or_default();
+        ValueChange {
+            path: value.path.to_string(),
+            before: value.before.as_ref().map(json),
+            after: value.after.as_ref().map(json),
+        }
+    }
+}
+
+/// Plans. `applied` is the design that the nodes follow, `fleet` the nodes that are there and do not leave.
+///
+/// Whether a node is there is asked of the fleet: so what an earlier apply has not got done yet is planned again.
+pub fn plan<'f>(
+    applied: Option<&Design>,
+    next: &Design,
+    fleet: impl IntoIterator<Item = (&'f NodeName, &'f NodeRecord)>,
+) -> Planned {
+    let fleet: BTreeMap<&NodeName, &NodeRecord> = fleet.into_iter().collect();
+    let empty = Design::compile(Vec::new(), &Options::default()).design;
+    let mut documents = DocumentTotals::default();
+    let mut changes: HashMap<String, Vec<ValueChange>> = HashMap::new();
+    for document in diff(applied.unwrap_or(&empty), next) {
+        match document.what {
+            Difference::Added => documents.added += 1,
+            Difference::Removed => documents.removed += 1,
+            Difference::Changed { values } => {
+                documents.changed += 1;
+                if document.kind == Kind::Node.word() {
+                    changes.insert(document.name, values.iter().map(ValueChange::from).collect());
+                }
+            }
+        }
+    }
+    let mut nodes = Vec::new();
+    for node in next.nodes() {
+        let (name, role) = (node.name.clone(), node.record.role.clone());
+        let (action, changes) = match fleet.get(&node.name) {
+            None => (NodeAction::Create, Vec::new()),
+            Some(known) => {
+                let mut changes = changes.remove(node.name.as_str()).unwrap_or_default();
+                // What the fleet has need not be what any design says: it may be older than designs are.
+                if changes.is_empty() {
+                    changes = changes_of_record(known, &node.record);
+                }
+                let action = if changes.is_empty() { NodeAction::Keep } else { NodeAction::Change };
+                (action, changes)
+            }
+        };
+        nodes.push(NodePlan { node: name, role, action, changes });
+    }
+    let wanted: BTreeSet<&NodeName> = next.nodes().iter().map(|node| &node.name).collect();
+    let mut gone: Vec<(&NodeName, &NodeRecord)> =
+        fleet.iter().filter(|(name, _)| !wanted.contains(*name)).map(|(name, record)| (*name, *record)).collect();
+    gone.sort_by_key(|(name, record)| (record.position, name.natural()));
+    let remove = |(name, record): &(&NodeName, &NodeRecord)| NodePlan {
+        node: (*name).clone(),
+        role: record.role.clone(),
+        action: NodeAction::Remove,
+        changes: Vec::new(),
+    };
+    nodes.extend(gone.iter().map(remove));
+
+    let mut totals = Totals::default();
+    for node in &nodes {
+        match node.action {
+            NodeAction::Create => totals.create += 1,
+            NodeAction::Change => totals.change += 1,
+            NodeAction::Remove => totals.remove += 1,
+            NodeAction::Keep => totals.keep += 1,
+        }
+    }
+    let roles = roles(&nodes, &fleet);
+    Planned { nodes, roles, totals, documents }
+}
+
+/// What a node's record says otherwise than it did. Its place in the design does not count.
+fn changes_of_record(known: &NodeRecord, wanted: &NodeRecord) -> Vec<ValueChange> {
+    let wanted = NodeRecord { position: known.position, leaving: known.leaving, ..wanted.clone() };
+    if *known == wanted {
+        return Vec::new();
+    }
+    let fields = |record: &NodeRecord| match serde_json::to_value(record) {
+        Ok(serde_json::Value::Object(fields)) => fields,
+        Ok(_) | Err(_) => serde_json::Map::new(),
+    };
+    let (before, after) = (fields(known), fields(&wanted));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let different = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    let change = |name: &String| ValueChange {
+        path: name.clone(),
+        before: before.get(name).cloned(),
+        after: after.get(name).cloned(),
+    };
+    different.map(change).collect()
+}
+
+/// How roles grow and shrink, in the order of the nodes.
+fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<RolePlan> {
+    let mut order: Vec<&Role> = Vec::new();
+    let mut after: BTreeMap<&Role, Vec<&NodeName>> = BTreeMap::new();
+    for node in nodes {
+        if !after.contains_key(&node.role) {
+            order.push(&node.role);
+        }
+        let staying = after.entry(&node.role).or_default();
+        if node.action != NodeAction::Remove {
+            staying.push(&node.node);
+        }
+    }
+    let role = |role: &Role| {
+        let staying = after.get(role).map(Vec::as_slice).unwrap_or_default();
+        let before = fleet.values().filter(|record| record.role == *role).count();
+        let removed: Vec<&NodeName> = nodes
+            .iter()
+            .filter(|node| node.role == *role && node.action == NodeAction::Remove)
+            .map(|node| &node.node)
+            .collect();
+        let highest = staying.iter().map(|name| name.natural().1).max();
+        let removes_highest = !removed.is_empty() && removed.iter().all(|name| Some(name.natural().1) > highest);
+        RolePlan { role: role.clone(), before, after: staying.len(), removes_highest }
+    };
+    order.into_iter().map(role).collect()
+}

@@ -1,0 +1,130 @@
+//! One environment: what it is made of, how it stands, and its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use muster_core::design_state::Destroying;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::Role;
+use muster_core::standing::Word;
+use muster_core::txn::{Guard, Op, Txn};
+use muster_store::Outcome;
+use muster_wire::design::{DesignNumbers, Destroyed, EnvironmentDetail, RoleRow};
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use tokio::time::timeout;
+use utoipa::IntoParams;
+
+use super::answer::Refusal;
+use super::design::Author;
+use super::scope::Scope;
+use crate::App;
+use crate::rows;
+
+/// How long whoever destroys an environment waits for its end. Nodes stay a while until others have done without them.
+const GONE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ConfirmQuery {
+    /// The name of the environment, again: nobody destroys one by a slip.
+    confirm: Option<String>,
+}
+
+/// One environment: its design, its roles, and how its nodes stand.
+#[utoipa::path(get, path = "/v1/envs/{env}", params(("env" = String, Path)),
+    responses((status = 200, body = EnvironmentDetail)))]
+pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<EnvironmentDetail>, Refusal> {
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let detail = scope.ask(&app, |fleet| {
+        let rows = rows::all(fleet, app.agents(&elsewhere));
+        let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
+        let mut order: Vec<Role> = Vec::new();
+        let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
+        for row in &rows {
+            *counts.entry(row.standing).or_default() += 1;
+            let role = roles.entry(row.role.clone()).or_insert_with(|| {
+                order.push(row.role.clone());
+                RoleRow { role: row.role.clone(), nodes: 0, counts: BTreeMap::new() }
+            });
+            role.nodes += 1;
+            *role.counts.entry(row.standing).or_default() += 1;
+        }
+        EnvironmentDetail {
+            env: fleet.env.clone(),
+            nodes: rows.len(),
+            current_version: fleet.current_version().map(|(version, _)| version.clone()),
+            design: DesignNumbers { head: fleet.design().head(), applied: fleet.design().applied() },
+            roles: order.into_iter().filter_map(|role| roles.remove(&role)).collect(),
+            counts,
+            releases: fleet.releases().len(),
+            destroying: fleet.destroying().map(|(destroying, _)| destroying.clone()),
+            revision: fleet.revision,
+        }
+    })?;
+    Ok(Json(detail))
+}
+
+/// Destroys an environment: its nodes leave, then everything of it goes. It goes on even if nobody waits for the answer,
+/// and if a server dies, another one goes on. Asking again waits again.
+#[utoipa::path(delete, path = "/v1/envs/{env}",
+    params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
+    responses((status = 200, body = Destroyed)))]
+pub(crate) async fn destroy(
+    State(app): State<App>,
+    scope: Scope,
+    Query(ConfirmQuery { confirm }): Query<ConfirmQuery>,
+    author: Author,
+) -> Result<Json<Destroyed>, Refusal> {
+    let env = &scope.env;
+    if confirm.as_deref() != Some(env.as_str()) {
+        let problem = Problem::new(Code::InvalidRequest, format!("destroying {env} takes all of its nodes away"));
+        return Err(Refusal(problem.hint(format!("if that is meant, say so with confirm={env}"))));
+    }
+    let by = author.by(None, "").author;
+    app.view.reach(app.newest.revision().await?).await?;
+    let (nodes, marked, epoch_at) =
+        scope.ask(&app, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
+    if !marked {
+        let keys = Keys::of(env);
+        let mark = Destroying { since: app.clock.now(), by: by.clone() };
+        let put = Op::put_json(keys.destroying(), &mark)
+            .map_err(|error| Refusal(Problem::new(Code::Internal, error.to_string())))?;
+        let txn = Txn::new()
+            .guard(Guard::Absent { key: keys.restoring() })
+            .guard(Guard::Absent { key: keys.destroying() })
+            // Not one that somebody else has begun anew meanwhile.
+            .guard(Guard::seen(keys.store_epoch(), epoch_at))
+            .op(put);
+        match app.store.commit(txn).await? {
+            Outcome::Committed { revision } => {
+                tracing::warn!(%env, nodes, by, "the environment is being destroyed");
+                app.view.reach(revision).await?;
+            }
+            Outcome::Refused { .. } => {
+                let problem = Problem::new(Code::Conflict, format!("someone else changes {env} at the same moment"));
+                return Err(Refusal(problem.hint("look at it, then decide again")));
+            }
+        }
+    }
+    let gone = timeout(GONE, gone(&app, &scope)).await.unwrap_or(false);
+    Ok(Json(Destroyed { env: env.clone(), nodes, gone, revision: app.view.revision().unwrap_or_default() }))
+}
+
+/// Waits until nothing is left. Another one of the same name that is founded at once is another one.
+async fn gone(app: &App, scope: &Scope) -> bool {
+    let mut steps = app.view.subscribe();
+    loop {
+        steps.mark_unchanged();
+        if app.view.fleets().get(&scope.env).and_then(Fleet::destroying).is_none() {
+            return true;
+        }
+        tokio::select! {
+            changed = steps.changed() => if changed.is_err() { return false },
+            () = app.hub.stopping() => return false,
+        }
+    }
+}

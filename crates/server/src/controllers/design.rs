@@ -1,0 +1,153 @@
+//! Makes the nodes follow the design that was applied, and takes an environment away that is being destroyed.
+//!
+//! Whoever applies a design commits `design/applied`, and nothing more. This looks at what the view shows, at whichever
+//! replica holds the controller: so what was applied is carried out whoever died in between. Every write compares the
+//! holder's key, and what it follows: nodes never go back to an earlier design.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::replicas::ControllerName;
+use muster_core::txn::{Guard, Revision};
+
+use crate::App;
+use crate::design::cache::Meant;
+use crate::design::erase::{Erased, erase};
+use crate::fleet_change::{compare, follow_design_while};
+use crate::replica::Held;
+
+/// What was not done is tried again after this.
+const AGAIN: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub struct DesignController {
+    pub app: App,
+}
+
+/// What the nodes of an environment are to follow.
+enum Follow {
+    /// A revision of the design, applied at a revision of the store.
+    Design(Meant, Revision),
+    /// Nothing: all of them leave, and then the environment goes.
+    End(Revision),
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Done {
+    All,
+    /// Something else has to happen first, which any step of the view may show.
+    Waits,
+    /// It failed, and is tried again.
+    Failed,
+}
+
+impl DesignController {
+    /// Looks after all environments, for ever.
+    pub async fn run(self) {
+        let mut servers = self.app.view.subscribe_servers();
+        let mut tenures = self.app.tenures.subscribe();
+        let mut steps = self.app.view.subscribe();
+        loop {
+            servers.mark_unchanged();
+            tenures.mark_unchanged();
+            steps.mark_unchanged();
+            let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
+            let mut done = Done::All;
+            for env in envs {
+                if let Some(held) = self.app.tenures.held(&env, ControllerName::Design) {
+                    done = done.max(self.look(&held).await);
+                }
+            }
+            tokio::select! {
+                _ = servers.changed() => {}
+                _ = tenures.changed() => {}
+                _ = steps.changed(), if done == Done::Waits => {}
+                () = tokio::time::sleep(AGAIN), if done == Done::Failed => {}
+            }
+        }
+    }
+
+    /// Compares one environment with what it is to follow, and does what is missing.
+    async fn look(&self, held: &Held) -> Done {
+        let follow = {
+            let fleets = self.app.view.fleets();
+            let Some(fleet) = fleets.get(&held.env) else { return Done::All };
+            match (fleet.destroying(), &fleet.design().applied) {
+                (Some((_, at)), _) => Follow::End(*at),
+                (None, Some((applied, at))) => match Meant::of(fleet, Some(applied.revision)) {
+                    Ok(meant) => Follow::Design(meant, *at),
+                    Err(error) => {
+                        tracing::error!(env = %held.env, %error, "the nodes are to follow a design that is not there");
+                        return Done::All;
+                    }
+                },
+                (None, None) => return Done::All,
+            }
+        };
+        match follow {
+            Follow::Design(meant, at) => self.follow(held, &meant, at).await,
+            Follow::End(at) => self.end(held, at).await,
+        }
+    }
+
+    async fn follow(&self, held: &Held, meant: &Meant, at: Revision) -> Done {
+        let env = &held.env;
+        let design = match self.app.designs.get(env, meant).await {
+            Ok(design) => design,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::error!(%env, error, "the nodes stay as they are: their design cannot be read");
+                return Done::Failed;
+            }
+        };
+        if !design.is_usable() {
+            // It was accepted by a Muster that knew fewer rules. Nobody's nodes go for that.
+            tracing::error!(%env, design = %meant.number, "the nodes stay as they are: their design has errors");
+            return Done::All;
+        }
+        let records = design.records();
+        if self.app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
+            return Done::All;
+        }
+        let applied = Guard::Unchanged { key: Keys::of(env).design_applied(), since: at };
+        match follow_design_while(&self.app, env, &records, &[held.guard(), applied]).await {
+            Ok(change) => {
+                let (added, changed) = (change.added.len() + change.returned.len(), change.changed.len());
+                let gone = change.leaving.len() + change.removed.len();
+                tracing::info!(%env, design = %meant.number, added, changed, gone, "the nodes follow the design");
+                Done::All
+            }
+            Err(error) => failed(env, &error),
+        }
+    }
+
+    /// Lets all nodes leave; when they have, removes everything.
+    async fn end(&self, held: &Held, at: Revision) -> Done {
+        let env = &held.env;
+        let destroying = Guard::Unchanged { key: Keys::of(env).destroying(), since: at };
+        let guards = [held.guard(), destroying];
+        if let Err(error) = follow_design_while(&self.app, env, &BTreeMap::new(), &guards).await {
+            return failed(env, &error);
+        }
+        if self.app.view.fleets().get(env).is_some_and(|fleet| fleet.recorded().next().is_some()) {
+            return Done::Waits;
+        }
+        match erase(self.app.store.as_ref(), env, &guards).await {
+            Ok(Erased::All { revision }) => {
+                self.app.designs.forget(env);
+                tracing::warn!(%env, "destroyed");
+                if self.app.view.reach(revision).await.is_ok() { Done::All } else { Done::Failed }
+            }
+            Ok(Erased::Overtaken) => Done::Failed,
+            Err(error) => failed(env, &error),
+        }
+    }
+}
+
+fn failed(env: &EnvName, error: &(dyn std::error::Error + 'static)) -> Done {
+    tracing::warn!(%env, error, "the nodes cannot be brought to what the design says; it is tried again");
+    Done::Failed
+}

@@ -1,0 +1,107 @@
+//! A design in memory: the files that it is made of, and what they come to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use muster_core::names::{EnvName, NodeName};
+use muster_core::records::NodeRecord;
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::finding::{Findings, Severity};
+use muster_design::{Change, Checked, Design, Options};
+
+use super::tree::{FileRef, SourceTree, Tree, TreeError};
+use crate::blobs::Blobs;
+
+/// A design that differs from another in more files than this is made from the beginning: that uses what the files have
+/// in common, which one change after the other does not.
+const FEW_CHANGES: usize = 64;
+
+/// A design, whole.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Digest of the manifest.
+    pub manifest: String,
+    pub tree: Tree,
+    pub design: Design,
+    pub findings: Findings,
+    records: OnceLock<Arc<BTreeMap<NodeName, NodeRecord>>>,
+}
+
+/// Texts that are at hand, by their digests.
+pub type Texts = HashMap<String, Arc<str>>;
+
+impl Compiled {
+    /// The design of an environment that has none.
+    pub fn empty(env: &EnvName) -> Self {
+        let checked = Design::compile(Vec::new(), &options(env, &Tree::default()));
+        Self::of(Tree::default(), checked)
+    }
+
+    /// Reads a design from its blobs, or takes what is near as the beginning.
+    pub fn read(blobs: &Blobs, env: &EnvName, manifest: &str, near: Option<&Compiled>) -> Result<Self, TreeError> {
+        Self::make(blobs, env, Tree::read(blobs, manifest)?, near, &Texts::new())
+    }
+
+    /// Makes a design of files: of the texts that are at hand, and of the blobs otherwise.
+    pub fn make(
+        blobs: &Blobs,
+        env: &EnvName,
+        tree: Tree,
+        near: Option<&Compiled>,
+        texts: &Texts,
+    ) -> Result<Self, TreeError> {
+        let text = |file: &FileRef| file_text(blobs, file, texts);
+        if let Some((near, edits)) = near.and_then(|near| Some((near, tree.edits_from(&near.tree, FEW_CHANGES)?))) {
+            let mut checked = Checked { design: near.design.clone(), findings: near.findings.clone() };
+            for (source, files) in edits {
+                let change = |(path, file): (String, Option<FileRef>)| match file {
+                    Some(file) => text(&file).map(Change::Put),
+                    None => Ok(Change::Remove { file: path }),
+                };
+                let changes: Vec<Change> = files.into_iter().map(change).collect::<Result<_, _>>()?;
+                checked = checked.design.with(&source, changes);
+            }
+            return Ok(Self::of(tree, checked));
+        }
+        let bundle = |source: &SourceTree| {
+            let files = source.files().map(text).collect::<Result<_, _>>()?;
+            Ok(Bundle { name: source.name.clone(), files })
+        };
+        let bundles = tree.sources.iter().map(bundle).collect::<Result<_, TreeError>>()?;
+        let checked = Design::compile(bundles, &options(env, &tree));
+        Ok(Self::of(tree, checked))
+    }
+
+    fn of(tree: Tree, checked: Checked) -> Self {
+        let Checked { design, findings } = checked;
+        Self { manifest: tree.digest(), tree, design, findings, records: OnceLock::new() }
+    }
+
+    /// Whether it may be used: none of the findings is an error.
+    pub fn is_usable(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// What the nodes are to be.
+    pub fn records(&self) -> Arc<BTreeMap<NodeName, NodeRecord>> {
+        let records = || self.design.nodes().iter().map(|node| (node.name.clone(), node.record.clone())).collect();
+        self.records.get_or_init(|| Arc::new(records())).clone()
+    }
+}
+
+fn options(env: &EnvName, tree: &Tree) -> Options {
+    Options { env: Some(env.clone()), cardinality: tree.cardinality.clone() }
+}
+
+fn file_text(blobs: &Blobs, file: &FileRef, texts: &Texts) -> Result<FileText, TreeError> {
+    if let Some(text) = texts.get(&file.digest) {
+        return Ok(FileText::new(file.path.clone(), text.as_ref()));
+    }
+    let FileRef { path, digest } = file.clone();
+    let Some(bytes) = blobs.get(&digest) else { return Err(TreeError::Missing { digest, what: path }) };
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(FileText::new(path, text)),
+        Err(error) => Err(TreeError::NotUnderstood { digest, what: path, why: error.to_string() }),
+    }
+}

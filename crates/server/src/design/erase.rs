@@ -1,0 +1,47 @@
+//! Removes everything of an environment, in an order that can be cut off anywhere.
+//!
+//! What says that it is being destroyed, and what servers need to go on with it, goes last and at once: until then
+//! whoever takes over finds the mark and does the rest.
+
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_store::{Outcome, Store, StoreError};
+
+/// Stays below the 128 operations of a transaction, with room for its guards.
+const BATCH: usize = 100;
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Erased {
+    All {
+        revision: Revision,
+    },
+    /// A guard did not hold: somebody else looks after it now.
+    Overtaken,
+}
+
+/// Removes all keys of an environment, as long as the guards hold.
+pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<Erased, StoreError> {
+    let keys = Keys::of(env);
+    let all = store.range(keys.prefix(), None).await?.kvs.into_iter().map(|kv| kv.key);
+    // The epoch too: agents that come too late must not take the environment for a later life of itself.
+    let is_last = |key: &String| {
+        let rest = key.strip_prefix(keys.prefix()).unwrap_or(key);
+        ["destroying", "store_epoch"].contains(&rest)
+            || rest.starts_with("controllers/")
+            || rest.starts_with("replicas/")
+    };
+    let (last, first): (Vec<String>, Vec<String>) = all.partition(is_last);
+    let txn = |keys: &[String]| Txn { guards: guards.to_vec(), ops: keys.iter().map(Op::delete).collect() };
+    for part in first.chunks(BATCH) {
+        if let Outcome::Refused { .. } = store.commit(txn(part)).await? {
+            return Ok(Erased::Overtaken);
+        }
+    }
+    // So many servers do not exist: it is one transaction.
+    Ok(match store.commit(txn(&last)).await? {
+        Outcome::Committed { revision } => Erased::All { revision },
+        Outcome::Refused { .. } => Erased::Overtaken,
+    })
+}

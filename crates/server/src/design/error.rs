@@ -1,0 +1,47 @@
+//! Why a design cannot be had, or a change of it is not taken.
+
+use jiff::Timestamp;
+use muster_core::design_state::DesignRevision;
+use muster_core::names::EnvName;
+use muster_store::StoreError;
+use thiserror::Error;
+
+use super::tree::TreeError;
+use crate::view::Behind;
+
+/// Why a revision of a design cannot be read.
+#[derive(Debug, Error)]
+pub enum ReadDesignError {
+    #[error("environment {env} has no design yet")]
+    None { env: EnvName },
+    #[error("the design of {env} has no revision {number}")]
+    Unknown { env: EnvName, number: DesignRevision, newest: Option<DesignRevision> },
+    #[error("revision {number} of the design of {env} cannot be read")]
+    Tree {
+        env: EnvName,
+        number: DesignRevision,
+        #[source]
+        source: TreeError,
+    },
+    #[error("the work was cut off")]
+    CutOff,
+}
+
+/// Why a new revision was not made.
+#[derive(Debug, Error)]
+pub enum ReviseError {
+    #[error("environment {env} is being restored since {since}")]
+    Restoring { env: EnvName, since: Timestamp },
+    #[error("environment {env} is being destroyed since {since}, by {by}")]
+    Destroying { env: EnvName, since: Timestamp, by: String },
+    #[error("the files of the design cannot be kept")]
+    Blobs(#[source] std::io::Error),
+    #[error("the revision cannot be written to the store")]
+    Store(#[from] StoreError),
+    #[error("a record cannot be written")]
+    Record(#[from] serde_json::Error),
+    #[error("what was written did not come back")]
+    Behind(#[from] Behind),
+    #[error("the work was cut off")]
+    CutOff,
+}

@@ -1,0 +1,188 @@
+//! From what somebody sends to the files of a design: which sources there are then, and in which order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_wire::design::{API_SOURCE, Bundle, DesignInput};
+use thiserror::Error;
+
+use super::compiled::Texts;
+use super::tree::{FileRef, SourceTree, Tree};
+use crate::blobs::Blobs;
+
+/// Longer names of sources and files are nobody's.
+const LONGEST_NAME: usize = 128;
+const LONGEST_PATH: usize = 1024;
+
+/// Why what was sent makes no design.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InputError {
+    #[error("{0:?} is no name of a source: expected 1 to {LONGEST_NAME} characters without '/' and control characters")]
+    SourceName(String),
+    #[error("the source {API_SOURCE:?} holds what is written through the API, and cannot be sent as a whole")]
+    ApiSource,
+    #[error("the source {0:?} is given twice")]
+    SourceTwice(String),
+    #[error("the source {0:?} is to be removed, and is given as well")]
+    GivenAndRemoved(String),
+    #[error("there is no source {0:?} to remove: there is {1}")]
+    NoSuchSource(String, String),
+    #[error(
+        "{path:?} in the source {name:?} is no path: expected 1 to {LONGEST_PATH} characters without control characters"
+    )]
+    Path { name: String, path: String },
+    #[error("{path:?} is there twice in the source {name:?}")]
+    PathTwice { name: String, path: String },
+}
+
+/// Lays what was sent over what is there. Gives the files that are to be, and the texts that came along.
+pub fn lay(base: &Tree, input: &DesignInput) -> Result<(Tree, Texts), InputError> {
+    let mut texts = Texts::new();
+    let mut given: BTreeMap<&str, SourceTree> = BTreeMap::new();
+    for bundle in &input.bundles {
+        let source = source(bundle, &mut texts)?;
+        if given.insert(&bundle.name, source).is_some() {
+            return Err(InputError::SourceTwice(bundle.name.clone()));
+        }
+    }
+    let there: Vec<&str> = base.sources.iter().map(|source| source.name.as_str()).collect();
+    for name in &input.remove_sources {
+        if given.contains_key(name.as_str()) {
+            return Err(InputError::GivenAndRemoved(name.clone()));
+        }
+        if !there.contains(&name.as_str()) {
+            let known = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+            return Err(InputError::NoSuchSource(name.clone(), known));
+        }
+    }
+    let is_removed = |name: &str| input.remove_sources.iter().any(|removed| removed == name);
+    let order = order(&there, &input.bundles.iter().map(|bundle| bundle.name.as_str()).collect::<Vec<_>>());
+    let mut sources: Vec<SourceTree> = Vec::with_capacity(order.len() + 1);
+    for name in order.into_iter().filter(|name| !is_removed(name)) {
+        let kept = || base.source(name).cloned();
+        sources.extend(given.remove(name).or_else(kept));
+    }
+    let written = base.source(API_SOURCE).filter(|_| !is_removed(API_SOURCE)).cloned();
+    sources.push(written.unwrap_or_else(|| SourceTree::new(API_SOURCE, [])));
+    let cardinality = if input.is_empty() { base.cardinality.clone() } else { input.cardinality.clone() };
+    Ok((Tree { cardinality, sources }, texts))
+}
+
+/// The order of sources, without what was written through the API, which is always last. Those that are given come in the
+/// order in which they are, in the places of those of them that were there; the others stay where they are.
+fn order<'a>(there: &[&'a str], given: &[&'a str]) -> Vec<&'a str> {
+    let mut next = given.iter().copied();
+    let is_given = |name: &&str| given.contains(name);
+    let kept = there.iter().copied().filter(|name| *name != API_SOURCE);
+    let mut order: Vec<&str> = kept.filter_map(|name| if is_given(&name) { next.next() } else { Some(name) }).collect();
+    order.extend(next);
+    order
+}
+
+fn source(bundle: &Bundle, texts: &mut Texts) -> Result<SourceTree, InputError> {
+    let Bundle { name, files } = bundle;
+    let is_legal =
+        |text: &str, longest: usize| !text.is_empty() && text.len() <= longest && !text.chars().any(char::is_control);
+    if !is_legal(name, LONGEST_NAME) || name.contains('/') {
+        return Err(InputError::SourceName(name.clone()));
+    }
+    if name == API_SOURCE {
+        return Err(InputError::ApiSource);
+    }
+    let mut seen = BTreeSet::new();
+    let mut refs = Vec::with_capacity(files.len());
+    for file in files {
+        let (name, path) = (name.clone(), file.path.clone());
+        if !is_legal(&path, LONGEST_PATH) {
+            return Err(InputError::Path { name, path });
+        }
+        if !seen.insert(&file.path) {
+            return Err(InputError::PathTwice { name, path });
+        }
+        let digest = Blobs::digest(file.text.as_bytes());
+        texts.entry(digest.clone()).or_insert_with(|| Arc::from(file.text.as_str()));
+        refs.push(FileRef { path, digest });
+    }
+    Ok(SourceTree::new(name.clone(), refs))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::names::Role;
+    use muster_wire::design::File;
+
+    use super::*;
+
+    fn bundle(name: &str, files: &[(&str, &str)]) -> Bundle {
+        let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
+        Bundle { name: name.into(), files: files.iter().map(file).collect() }
+    }
+
+    fn given(names: &[&str]) -> DesignInput {
+        let bundles = names.iter().map(|name| bundle(name, &[("a.yaml", name)])).collect();
+        DesignInput { bundles, ..DesignInput::default() }
+    }
+
+    fn names(tree: &Tree) -> Vec<&str> {
+        tree.sources.iter().map(|source| source.name.as_str()).collect()
+    }
+
+    #[test]
+    fn sources_come_in_the_order_in_which_they_are_given_and_the_api_last() {
+        let (three, _) = lay(&Tree::default(), &given(&["a", "b", "c"])).unwrap();
+        assert_eq!(names(&three), ["a", "b", "c", "api"]);
+        for (given_now, expected) in [
+            (&["b"][..], &["a", "b", "c", "api"][..]),
+            (&["c", "a"], &["c", "b", "a", "api"]),
+            (&["d"], &["a", "b", "c", "d", "api"]),
+            (&["d", "a"], &["d", "b", "c", "a", "api"]),
+        ] {
+            assert_eq!(names(&lay(&three, &given(given_now)).unwrap().0), expected, "{given_now:?}");
+        }
+        let removing = DesignInput { remove_sources: vec!["b".into()], ..DesignInput::default() };
+        assert_eq!(names(&lay(&three, &removing).unwrap().0), ["a", "c", "api"]);
+    }
+
+    #[test]
+    fn a_source_replaces_what_it_brought_and_nothing_else() {
+        let first = DesignInput {
+            bundles: vec![bundle("site", &[("a.yaml", "1"), ("b.yaml", "2")]), bundle("lab", &[("a.yaml", "3")])],
+            ..DesignInput::default()
+        };
+        let (base, _) = lay(&Tree::default(), &first).unwrap();
+        let again = DesignInput { bundles: vec![bundle("site", &[("b.yaml", "4")])], ..DesignInput::default() };
+        let (next, texts) = lay(&base, &again).unwrap();
+        assert_eq!(next.source("site").unwrap().len(), 1);
+        assert_eq!(next.source("lab"), base.source("lab"));
+        assert_eq!(texts.len(), 1);
+        assert_eq!(lay(&base, &DesignInput::default()).unwrap().0, base, "nothing is what is there");
+    }
+
+    #[test]
+    fn cardinalities_are_of_the_input_and_kept_where_there_is_none() {
+        let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
+        let (base, _) = lay(&Tree::default(), &DesignInput { cardinality, ..given(&["a"]) }).unwrap();
+        assert_eq!(lay(&base, &DesignInput::default()).unwrap().0.cardinality, base.cardinality);
+        assert!(lay(&base, &given(&["a"])).unwrap().0.cardinality.is_empty());
+    }
+
+    #[test]
+    fn what_makes_no_design_is_refused() {
+        let base = lay(&Tree::default(), &given(&["a"])).unwrap().0;
+        let removing = |name: &str| DesignInput { remove_sources: vec![name.into()], ..given(&["b"]) };
+        let with = |bundle| DesignInput { bundles: vec![bundle], ..DesignInput::default() };
+        for (input, expected) in [
+            (given(&["a", "a"]), "twice"),
+            (given(&["api"]), "written through the API"),
+            (given(&["a/b"]), "no name of a source"),
+            (given(&[""]), "no name of a source"),
+            (removing("c"), "there is a, api"),
+            (removing("b"), "given as well"),
+            (with(bundle("b", &[("x.yaml", ""), ("x.yaml", "")])), "twice"),
+            (with(bundle("b", &[("", "")])), "no path"),
+        ] {
+            let error = lay(&base, &input).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Planning and applying: the nodes follow, and nothing else is done than what was shown.
+
+use muster_core::design_state::DesignRevision;
+use muster_wire::client::WriteOptions;
+use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, NodeAction, Plan, Totals};
+use muster_wire::problem::Code;
+
+use crate::on_both_stores;
+use crate::place::{Replica, bundle, env, node, refused, site};
+
+fn input(web: u32) -> DesignInput {
+    DesignInput { bundles: site(web), ..DesignInput::default() }
+}
+
+fn actions(plan: &Plan) -> String {
+    let told = plan.nodes.iter().map(|node| format!("{}{}", node.action.sign(), node.node));
+    told.collect::<Vec<_>>().join(" ")
+}
+
+async fn plan(a: &Replica, input: &DesignInput) -> Plan {
+    a.client.plan_design(&env(), input).await.unwrap().plan
+}
+
+on_both_stores! {
+    async fn an_environment_begins_grows_and_shrinks_by_what_is_applied(place: Place) {
+        let a = place.replica().await;
+        assert_eq!(actions(&plan(&a, &input(2)).await), "+db1 +web1 +web2");
+        assert_eq!(a.client.environments().await.unwrap().items, [], "a plan changes nothing");
+        let applied = a.apply(site(2)).await.unwrap();
+        assert_eq!((applied.design, applied.changed, applied.followed), (DesignRevision(1), true, true));
+        assert_eq!(a.nodes(), ["db1", "web1", "web2"]);
+
+        // Nothing to do, and doing it makes no revision.
+        let none = plan(&a, &input(2)).await;
+        assert_eq!((actions(&none).as_str(), none.is_empty()), ("=db1 =web1 =web2", true));
+        let again = a.apply(site(2)).await.unwrap();
+        assert_eq!((again.design, again.changed, again.followed), (DesignRevision(1), false, true));
+        assert!(plan(&a, &DesignInput::default()).await.is_empty(), "nor is there with what is there");
+
+        let more = plan(&a, &input(3)).await;
+        assert_eq!(actions(&more), "=db1 =web1 =web2 +web3");
+        assert_eq!(more.totals, Totals { create: 1, keep: 3, ..Totals::default() });
+        a.apply(site(3)).await.unwrap();
+        assert_eq!(a.nodes(), ["db1", "web1", "web2", "web3"]);
+
+        let fewer = plan(&a, &input(1)).await;
+        assert_eq!(actions(&fewer), "=db1 =web1 -web2 -web3");
+        let web = fewer.roles.iter().find(|role| role.role.as_str() == "web").unwrap();
+        assert_eq!((web.before, web.after, web.removes_highest), (3, 1, true));
+        a.apply(site(1)).await.unwrap();
+        assert_eq!(a.nodes(), ["db1", "web1"]);
+        assert!(plan(&a, &input(1)).await.is_empty());
+
+        // A number that is given in place of the file's holds until the next apply.
+        let cardinality = [("web".parse().unwrap(), 2)].into();
+        let by_hand = DesignInput { cardinality, ..input(1) };
+        let apply = ApplyDesign { design: by_hand, ..ApplyDesign::default() };
+        a.client.apply_design(&env(), &apply).await.unwrap();
+        assert_eq!(a.nodes(), ["db1", "web1", "web2"]);
+        let detail = a.client.environment(&env()).await.unwrap();
+        assert_eq!((detail.nodes, detail.design.head, detail.design.applied), (3, Some(DesignRevision(4)), Some(DesignRevision(4))));
+        let roles: Vec<(&str, usize)> = detail.roles.iter().map(|role| (role.role.as_str(), role.nodes)).collect();
+        assert_eq!(roles, [("db", 1), ("web", 2)]);
+        a.stop().await;
+    }
+
+    async fn what_is_written_is_accepted_at_once_and_followed_when_it_is_applied(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        let text = DocumentText::Yaml("kind: Node\nname: web1\nspec: {failure_domain: rack7}\n".into());
+        a.client.put_document(&env(), "Node", "web1", &text, &WriteOptions::default()).await.unwrap();
+        let summary = a.client.design(&env()).await.unwrap();
+        assert_eq!((summary.head, summary.applied.unwrap().revision), (Some(DesignRevision(2)), DesignRevision(1)));
+        let sources: Vec<(&str, usize, usize)> =
+            summary.sources.iter().map(|source| (source.name.as_str(), source.files, source.documents)).collect();
+        assert_eq!(sources, [("site", 2, 2), ("api", 1, 1)]);
+        assert!(summary.followed);
+
+        let pending = plan(&a, &DesignInput::default()).await;
+        assert_eq!(actions(&pending), "=db1 ~web1 =web2");
+        let changed = pending.nodes.iter().find(|node| node.action == NodeAction::Change).unwrap();
+        assert_eq!(changed.changes[0].path, "failure_domain");
+        let applied = a.client.apply_design(&env(), &ApplyDesign::default()).await.unwrap();
+        assert_eq!((applied.design, applied.changed, applied.followed), (DesignRevision(2), true, true));
+        let domain = a.app.view.fleets()[&env()].get(&node("web1")).unwrap().record.clone().unwrap().failure_domain;
+        assert_eq!(domain, "rack7");
+        assert!(plan(&a, &DesignInput::default()).await.is_empty());
+        a.stop().await;
+    }
+
+    async fn a_plan_is_carried_out_as_it_was_shown_or_refused(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        let shown = plan(&a, &input(2)).await;
+        let apply = |web: u32, plan: &Plan| {
+            let apply = ApplyDesign { design: input(web), plan: Some(plan.clone()), ..ApplyDesign::default() };
+            let client = a.client.clone();
+            async move { client.apply_design(&env(), &apply).await }
+        };
+        // Other files, an edited plan, and a world that has moved.
+        let other = refused(apply(3, &shown).await);
+        assert_eq!((other.code, other.status), (Code::PlanOutdated, 409));
+        assert!(other.detail.contains("the files are not those"), "{}", other.detail);
+        let mut edited = shown.clone();
+        edited.nodes.pop();
+        assert_eq!(refused(apply(2, &edited).await).code, Code::PlanOutdated);
+        let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
+        a.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await.unwrap();
+        let moved = refused(apply(2, &shown).await);
+        assert!(moved.detail.contains("the newest revision of the design was 1, and is 2"), "{}", moved.detail);
+        assert_eq!(a.nodes(), ["db1", "web1"]);
+
+        let shown = plan(&a, &input(2)).await;
+        let applied = apply(2, &shown).await.unwrap();
+        assert_eq!((applied.plan, a.nodes().len()), (shown.clone(), 3));
+        assert_eq!(refused(apply(2, &shown).await).code, Code::PlanOutdated, "it has been carried out");
+        a.stop().await;
+    }
+
+    async fn a_directory_with_errors_is_refused_whole(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        let bad = || vec![bundle("site", &[("environments/test.yaml", "roles: {web: {cardinalty: 2, flavor: s}}\n")])];
+        let refusal = refused(a.apply(bad()).await);
+        assert_eq!((refusal.code, refusal.status), (Code::DesignRefused, 422));
+        assert_eq!(refusal.findings[0].help.as_deref(), Some("did you mean \"cardinality\"?"));
+        let design = DesignInput { bundles: bad(), ..DesignInput::default() };
+        assert_eq!(refused(a.client.plan_design(&env(), &design).await).code, Code::DesignRefused);
+        let checked = a.client.check_design(&env(), &design).await.unwrap();
+        assert!(!checked.usable && !checked.findings.is_empty());
+        assert_eq!(a.client.design(&env()).await.unwrap().head, Some(DesignRevision(1)));
+        assert_eq!(a.nodes(), ["db1", "web1"]);
+        let twice = DesignInput { bundles: [site(1), site(2)].concat(), ..DesignInput::default() };
+        assert_eq!(refused(a.client.plan_design(&env(), &twice).await).code, Code::InvalidRequest);
+        let nothing = a.client.apply_design(&"other".parse().unwrap(), &ApplyDesign::default()).await;
+        assert_eq!(refused(nothing).code, Code::UnknownDesignRevision);
+        a.stop().await;
+    }
+
+    async fn sources_keep_apart_and_can_be_taken_out(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        let lab = "kind: Node\nname: db1\nspec: {failure_domain: lab}\n";
+        a.apply(vec![bundle("lab", &[("nodes.yaml", lab)])]).await.unwrap();
+        let domain = |a: &Replica| a.app.view.fleets()[&env()].get(&node("db1")).unwrap().record.clone().unwrap().failure_domain;
+        assert_eq!(domain(&a), "lab");
+        a.apply(site(2)).await.unwrap();
+        assert_eq!((domain(&a), a.nodes().len()), ("lab".into(), 3), "the other source stays");
+        let design = DesignInput { remove_sources: vec!["lab".into()], ..DesignInput::default() };
+        a.client.apply_design(&env(), &ApplyDesign { design, ..ApplyDesign::default() }).await.unwrap();
+        assert_eq!(domain(&a), "default");
+        let names: Vec<String> =
+            a.client.design(&env()).await.unwrap().sources.into_iter().map(|source| source.name).collect();
+        assert_eq!(names, ["site", "api"]);
+        a.stop().await;
+    }
+}

@@ -1,0 +1,63 @@
+//! The end of an environment.
+
+use muster_core::design_state::Destroying;
+use muster_core::txn::{Op, Txn};
+use muster_wire::client::WriteOptions;
+use muster_wire::design::DocumentText;
+use muster_wire::problem::Code;
+
+use crate::on_both_stores;
+use crate::place::{Place, env, keys, refused, site};
+
+/// What is left of the environment.
+async fn left(place: &Place) -> Vec<String> {
+    let kvs = place.store.range(keys().prefix(), None).await.unwrap().kvs;
+    kvs.into_iter().map(|kv| kv.key).filter(|key| !key.contains("/replicas/")).collect()
+}
+
+on_both_stores! {
+    async fn a_destroyed_environment_leaves_nothing_and_can_begin_anew(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        for query in ["", "?confirm=prod"] {
+            let answer = http.delete(format!("{}/v1/envs/test{query}", a.url)).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), 400);
+        }
+        assert_eq!(a.nodes().len(), 3);
+        let destroyed = a.client.destroy(&env(), Some("ann")).await.unwrap();
+        assert_eq!((destroyed.nodes, destroyed.gone), (3, true));
+        assert_eq!(left(&place).await, Vec::<String>::new());
+        assert_eq!(a.client.environments().await.unwrap().items, []);
+        assert_eq!(refused(a.client.environment(&env()).await).code, Code::UnknownEnvironment);
+        assert_eq!(refused(a.client.destroy(&env(), None).await).code, Code::UnknownEnvironment);
+        // Its numbers begin anew.
+        assert_eq!(a.apply(site(1)).await.unwrap().design.0, 1);
+        assert_eq!(a.nodes(), ["db1", "web1"]);
+        a.stop().await;
+    }
+
+    async fn a_destroy_that_was_cut_off_is_brought_to_its_end_and_nothing_is_accepted_meanwhile(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        a.kill().await;
+        let mark = Destroying { since: "2026-11-15T10:00:00Z".parse().unwrap(), by: "ann".into() };
+        place.store.commit(Txn::new().op(Op::put_json(keys().destroying(), &mark).unwrap())).await.unwrap();
+
+        let b = place.replica().await;
+        // The lease of the dead server has to end before this one acts: until then it is told.
+        let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
+        let put = b.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await;
+        let taken = match put {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.problem().unwrap().code, Code::Destroying);
+                false
+            }
+        };
+        let destroyed = b.client.destroy(&env(), None).await;
+        assert!(taken || destroyed.is_ok_and(|destroyed| destroyed.gone));
+        assert_eq!(left(&place).await, Vec::<String>::new());
+        b.stop().await;
+    }
+}

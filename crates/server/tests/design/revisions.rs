@@ -1,0 +1,151 @@
+//! The chain of revisions: reading back, comparing, and what is missing.
+
+use muster_core::design_state::DesignRevision;
+use muster_wire::client::WriteOptions;
+use muster_wire::design::{DocumentText, Sort};
+use muster_wire::problem::Code;
+use serde_json::json;
+
+use crate::on_both_stores;
+use crate::place::{Replica, bundle, env, keys, refused, site};
+
+async fn tag_frontend(a: &Replica, tag: &str) {
+    let text = format!("kind: HostProfile\nname: frontend\noverlay: true\nspec: {{tags: [{tag}]}}\n");
+    let text = DocumentText::Yaml(text);
+    a.client.put_document(&env(), "HostProfile", "frontend", &text, &WriteOptions::default()).await.unwrap();
+}
+
+on_both_stores! {
+    async fn two_revisions_are_compared_by_what_is_in_effect(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        tag_frontend(&a, "hot").await;
+        let diff = a.client.design_diff(&env(), None, None).await.unwrap();
+        assert_eq!((diff.from, diff.to), (Some(DesignRevision(1)), DesignRevision(2)));
+        let told: Vec<(&str, &str)> = diff.documents.iter().map(|doc| (doc.kind.as_str(), doc.name.as_str())).collect();
+        assert_eq!(told, [("HostProfile", "frontend"), ("Node", "web1"), ("Node", "web2")]);
+        let change = &diff.documents[1].changes[0];
+        assert_eq!((change.path.as_str(), &change.after), ("tags", &Some(json!(["hot", "edge", "bare"]))));
+        assert_eq!(change.before, Some(json!(["edge", "bare"])));
+        let back = a.client.design_diff(&env(), Some(DesignRevision(2)), Some(DesignRevision(1))).await.unwrap();
+        assert_eq!(back.documents.len(), 3);
+        assert_eq!(back.documents[1].changes[0].after, change.before);
+        assert_eq!(back.documents[0].sort, Sort::Changed);
+        let same = a.client.design_diff(&env(), Some(DesignRevision(2)), Some(DesignRevision(2))).await.unwrap();
+        assert_eq!(same.documents, []);
+        let unknown = refused(a.client.design_diff(&env(), Some(DesignRevision(9)), None).await);
+        assert_eq!((unknown.code, unknown.hint.as_deref()), (Code::UnknownDesignRevision, Some("the newest is 2")));
+        a.stop().await;
+    }
+
+    async fn a_node_is_told_at_any_revision_with_everybody_who_had_a_say(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        tag_frontend(&a, "hot").await;
+        let node = "web1".parse().unwrap();
+        let old = a.client.design_node(&env(), &node, Some(DesignRevision(1)), Some("tags")).await.unwrap();
+        assert_eq!(old.effective["tags"], json!(["edge", "bare"]));
+        let why = old.why.unwrap();
+        let steps: Vec<(&str, &str, &str, Option<u32>)> = why
+            .steps
+            .iter()
+            .map(|step| (step.source.as_str(), step.name.as_str(), step.file.as_str(), step.line))
+            .collect();
+        assert_eq!(steps[0].0, "site");
+        assert!(steps.contains(&("site", "base", "profiles.yaml", Some(4))), "{steps:?}");
+        assert!(steps.contains(&("site", "frontend", "profiles.yaml", Some(11))), "{steps:?}");
+        let new = a.client.design_node(&env(), &node, None, Some("tags")).await.unwrap();
+        assert_eq!(new.why.unwrap().steps.last().unwrap().source, "api");
+        let nothing = refused(a.client.design_node(&env(), &node, None, Some("tagz")).await);
+        assert_eq!(nothing.code, Code::NotFound);
+        let unknown = refused(a.client.design_node(&env(), &"web9".parse().unwrap(), None, None).await);
+        assert_eq!(unknown.code, Code::UnknownNode);
+
+        let url = a.at("/nodes/web1?provenance=true");
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let all: muster_wire::design::DesignNode = http.get(url).send().await.unwrap().json().await.unwrap();
+        let paths: Vec<&str> = all.provenance.iter().map(|value| value.path.as_str()).collect();
+        assert!(paths.contains(&"tags") && paths.contains(&"owner_data.team") && paths.contains(&"role"), "{paths:?}");
+        a.stop().await;
+    }
+
+    async fn the_list_of_revisions_comes_in_pages(place: Place) {
+        let a = place.replica().await;
+        for number in 1..=5 {
+            let text = DocumentText::Yaml(format!("kind: Region\nname: r{number}\nspec: {{}}\n"));
+            let options = WriteOptions::default();
+            a.client.put_document(&env(), "Region", &format!("r{number}"), &text, &options).await.unwrap();
+        }
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let page = |query: &'static str| {
+            let request = http.get(a.at(&format!("/revisions?{query}")));
+            async move { request.send().await.unwrap().json::<serde_json::Value>().await.unwrap() }
+        };
+        let first = page("limit=2").await;
+        let numbers = |page: &serde_json::Value| -> Vec<u64> {
+            page["items"].as_array().unwrap().iter().map(|row| row["design"].as_u64().unwrap()).collect()
+        };
+        assert_eq!((numbers(&first), first["next"].as_str()), (vec![5, 4], Some("4")));
+        let last = page("limit=3&after=4").await;
+        assert_eq!((numbers(&last), last.get("next")), (vec![3, 2, 1], None));
+        let one = a.client.design_revision(&env(), DesignRevision(3)).await.unwrap();
+        assert_eq!((one.parent, one.author.as_str(), one.applied), (Some(DesignRevision(2)), "unknown", false));
+        assert_eq!(refused(a.client.design_revision(&env(), DesignRevision(6)).await).code, Code::UnknownDesignRevision);
+        a.stop().await;
+    }
+
+    async fn a_revision_whose_files_are_lost_is_told_and_repaired_by_what_is_applied_next(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        a.stop().await;
+        // Every blob is lost.
+        for head in std::fs::read_dir(place.blobs()).unwrap() {
+            let head = head.unwrap();
+            if head.file_name().len() == 2 {
+                std::fs::remove_dir_all(head.path()).unwrap();
+            }
+        }
+        let b = place.replica().await;
+        let problem = refused(b.client.design_nodes(&env(), None).await);
+        assert_eq!((problem.code, problem.status), (Code::DesignUnreadable, 500));
+        assert!(problem.detail.contains("revision 1") && problem.detail.contains("missing"), "{}", problem.detail);
+        assert!(b.client.design(&env()).await.is_err());
+        assert_eq!(b.nodes(), ["db1", "web1"], "nobody's nodes go for that");
+        // The revisions are keys, and still there.
+        assert_eq!(b.client.design_revisions(&env()).await.unwrap().items.len(), 1);
+        b.stop().await;
+    }
+
+    async fn a_sweep_keeps_what_designs_name(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(1)).await.unwrap();
+        a.apply(vec![bundle("site", &[("environments/test.yaml", "roles: {db: {cardinality: 1, flavor: x}}\n")])])
+            .await
+            .unwrap();
+        let orphan = a.app.blobs.put(b"nobody needs this").unwrap();
+        a.stop().await;
+        // A day passes.
+        let yesterday = std::time::SystemTime::now() - std::time::Duration::from_secs(86_400);
+        let mut blobs = 0;
+        for head in std::fs::read_dir(place.blobs()).unwrap().map(Result::unwrap).filter(|head| head.file_name().len() == 2) {
+            for tail in std::fs::read_dir(head.path()).unwrap() {
+                let file = std::fs::File::options().write(true).open(tail.unwrap().path()).unwrap();
+                file.set_modified(yesterday).unwrap();
+                blobs += 1;
+            }
+        }
+        assert!(blobs > 5, "{blobs}");
+        let b = place.replica().await;
+        let swept = async {
+            while b.app.blobs.get(&orphan).is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), swept).await.expect("the orphan is swept");
+        for number in [1, 2] {
+            b.client.design_nodes(&env(), Some(DesignRevision(number))).await.unwrap();
+        }
+        assert_eq!(place.store.range(&format!("{}design/", keys().prefix()), None).await.unwrap().kvs.len(), 4);
+        b.stop().await;
+    }
+}
