@@ -33,14 +33,19 @@ enum Mark {
     Done,
 }
 
-/// A walk in depth, which finds each circle once. The path is a vector: a thousand things, each needing the next, must
-/// not need a thousand stack frames.
+/// Orders things as they come.
 pub(crate) fn order(edges: &[Vec<Edge>]) -> Order {
+    order_from(edges, 0..edges.len())
+}
+
+/// A walk in depth, which finds each circle once, from each of these in turn: where there are circles, it matters where it
+/// begins. The path is a vector: a thousand things, each needing the next, must not need a thousand stack frames.
+pub(crate) fn order_from(edges: &[Vec<Edge>], starts: impl IntoIterator<Item = usize>) -> Order {
     let mut mark = vec![Mark::Unseen; edges.len()];
     let mut found = Order { order: Vec::with_capacity(edges.len()), circles: Vec::new() };
     // A thing, and how many of its edges have been taken.
     let mut path: Vec<(usize, usize)> = Vec::new();
-    for start in 0..edges.len() {
+    for start in starts {
         if mark[start] != Mark::Unseen {
             continue;
         }

@@ -8,7 +8,7 @@ mod out;
 pub mod plain;
 mod size;
 mod table;
-pub mod value;
+mod value;
 
 use jiff::Timestamp;
 

@@ -109,7 +109,7 @@ pub(super) fn check_references<'r>(
         let any = AnyKind::Known(*kind);
         if index.find(&any, name).is_none() {
             let finding = Finding::new(Code::DanglingReference, format!("there is no {}", title(&any, name)));
-            let help = match spelling::nearest(name, index.names(&any)) {
+            let help = match index.nearest(&any, name) {
                 Some(near) => format!("did you mean {}?", quote(near)),
                 None => format!("add a document of kind {kind} with this name, or remove the reference"),
             };

@@ -7,7 +7,7 @@ use muster_core::names::{EnvName, Role};
 use thiserror::Error;
 
 use super::compose::{check_kinds, check_references, check_stack, subjects};
-use super::flatten::{Bases, flatten, own, report_idle};
+use super::flatten::{Bases, flatten, own, report_idle, untouched};
 use super::load::{Assigned, Loaded, load};
 use super::parallel::in_parallel;
 use super::planned::{self, PlannedNode};
@@ -18,6 +18,7 @@ use crate::environment::Environment;
 use crate::files::Files;
 use crate::finding::{Code, Finding, Findings, Place, Report, quote};
 use crate::inherit::lineage::{Index, Subject, trace};
+use crate::inherit::merge::{as_it_is, lay};
 use crate::inherit::record::IdleRemovals;
 use crate::inherit::why::{Event, Step, Trail, find};
 use crate::inherit::{Path, Why};
@@ -196,7 +197,7 @@ impl Design {
         let inner = &*self.inner;
         let kind = AnyKind::new(kind);
         let Some(at) = inner.index.find(&kind, name) else {
-            let near = spelling::nearest(name, inner.index.names(&kind)).map(str::to_owned);
+            let near = inner.index.nearest(&kind, name).map(str::to_owned);
             return Err(WhyError::NoDocument { kind: kind.to_string(), name: name.to_owned(), near });
         };
         let ty = kind.body();
@@ -207,7 +208,10 @@ impl Design {
         for &layer in &layers {
             let Some(document) = &inner.documents[layer] else { continue };
             trail.begin(layer, value.as_ref());
-            value = crate::inherit::merge::lay(value.as_ref(), &document.body, &ty, &mut trail);
+            value = match untouched(&inner.subjects[at], &inner.documents) {
+                Some(_) => Some(as_it_is(&document.body, &mut trail)),
+                None => lay(value.as_ref(), &document.body, &ty, &mut trail),
+            };
         }
         let found = value.as_ref().and_then(|value| find(value, ty, &path.0));
         if found.is_none() && trail.events.is_empty() {
@@ -428,7 +432,7 @@ fn check_cloud(environment: &Environment, index: &Index, report: &mut Report<'_>
     let clouds = AnyKind::Known(Kind::Cloud);
     if index.find(&clouds, &cloud.name).is_none() {
         let finding = Finding::new(Code::DanglingReference, format!("there is no cloud {}", quote(&cloud.name)));
-        let help = match spelling::nearest(&cloud.name, index.names(&clouds)) {
+        let help = match index.nearest(&clouds, &cloud.name) {
             Some(near) => format!("did you mean {}?", quote(near)),
             None => format!("add its map file, environments/{}.map.yaml", cloud.name),
         };

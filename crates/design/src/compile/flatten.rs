@@ -54,16 +54,24 @@ pub(crate) fn own<R: Record>(
     record: &mut R,
 ) -> Option<Node> {
     let ty = subject.kind.body();
-    let mut layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
-    // What is somebody else's, and inherits nothing, is left as it is: there a `null` or a `!` may mean something.
-    if let (None, [_], Type::Any) = (&base, subject.stack.as_slice(), &ty) {
-        return layers.next().map(|document| document.body.clone());
-    }
+    let layers = subject.stack.iter().filter_map(|at| documents[*at].as_ref());
     layers.fold(base, |value, document| lay(value.as_ref(), &document.body, &ty, record))
+}
+
+/// The document of a subject that is somebody else's, and inherits nothing. It is left as it is: there a `null` or a `!` may
+/// mean something.
+pub(super) fn untouched<'d>(subject: &Subject, documents: &'d [Option<Document>]) -> Option<&'d Document> {
+    match (subject.stack.as_slice(), &*subject.lineage, subject.kind.body()) {
+        ([only], [], Type::Any) => documents[*only].as_ref(),
+        _ => None,
+    }
 }
 
 /// The effective value of a subject: a document without content is there all the same.
 pub(super) fn flatten(value: Option<Node>, subject: &Subject, documents: &[Option<Document>]) -> Option<Node> {
+    if let Some(document) = untouched(subject, documents) {
+        return Some(document.body.clone());
+    }
     let span = subject.stack.last().and_then(|at| documents[*at].as_ref()).map(|document| document.span);
     value.or_else(|| Some(Node::from_entries(Vec::new(), span?)))
 }

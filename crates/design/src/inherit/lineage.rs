@@ -48,8 +48,14 @@ impl Index {
         }
     }
 
-    pub(crate) fn names(&self, kind: &AnyKind) -> impl Iterator<Item = &str> {
-        self.by_kind.get(kind).into_iter().flatten().map(|(name, _)| &**name)
+    /// The name that was probably meant: always the same, whatever the order of documents.
+    pub(crate) fn nearest(&self, kind: &AnyKind, name: &str) -> Option<&str> {
+        /// More are not looked through: each of a hundred thousand documents may misspell one of as many names.
+        const MOST_NAMES: usize = 500;
+        let names = self.by_kind.get(kind).filter(|names| names.len() <= MOST_NAMES)?;
+        let mut names: Vec<&str> = names.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        spelling::nearest(name, names)
     }
 
     pub(crate) fn of_kind(&self, kind: &AnyKind) -> impl Iterator<Item = usize> {
@@ -66,7 +72,13 @@ pub(crate) fn parents<'d>(subject: &Subject, documents: &'d [Option<Document>]) 
 /// Gives every subject its lineage. A parent that is missing, and one that closes a circle, is reported and left out.
 pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option<Document>], report: &mut Report<'_>) {
     let edges: Vec<Vec<Edge>> = subjects.iter().map(|subject| edges(subject, index, documents, report)).collect();
-    let found = graph::order(&edges);
+    let mut found = graph::order(&edges);
+    if !found.circles.is_empty() {
+        // Then it matters where one begins, and that must not depend on the order of documents.
+        let mut starts: Vec<usize> = (0..subjects.len()).collect();
+        starts.sort_by_key(|at| (&subjects[*at].kind, &subjects[*at].name));
+        found = graph::order_from(&edges, starts);
+    }
     for circle in &found.circles {
         let name = |subject: usize| subjects[subject].name.to_string();
         let (message, help) = match circle.members.as_slice() {
@@ -145,7 +157,7 @@ pub(crate) fn edges(
             Some(to) => edges.push(Edge { to, span: *span }),
             None => {
                 let message = format!("there is no {} to extend", title(&kind, name));
-                let help = match spelling::nearest(name, index.names(&kind)) {
+                let help = match index.nearest(&kind, name) {
                     Some(near) => format!("did you mean {}?", quote(near)),
                     None => format!("there is no document of kind {kind} with this name in any source"),
                 };

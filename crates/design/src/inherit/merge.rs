@@ -6,7 +6,7 @@
 //! | mapping | key by key; `'!key'` removes |
 //! | list of single values | the upper members, then the lower ones that are not there yet; `'!member'` removes, `'!*'` all |
 //! | list by primary key | lower order, same key laid over, then the new ones; `'!key'` removes |
-//! | list as a whole | the upper one |
+//! | list as a whole | the upper one, as it is written |
 //! | anything | as what it is: mappings key by key, lists of single values as such, other lists as a whole |
 //!
 //! A name that is removed and set in one layer is replaced. Values of different shapes do not mix: the upper one wins.
@@ -42,6 +42,12 @@ pub(crate) fn lay<R: Record>(lower: Option<&Node>, upper: &Node, ty: &Type, reco
         }
         _ => first(upper, ty, record),
     })
+}
+
+/// A layer that is alone and taken over word for word, with all that looks like a removal.
+pub(crate) fn as_it_is<R: Record>(layer: &Node, record: &mut R) -> Node {
+    record.set(layer);
+    layer.clone()
 }
 
 /// A layer with nothing below it: what removes and unsets is left out.
@@ -116,20 +122,16 @@ fn maps<R: Record>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, re
 fn list<R: Record>(below: Option<&[Node]>, above: &[Node], upper: &Node, record: &mut R) -> Node {
     let lower = below.unwrap_or_default();
     let removes: HashSet<&str> = above.iter().filter_map(removed_member).collect();
-    let mut there: HashSet<&str> = HashSet::new();
+    let written = |member: &&Node| removed_member(member).is_none() && !member.is_null();
     let mut items: Vec<Node> = Vec::with_capacity(lower.len() + above.len());
-    for member in above.iter().filter(|member| removed_member(member).is_none() && !member.is_null()) {
-        // A member that is no single value has been reported; it is kept as it is.
-        if single(member).is_none_or(|text| there.insert(text)) {
-            items.push(member.clone());
-        }
-    }
-    let stays = |text: &str| !removes.contains(text) && !removes.contains(ALL);
-    for member in lower {
-        if single(member).is_none_or(|text| stays(text) && there.insert(text)) {
-            items.push(member.clone());
-        }
-    }
+    items.extend(above.iter().filter(written).cloned());
+    // What a layer says twice stays there twice: free parameters may mean it (`-o a -o b`), and rules see it elsewhere.
+    let there: HashSet<&str> = items.iter().filter_map(single).collect();
+    let stays = |text: &str| !there.contains(text) && !removes.contains(text) && !removes.contains(ALL);
+    // A member that is no single value has been reported; it is kept as it is.
+    let inherited: Vec<Node> = lower.iter().filter(|member| single(member).is_none_or(stays)).cloned().collect();
+    drop(there);
+    items.extend(inherited);
     for member in above {
         if let Some(name) = removed_member(member)
             && !lower.iter().any(|lower| name == ALL || single(lower) == Some(name))

@@ -9,7 +9,6 @@ mod networks;
 mod out;
 mod run;
 mod site;
-mod storage;
 mod view;
 
 pub(crate) use claims::{Claim, Claims, Taken};
@@ -76,21 +75,4 @@ pub(crate) const RULES: &[&Rule] = &[
     &networks::several_untagged::RULE,
     &networks::default_not_allowed::RULE,
     &networks::vlan_twice::RULE,
-    &storage::boot_drive_unknown::RULE,
-    &storage::boot_too_small::RULE,
-    &storage::disk_two_ways::RULE,
-    &storage::disk_unused::RULE,
-    &storage::does_not_fit::RULE,
-    &storage::group_unknown::RULE,
-    &storage::group_without_disk::RULE,
-    &storage::mountpoint_twice::RULE,
-    &storage::no_root::RULE,
-    &storage::no_size::RULE,
-    &storage::partition_two_ways::RULE,
-    &storage::partition_unused::RULE,
-    &storage::percents::RULE,
-    &storage::root_too_small::RULE,
-    &storage::several_bootable::RULE,
-    &storage::two_remainders::RULE,
-    &storage::uuid_twice::RULE,
 ];

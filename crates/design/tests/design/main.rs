@@ -12,12 +12,15 @@ mod finding_pages;
 mod findings;
 mod generated;
 mod good_files;
-mod host_rules;
+mod inheritance;
+mod layers;
 mod limits;
 mod project;
 mod rendering;
+mod replay;
 mod resolve;
 mod update;
+mod value;
 
 use std::path::{Path, PathBuf};
 

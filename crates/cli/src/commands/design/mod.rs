@@ -1,7 +1,6 @@
 //! `muster design …`: all of it on directories of this machine, without a server.
 
 pub(super) mod check;
-pub(super) mod diff;
 mod document;
 pub(super) mod explain;
 pub(super) mod load;
@@ -14,7 +13,6 @@ pub enum Command {
     Check(check::Args),
     Show(show::Args),
     Why(why::Args),
-    Diff(diff::Args),
     Schema(schema::Args),
     Explain(explain::Args),
 }

@@ -1,0 +1,298 @@
+//! What holds of inheritance, whatever is inherited.
+
+use std::collections::BTreeMap;
+
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::finding::Findings;
+use muster_design::inherit::{Action, Path};
+use muster_design::{Checked, Design, Options, WhyError};
+use proptest::prelude::*;
+
+use crate::layers::{Layer, SOURCES, World, body_type, world};
+use crate::replay::replay;
+use crate::value::Tree;
+
+/// Everything that a design comes to, by kind and name.
+fn effective(design: &Design) -> BTreeMap<(String, String), String> {
+    let all = design.effective_documents();
+    all.map(|(kind, name, node)| ((kind.to_string(), name.to_owned()), serde_json::to_string(node).unwrap())).collect()
+}
+
+/// Findings without their places, which are others in other files.
+fn said(findings: &Findings) -> Vec<(String, String, Option<String>)> {
+    let line = |finding: &muster_design::finding::Finding| Some(finding.place.as_ref()?.excerpt.as_ref()?.text.clone());
+    let mut said: Vec<_> =
+        findings.iter().map(|finding| (finding.code.to_string(), finding.message.clone(), line(finding))).collect();
+    said.sort();
+    said
+}
+
+fn value_of(design: &Design, kind: &str, name: &str) -> Tree {
+    Tree::of(design.effective(kind, name).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_documents_and_files_does_not_matter(
+        world in world(true),
+        order in Just((0..16).collect::<Vec<usize>>()).prop_shuffle(),
+        files in 1..4usize,
+    ) {
+        let order: Vec<usize> = order.into_iter().filter(|at| *at < world.layers.len()).collect();
+        let Checked { design, findings } = world.compile();
+        let other = Design::compile(world.files(&order, files), &Options::default());
+        prop_assert_eq!(effective(&design), effective(&other.design));
+        prop_assert_eq!(said(&findings), said(&other.findings));
+    }
+
+    #[test]
+    fn a_design_is_the_same_each_time(world in world(true)) {
+        let (first, second) = (world.compile(), world.compile());
+        prop_assert_eq!(effective(&first.design), effective(&second.design));
+        prop_assert_eq!(first.findings, second.findings);
+    }
+
+    #[test]
+    fn a_layer_applied_twice_is_a_layer_applied_once(world in world(false)) {
+        // Another document on top of each, which says the same.
+        let world = world.with_a_base();
+        let mut twice = world.clone();
+        for name in world.names() {
+            let layer = world.layers.iter().rfind(|layer| layer.name == name).unwrap();
+            let again = Layer { source: 0, name: format!("{name}-again"), extends: Some(vec![name.into()]), ..layer.clone() };
+            twice.layers.push(again);
+        }
+        let design = twice.compile().design;
+        for name in world.names() {
+            let (once, again) = (design.effective(world.kind, name), design.effective(world.kind, &format!("{name}-again")));
+            let json = |node| serde_json::to_string(&node).unwrap();
+            prop_assert_eq!(json(once), json(again));
+        }
+    }
+
+    #[test]
+    fn effective_values_remove_and_unset_nothing(world in world(false)) {
+        let world = world.with_a_base();
+        let design = world.compile().design;
+        for name in world.names() {
+            let value = value_of(&design, world.kind, name);
+            prop_assert!(!value.has_marks(body_type(world.kind)), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_steps_that_why_names_come_to_the_value(world in world(false)) {
+        let design = world.compile().design;
+        let ty = body_type(world.kind);
+        let mut paths: Vec<Vec<String>> = world.layers.iter().flat_map(|layer| layer.body.paths(ty)).collect();
+        paths.sort();
+        paths.dedup();
+        for name in world.names() {
+            let whole = value_of(&design, world.kind, name);
+            for path in &paths {
+                let value = whole.find(ty, path);
+                match design.why(world.kind, name, &Path(path.clone())) {
+                    Ok(why) => {
+                        let shown = || format!("{path:?}: {}", serde_json::to_string_pretty(&why).unwrap());
+                        prop_assert_eq!(&why.value.as_ref().map(Tree::of), &value.cloned(), "{}", shown());
+                        let replayed = replay(&why, path, ty).map_err(|error| TestCaseError::fail(format!("{error}: {}", shown())))?;
+                        prop_assert_eq!(replayed.as_ref(), value, "{}", shown());
+                    }
+                    Err(WhyError::NoValue { .. }) => prop_assert_eq!(value, None, "{:?}", path),
+                    Err(error @ WhyError::NoDocument { .. }) => prop_assert!(false, "{error}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_step_lies_where_it_is_written(world in world(false), files in 1..4usize) {
+        let order: Vec<usize> = (0..world.layers.len()).collect();
+        let bundles = world.files(&order, files);
+        let texts: BTreeMap<String, Vec<String>> = bundles
+            .iter()
+            .flat_map(|bundle| &bundle.files)
+            .map(|file| (file.name().to_owned(), file.text().lines().map(str::to_owned).collect()))
+            .collect();
+        let design = Design::compile(bundles, &Options::default()).design;
+        let ty = body_type(world.kind);
+        for name in world.names() {
+            for path in value_of(&design, world.kind, name).paths(ty) {
+                // What looks like a removal and is none, in somebody else's document, is no path.
+                let Ok(why) = design.why(world.kind, name, &Path(path.clone())) else { continue };
+                for step in why.steps {
+                    let source = SOURCES.iter().position(|source| *source == step.source).unwrap();
+                    let is_its = |layer: &Layer| layer.source == source && layer.name == step.name;
+                    let at = world.layers.iter().position(is_its).unwrap();
+                    prop_assert_eq!(&step.place.file, &format!("{}/{}.yaml", step.source, at % files));
+                    let lines = &texts[&step.place.file];
+                    let start = step.place.span.unwrap().start;
+                    let (line, column) = (start.line as usize - 1, start.column as usize - 1);
+                    // The document that the line is in is the layer's.
+                    let above = lines[..=line].iter().rfind(|line| line.starts_with("name: ")).unwrap();
+                    prop_assert_eq!(above, &format!("name: {}", step.name));
+                    let rest = lines[line].get(column..).unwrap_or_default();
+                    match step.action {
+                        Action::Set { value } | Action::Changed { value } => {
+                            if let Tree::One(written) = Tree::of(&value) {
+                                prop_assert!(rest.starts_with(&written), "{rest:?} is not {written}");
+                            }
+                        }
+                        Action::Removed | Action::Members { .. } => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Each parent's own parents first, in the order that is stated; who is reached twice counts where it is reached first.
+    #[test]
+    fn parents_come_in_the_stated_order(world in world(false)) {
+        let mut world = World { kind: "HostProfile", ..world };
+        world.layers.retain(|layer| layer.source == 0);
+        for layer in &mut world.layers {
+            layer.kind = "HostProfile";
+            // Each layer says its name, and so it can be seen in which order they came.
+            layer.body = Tree::Map(vec![("tags".into(), Tree::List(vec![Tree::text(&layer.name)]))]);
+        }
+        let design = world.compile().design;
+        let parents: BTreeMap<&str, Vec<String>> =
+            world.layers.iter().map(|layer| (layer.name.as_str(), layer.extends.clone().unwrap_or_default())).collect();
+        for name in world.names() {
+            let why = design.why("HostProfile", name, &Path(vec!["tags".into()])).unwrap();
+            let order: Vec<&str> = why.steps.iter().map(|step| step.name.as_str()).collect();
+            let mut expected = Vec::new();
+            visit(name, &parents, &mut expected);
+            prop_assert_eq!(&order, &expected);
+            for (at, layer) in order.iter().enumerate() {
+                prop_assert!(!order[at + 1..].contains(layer), "{layer} is there twice");
+                let are_before = parents[layer].iter().all(|parent| order[..at].contains(&parent.as_str()));
+                prop_assert!(are_before, "a parent of {layer} is not before it: {order:?}");
+            }
+        }
+    }
+}
+
+fn visit<'w>(name: &'w str, parents: &'w BTreeMap<&str, Vec<String>>, order: &mut Vec<&'w str>) {
+    if order.contains(&name) {
+        return;
+    }
+    for parent in &parents[name] {
+        visit(parent, parents, order);
+    }
+    order.push(name);
+}
+
+/// The effective value at a path of a host profile or a node, in the documents of one file.
+fn inherited(text: &str, kind: &str, name: &str, path: &[&str]) -> String {
+    let files = vec![FileText::new("site.yaml", text)];
+    let Checked { design, findings } =
+        Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let mistakes = findings.iter().filter(|finding| finding.code.as_str() < "M1100").count();
+    assert_eq!(mistakes, 0, "{findings}");
+    let whole = design.effective(kind, name).unwrap();
+    let value = path.iter().fold(whole, |node, key| node.get(key).unwrap());
+    serde_json::to_string(value).unwrap()
+}
+
+#[test]
+fn a_child_that_overrides_the_first_of_three_devices_keeps_the_others() {
+    let text = "\
+kind: HardwareProfile
+name: base
+spec:
+  device_aliases:
+    nic1: {address: '0000:00:03.0', bus_type: pci, dev_type: Intel}
+    nic2: {address: '0000:00:04.0', bus_type: pci, dev_type: Intel}
+    nic3: {address: '0000:00:05.0', bus_type: pci, dev_type: Intel}
+---
+kind: HardwareProfile
+name: newer
+extends: [base]
+spec:
+  device_aliases:
+    nic1: {address: '0000:01:00.0'}
+";
+    insta::assert_snapshot!(inherited(text, "HardwareProfile", "newer", &["device_aliases"]), @r#"{"nic1":{"address":"0000:01:00.0","bus_type":"pci","dev_type":"Intel"},"nic2":{"address":"0000:00:04.0","bus_type":"pci","dev_type":"Intel"},"nic3":{"address":"0000:00:05.0","bus_type":"pci","dev_type":"Intel"}}"#);
+    let text = "\
+{kind: HostProfile, name: base, spec: {interfaces: {bond0: {devices: [nic1, nic2, nic3]}}}}
+---
+{kind: HostProfile, name: newer, extends: [base], spec: {interfaces: {bond0: {devices: [nic1]}}}}
+";
+    insta::assert_snapshot!(inherited(text, "HostProfile", "newer", &["interfaces", "bond0", "devices"]), @r#"["nic1","nic2","nic3"]"#);
+    let text = "\
+kind: HostProfile
+name: base
+spec:
+  storage:
+    disks:
+      sda:
+        partitions: [{name: root, size: 20g}, {name: boot, size: 1g}, {name: var, size: '>20g'}]
+---
+kind: HostProfile
+name: larger
+extends: [base]
+spec: {storage: {disks: {sda: {partitions: [{name: root, size: 40g}]}}}}
+";
+    insta::assert_snapshot!(inherited(text, "HostProfile", "larger", &["storage", "disks", "sda", "partitions"]), @r#"[{"name":"root","size":"40g"},{"name":"boot","size":"1g"},{"name":"var","size":">20g"}]"#);
+}
+
+#[test]
+fn storage_that_only_the_child_has_is_there() {
+    let text = "\
+{kind: HostProfile, name: base, spec: {flavor: small}}
+---
+kind: HostProfile
+name: child
+extends: [base]
+spec: {storage: {disks: {sda: {partitions: [{name: root, size: 20g}]}}}}
+---
+{kind: Node, name: web1, extends: [child], spec: {role: web}}
+";
+    insta::assert_snapshot!(inherited(text, "Node", "web1", &["storage"]), @r#"{"disks":{"sda":{"partitions":[{"name":"root","size":"20g"}]}}}"#);
+}
+
+#[test]
+fn sr_iov_survives_an_override_of_networks() {
+    let text = "\
+{kind: Network, name: mgmt, spec: {cidr: 10.1.0.0/24}}
+---
+{kind: Network, name: data, spec: {cidr: 10.2.0.0/24}}
+---
+kind: HostProfile
+name: base
+spec:
+  interfaces:
+    p1: {devices: [nic1], networks: [mgmt], sriov: {vf_count: 8, trusted_mode: true}}
+---
+{kind: HostProfile, name: child, extends: [base], spec: {interfaces: {p1: {networks: [data, '!mgmt']}}}}
+";
+    insta::assert_snapshot!(inherited(text, "HostProfile", "child", &["interfaces", "p1"]), @r#"{"devices":["nic1"],"networks":["data"],"sriov":{"vf_count":8,"trusted_mode":true}}"#);
+}
+
+#[test]
+fn what_a_layer_says_twice_stays_twice() {
+    let text = "\
+{kind: acme/Tool, name: base, spec: {arguments: [-o, a, -o, b]}}
+---
+{kind: acme/Tool, name: child, extends: [base], spec: {arguments: [-v]}}
+---
+{kind: acme/Tool, name: grandchild, extends: [child], spec: {arguments: [-o, c]}}
+";
+    insta::assert_snapshot!(inherited(text, "acme/Tool", "base", &["arguments"]), @r#"["-o","a","-o","b"]"#);
+    insta::assert_snapshot!(inherited(text, "acme/Tool", "child", &["arguments"]), @r#"["-v","-o","a","-o","b"]"#);
+    insta::assert_snapshot!(inherited(text, "acme/Tool", "grandchild", &["arguments"]), @r#"["-o","c","-v","a","b"]"#);
+}
+
+/// What is somebody else's may mean something by `null` and `!`; only where it is inherited do they remove.
+#[test]
+fn an_item_that_inherits_nothing_is_as_it_was_written() {
+    let text = "\
+{kind: acme/Rule, name: base, spec: {expression: '!ready', skip: [null, '!web'], owner: null}}
+---
+{kind: acme/Rule, name: child, extends: [base], spec: {more: 1}}
+";
+    insta::assert_snapshot!(inherited(text, "acme/Rule", "base", &[]), @r#"{"expression":"!ready","skip":[null,"!web"],"owner":null}"#);
+    insta::assert_snapshot!(inherited(text, "acme/Rule", "child", &[]), @r#"{"expression":"!ready","skip":[],"more":1}"#);
+}

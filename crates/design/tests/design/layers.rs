@@ -1,0 +1,333 @@
+//! Arbitrary documents that inherit from each other, made from the types of real kinds.
+//!
+//! The vocabulary is small on purpose: layers that never meet prove nothing. Bytes are the source of every choice, and no
+//! bytes make the smallest choice, so that what fails is made smaller by the usual means.
+
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::kinds::Kind;
+use muster_design::types::{Field, Format, Object, Type};
+use muster_design::{Checked, Design, Options};
+use proptest::prelude::*;
+
+use crate::value::Tree;
+
+/// Choices.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice {
+    bytes: Vec<u8>,
+    next: usize,
+    /// Which few of a kind's many fields are used: the same in all layers of a design.
+    salt: usize,
+    /// Whether values may be of another type than they should be.
+    with_mistakes: bool,
+}
+
+impl Dice {
+    fn pick(&mut self, of: usize) -> usize {
+        let byte = self.bytes.get(self.next).copied().unwrap_or_default();
+        self.next += 1;
+        usize::from(byte) % of.max(1)
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.pick(of.len())]
+    }
+
+    /// True one time in `n`, and never when there is nothing left to choose by.
+    fn rarely(&mut self, n: usize) -> bool {
+        self.pick(n) == n - 1
+    }
+}
+
+/// One document as it is to be written.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub source: usize,
+    pub kind: &'static str,
+    pub name: String,
+    pub extends: Option<Vec<String>>,
+    pub body: Tree,
+}
+
+/// The documents of a design.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub kind: &'static str,
+    pub layers: Vec<Layer>,
+}
+
+/// A kind of Muster's, or of somebody else's.
+const KINDS: &[&str] = &[
+    "HostProfile",
+    "acme/Item",
+    "Network",
+    "BootAction",
+    "Region",
+    "HardwareProfile",
+    "NetworkLink",
+    "Rack",
+    "HostProfile",
+    "acme/Item",
+];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const SOURCES: [&str; 2] = ["site", "lab"];
+
+pub(crate) fn body_type(kind: &str) -> Type {
+    Kind::parse(kind).map_or(Type::Any, Kind::body)
+}
+
+/// Documents of one kind, in two sources, that extend each other. With mistakes: in circles and in vain too, and with values of
+/// another type than is expected.
+pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
+    prop::collection::vec(any::<u8>(), 0..500).prop_map(move |bytes| {
+        let mut dice = Dice { bytes, next: 0, salt: 0, with_mistakes };
+        let kind = dice.one(KINDS);
+        dice.salt = dice.pick(256);
+        let number = 1 + dice.pick(5);
+        let name = |number: usize| format!("d{number}");
+        let mut layers = Vec::new();
+        for at in 0..number {
+            let extends = parents(&mut dice, at, number, with_mistakes);
+            let body = object_of(kind, &mut dice);
+            layers.push(Layer { source: 0, kind, name: name(at), extends, body });
+            if dice.rarely(4) {
+                let extends = if dice.rarely(3) { parents(&mut dice, at, number, with_mistakes) } else { None };
+                let body = object_of(kind, &mut dice);
+                layers.push(Layer { source: 1, kind, name: name(at), extends, body });
+            }
+        }
+        World { kind, layers }
+    })
+}
+
+/// Mostly of documents before this one, so that there are no circles.
+fn parents(dice: &mut Dice, at: usize, number: usize, with_mistakes: bool) -> Option<Vec<String>> {
+    let mut parents: Vec<String> = Vec::new();
+    for _ in 0..dice.pick(3) + usize::from(at > 0) {
+        let parent = match with_mistakes && dice.rarely(8) {
+            true => dice.pick(number + 1),
+            false if at == 0 => continue,
+            false => dice.pick(at),
+        };
+        let parent = format!("d{parent}");
+        if !parents.contains(&parent) {
+            parents.push(parent);
+        }
+    }
+    (!parents.is_empty()).then_some(parents)
+}
+
+fn object_of(kind: &str, dice: &mut Dice) -> Tree {
+    match body_type(kind) {
+        Type::Object(object) => fields(object, dice, 0, &["labels"]),
+        _ => mapping(dice, |dice| any_value(dice, 1)),
+    }
+}
+
+/// A value of a type; sometimes `null`, and now and then something else than the type wants.
+fn value(ty: &Type, dice: &mut Dice, depth: usize) -> Tree {
+    if dice.rarely(12) {
+        return Tree::Null;
+    }
+    if dice.with_mistakes && dice.rarely(40) {
+        return any_value(dice, 2);
+    }
+    match ty {
+        Type::Text(format) => Tree::text(dice.one(texts(*format))),
+        Type::Integer { min, max } => {
+            let number = (min + i64::try_from(dice.pick(3)).unwrap()).min(*max);
+            Tree::One(number.to_string())
+        }
+        Type::Bool => Tree::One(dice.one(&["true", "false"]).to_owned()),
+        Type::OneOf(words) => Tree::text(dice.one(words)),
+        Type::Scalar => scalar(dice),
+        Type::Reference(_) => Tree::text(dice.one(&NAMES)),
+        Type::Secret => Tree::Map(vec![("secret".into(), Tree::text(dice.one(&NAMES)))]),
+        Type::List(item) => members(dice, |dice| value(item, dice, depth + 1)),
+        Type::Whole(item) => {
+            let members = (0..dice.pick(3)).map(|_| value(item, dice, depth + 1));
+            Tree::List(members.collect())
+        }
+        Type::Keyed { key, item } => keyed(key, item, dice, depth),
+        Type::Map(item) => mapping(dice, |dice| value(item, dice, depth + 1)),
+        Type::Object(object) => fields(object, dice, depth, &[]),
+        Type::Any => any_value(dice, depth),
+    }
+}
+
+fn texts(format: Format) -> &'static [&'static str] {
+    match format {
+        Format::Any => &["a", "b", "c"],
+        Format::Address | Format::AddressOrDhcp => &["10.0.0.1", "10.0.0.2", "fd00::1"],
+        Format::Cidr => &["10.0.0.0/24", "10.0.1.0/24", "fd00::/64"],
+        Format::Mac => &["52:54:00:12:34:56", "52:54:00:12:34:57"],
+        Format::Size | Format::Bytes => &["10g", "20g", "30g"],
+        Format::HostName => &["web1", "web2"],
+        Format::Domain => &["example.org", "example.net"],
+        Format::Uuid => &["8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a00", "8e3d3c04-7b1f-4bd4-a9a4-5b8b2d3c1a01"],
+        Format::AbsolutePath => &["/a", "/b"],
+        Format::Permissions => &["0644", "0600"],
+        Format::CpuSet => &["1-2", "3"],
+    }
+}
+
+fn scalar(dice: &mut Dice) -> Tree {
+    match dice.pick(6) {
+        0..3 => Tree::text(dice.one(&NAMES)),
+        3 => Tree::One(dice.one(&["1", "2"]).to_owned()),
+        4 => Tree::One("true".into()),
+        // A text that looks like a number, and one that looks like a removal.
+        _ => Tree::text(dice.one(&["1", "!a"])),
+    }
+}
+
+/// Anything at all.
+fn any_value(dice: &mut Dice, depth: usize) -> Tree {
+    match dice.pick(if depth < 4 { 7 } else { 3 }) {
+        0..2 => scalar(dice),
+        2 => Tree::Null,
+        3 => members(dice, scalar),
+        4 => {
+            let items = (0..dice.pick(3)).map(|_| any_value(dice, depth + 1));
+            Tree::List(items.collect())
+        }
+        _ => mapping(dice, |dice| any_value(dice, depth + 1)),
+    }
+}
+
+/// Some of a few known keys, and removals of them.
+fn fields(object: &Object, dice: &mut Dice, depth: usize, left_out: &[&str]) -> Tree {
+    let all: Vec<&'static Field> = object.fields().filter(|field| !left_out.contains(&field.name)).collect();
+    let few: Vec<&Field> = (0..4).map(|n| all[(dice.salt + n * 7 + depth) % all.len()]).collect();
+    let mut entries: Vec<(String, Tree)> = Vec::new();
+    for _ in 0..dice.pick(5) {
+        let field = dice.one(&few);
+        let removes = dice.rarely(8);
+        let key = if removes { format!("!{}", field.name) } else { field.name.to_owned() };
+        let value = if removes { Tree::Null } else { value(&field.ty, dice, depth + 1) };
+        if entries.iter().all(|(there, _)| *there != key) {
+            entries.push((key, value));
+        }
+    }
+    Tree::Map(entries)
+}
+
+fn mapping(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
+    let mut entries: Vec<(String, Tree)> = Vec::new();
+    for _ in 0..dice.pick(4) {
+        let name = dice.one(&NAMES);
+        let (key, value) =
+            if dice.rarely(6) { (format!("!{name}"), Tree::Null) } else { (name.to_owned(), value(dice)) };
+        if entries.iter().all(|(there, _)| *there != key) {
+            entries.push((key, value));
+        }
+    }
+    Tree::Map(entries)
+}
+
+/// Single values, and removals of some, or of all.
+fn members(dice: &mut Dice, mut value: impl FnMut(&mut Dice) -> Tree) -> Tree {
+    let mut items = Vec::new();
+    for _ in 0..dice.pick(4) {
+        let value = value(dice);
+        items.push(match (dice.pick(8), value.single()) {
+            (6, Some(text)) => Tree::text(&format!("!{text}")),
+            (7, _) => Tree::text("!*"),
+            _ => value,
+        });
+    }
+    Tree::List(items)
+}
+
+fn keyed(key: &str, item: &Object, dice: &mut Dice, depth: usize) -> Tree {
+    let of_key = item.fields().find(|field| field.name == key).map(|field| field.ty);
+    let names: Vec<String> = match of_key {
+        Some(Type::Text(format)) => texts(format).iter().map(|&text| text.to_owned()).collect(),
+        _ => NAMES.map(str::to_owned).to_vec(),
+    };
+    let mut items: Vec<Tree> = Vec::new();
+    for _ in 0..dice.pick(4) {
+        let name = names[dice.pick(names.len())].clone();
+        let (removes, mut fields) = (dice.pick(10), fields(item, dice, depth + 1, &[key]));
+        let set_key = |fields: &mut Tree, name: &str| {
+            if let Tree::Map(entries) = fields {
+                entries.retain(|(there, _)| there != &format!("!{key}"));
+                entries.insert(0, (key.to_owned(), Tree::text(name)));
+            }
+        };
+        let member = match removes {
+            8 => Tree::text(&format!("!{name}")),
+            9 => {
+                set_key(&mut fields, &format!("!{name}"));
+                fields
+            }
+            _ => {
+                set_key(&mut fields, &name);
+                fields
+            }
+        };
+        let called = |tree: &Tree| tree.get(key).and_then(Tree::single).or_else(|| tree.single());
+        // Two of one name are reported, and none of them can be relied on.
+        if items.iter().all(|there| called(there) != called(&member)) {
+            items.push(member);
+        }
+    }
+    Tree::List(items)
+}
+
+impl Layer {
+    /// The document as YAML, one value a line.
+    fn text(&self) -> String {
+        let mut text = format!("kind: {}\nname: {}\n", self.kind, self.name);
+        if self.source > 0 {
+            text.push_str("overlay: true\n");
+        }
+        if let Some(extends) = &self.extends {
+            text.push_str(&format!("extends: [{}]\n", extends.join(", ")));
+        }
+        text.push_str("spec:");
+        self.body.write(1, &mut text);
+        text
+    }
+}
+
+impl World {
+    /// The files of the design, by source: documents in some order, in some files.
+    pub(crate) fn files(&self, order: &[usize], files: usize) -> Vec<Bundle> {
+        let mut bundles: Vec<Bundle> =
+            SOURCES.iter().map(|name| Bundle { name: (*name).to_owned(), files: Vec::new() }).collect();
+        for (source, bundle) in bundles.iter_mut().enumerate() {
+            for file in 0..files {
+                let of_file = order.iter().filter(|&&at| at % files == file && self.layers[at].source == source);
+                let texts: Vec<String> = of_file.map(|&at| self.layers[at].text()).collect();
+                if !texts.is_empty() {
+                    bundle.files.push(FileText::new(format!("{}/{file}.yaml", SOURCES[source]), texts.join("---\n")));
+                }
+            }
+        }
+        bundles
+    }
+
+    /// The same with an empty document below every other: what is somebody else's and inherits nothing is left as it is.
+    pub(crate) fn with_a_base(mut self) -> World {
+        for layer in self.layers.iter_mut().filter(|layer| layer.source == 0) {
+            layer.extends.get_or_insert_default().insert(0, "base".into());
+        }
+        let base =
+            Layer { source: 0, kind: self.kind, name: "base".into(), extends: None, body: Tree::Map(Vec::new()) };
+        self.layers.push(base);
+        self
+    }
+
+    pub(crate) fn compile(&self) -> Checked {
+        let order: Vec<usize> = (0..self.layers.len()).collect();
+        Design::compile(self.files(&order, 1), &Options::default())
+    }
+
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.layers.iter().map(|layer| layer.name.as_str()).collect();
+        names.dedup();
+        names
+    }
+}

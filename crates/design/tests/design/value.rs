@@ -1,0 +1,149 @@
+//! Plain values, for tests that want an opinion of their own about inheritance.
+
+use muster_design::types::Type;
+use muster_design::yaml::{Kind, Node, Value};
+
+/// A value. Keys are in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tree {
+    Null,
+    /// A single value as it is written; a text is in double quotes.
+    One(String),
+    List(Vec<Tree>),
+    Map(Vec<(String, Tree)>),
+    /// A member was here, and something may still take its place.
+    Gone,
+}
+
+impl Tree {
+    pub(crate) fn text(text: &str) -> Tree {
+        Tree::One(serde_json::to_string(text).unwrap())
+    }
+
+    pub(crate) fn of(node: &Node) -> Tree {
+        match &node.value {
+            Value::Map(map) => Tree::Map(
+                map.entries().iter().map(|entry| (entry.key.text.to_string(), Tree::of(&entry.value))).collect(),
+            ),
+            Value::Seq(items) => Tree::List(items.iter().map(Tree::of).collect()),
+            Value::Scalar(scalar) => match scalar.kind() {
+                Kind::Null => Tree::Null,
+                Kind::Text => Tree::text(scalar.text()),
+                Kind::Bool(_) | Kind::Int(_) | Kind::Float => Tree::One(scalar.text().to_owned()),
+            },
+        }
+    }
+
+    /// What a single value says, without its quotes.
+    pub(crate) fn single(&self) -> Option<String> {
+        match self {
+            Tree::One(written) if written.starts_with('"') => serde_json::from_str(written).ok(),
+            Tree::One(written) => Some(written.clone()),
+            Tree::Null | Tree::List(_) | Tree::Map(_) | Tree::Gone => None,
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Tree> {
+        match self {
+            Tree::Map(entries) => entries.iter().find(|(there, _)| there == key).map(|(_, value)| value),
+            Tree::Null | Tree::One(_) | Tree::List(_) | Tree::Gone => None,
+        }
+    }
+
+    /// The value at a path, as the path of a question goes: keys, members by their primary key, single members.
+    pub(crate) fn find(&self, ty: Type, steps: &[String]) -> Option<&Tree> {
+        let Some((step, rest)) = steps.split_first() else { return Some(self) };
+        let below = match (self, ty) {
+            (Tree::Map(_), _) => self.get(step)?,
+            (Tree::List(items), Type::Keyed { key, .. }) => {
+                items.iter().find(|item| item.get(key).and_then(Tree::single).as_deref() == Some(step))?
+            }
+            (Tree::List(items), _) => items.iter().find(|item| item.single().as_deref() == Some(step))?,
+            (Tree::Null | Tree::One(_) | Tree::Gone, _) => return None,
+        };
+        below.find(below_type(ty, step), rest)
+    }
+
+    /// Every path that leads somewhere, removals included under the names that they remove.
+    pub(crate) fn paths(&self, ty: Type) -> Vec<Vec<String>> {
+        let bare = |name: &str| name.strip_prefix('!').unwrap_or(name).to_owned();
+        let steps: Vec<(String, Option<&Tree>)> = match (self, ty) {
+            (Tree::Map(entries), _) => entries.iter().map(|(key, value)| (bare(key), Some(value))).collect(),
+            (Tree::List(items), Type::Keyed { key, .. }) => {
+                let name = |item: &Tree| item.get(key).and_then(Tree::single).or_else(|| item.single());
+                items.iter().filter_map(|item| Some((bare(&name(item)?), Some(item)))).collect()
+            }
+            (Tree::List(items), _) => items.iter().filter_map(|item| Some((bare(&item.single()?), None))).collect(),
+            (Tree::Null | Tree::One(_) | Tree::Gone, _) => Vec::new(),
+        };
+        let mut paths = vec![Vec::new()];
+        for (step, value) in steps {
+            let below = value.map_or_else(|| vec![Vec::new()], |value| value.paths(below_type(ty, &step)));
+            paths.extend(below.into_iter().map(|rest| [vec![step.clone()], rest].concat()));
+        }
+        paths
+    }
+
+    /// Whether a removal or a `null` stands anywhere in here. Lists that are inherited as a whole are as they were written.
+    pub(crate) fn has_marks(&self, ty: Type) -> bool {
+        let removes = |text: &str| text.len() > 1 && text.starts_with('!');
+        match (self, ty) {
+            (Tree::Null | Tree::Gone, _) => true,
+            (Tree::One(_), _) => false,
+            (Tree::List(items), Type::List(_) | Type::Keyed { .. } | Type::Any)
+                if !matches!(ty, Type::Any)
+                    || items.iter().all(|item| !matches!(item, Tree::List(_) | Tree::Map(_))) =>
+            {
+                let below = below_type(ty, "");
+                items.iter().any(|item| item.has_marks(below) || item.single().is_some_and(|text| removes(&text)))
+            }
+            (Tree::List(_), _) => false,
+            (Tree::Map(entries), _) => {
+                entries.iter().any(|(key, value)| removes(key) || value.has_marks(below_type(ty, key)))
+            }
+        }
+    }
+
+    /// Writes it as YAML behind a key or a dash: one value a line.
+    pub(crate) fn write(&self, depth: usize, text: &mut String) {
+        let indent = "  ".repeat(depth);
+        match self {
+            Tree::Null | Tree::Gone => text.push_str(" null\n"),
+            Tree::One(written) => text.push_str(&format!(" {written}\n")),
+            Tree::List(items) if items.is_empty() => text.push_str(" []\n"),
+            Tree::Map(entries) if entries.is_empty() => text.push_str(" {}\n"),
+            Tree::List(items) => {
+                text.push('\n');
+                for item in items {
+                    text.push_str(&format!("{indent}-"));
+                    item.write(depth + 1, text);
+                }
+            }
+            Tree::Map(entries) => {
+                text.push('\n');
+                for (key, value) in entries {
+                    text.push_str(&format!("{indent}{}:", serde_json::to_string(key).unwrap()));
+                    value.write(depth + 1, text);
+                }
+            }
+        }
+    }
+}
+
+/// The type of what is below a value of this type.
+pub(crate) fn below_type(ty: Type, step: &str) -> Type {
+    match ty {
+        Type::Object(object) => object.fields().find(|field| field.name == step).map_or(Type::Any, |field| field.ty),
+        Type::Keyed { item, .. } => Type::Object(item),
+        Type::Map(item) | Type::List(item) => *item,
+        Type::Any
+        | Type::Whole(_)
+        | Type::Text(_)
+        | Type::Integer { .. }
+        | Type::Bool
+        | Type::OneOf(_)
+        | Type::Scalar
+        | Type::Reference(_)
+        | Type::Secret => Type::Any,
+    }
+}
