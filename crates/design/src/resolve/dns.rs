@@ -28,7 +28,7 @@ pub(super) fn dns(site: &Site<'_>, node: &Thing<'_>) -> Dns {
     }
 }
 
-pub(super) fn domain<'d>(site: &Site<'d>, node: &Thing<'d>) -> &'d str {
+pub(crate) fn domain<'d>(site: &Site<'d>, node: &Thing<'d>) -> &'d str {
     section(site, node).and_then(|dns| dns.get("domain")?.text()).unwrap_or(DEFAULT_DOMAIN)
 }
 

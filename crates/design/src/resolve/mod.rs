@@ -10,6 +10,7 @@ mod routes;
 use serde::Serialize;
 
 pub use dns::Dns;
+pub(crate) use dns::domain;
 pub(crate) use fqdn::{fqdn, host_name};
 pub use routes::Route;
 

@@ -6,6 +6,7 @@
 
 mod claims;
 mod networks;
+mod nodes;
 mod out;
 mod run;
 mod site;
@@ -15,7 +16,7 @@ pub(crate) use claims::{Claim, Claims, Taken};
 pub(crate) use out::{Out, Raw};
 pub(crate) use run::{Results, check_hosts, check_site};
 pub(crate) use site::{Site, Thing};
-pub(crate) use view::{Network, Topology, attached};
+pub(crate) use view::{Interface, Network, Placement, Topology, attached};
 
 use crate::finding::Code;
 use crate::yaml::Node;
@@ -40,6 +41,10 @@ pub(crate) enum Check {
     /// Several parts of a node, by their keys, that are looked at together, and nothing else in it: not its name either.
     /// Nodes that share all of them, such as their storage and their hardware profile, are looked at once.
     Parts(&'static [&'static str], fn(&Site<'_>, &Thing<'_>, &mut Out)),
+    /// The interfaces of a node, and nothing else in it: as a part, but read once for all rules about them.
+    Interfaces(fn(&Site<'_>, &[Interface<'_>], &mut Out)),
+    /// Each address of a node that is written out, with its network: read once for all rules about them.
+    Address(fn(&Placement<'_>, &mut Out)),
     /// Everything with all of the nodes, once; again when any of it changes.
     Fleet(fn(&Site<'_>, &mut Out)),
     /// Something that no two nodes may have: what each of them claims, and how to say that another has it.
@@ -75,4 +80,32 @@ pub(crate) const RULES: &[&Rule] = &[
     &networks::several_untagged::RULE,
     &networks::default_not_allowed::RULE,
     &networks::vlan_twice::RULE,
+    &nodes::network_not_allowed::RULE,
+    &nodes::interface_without_link::RULE,
+    &nodes::interface_mtu_above_link::RULE,
+    &nodes::network_mtu_above_interface::RULE,
+    &nodes::devices_without_bond::RULE,
+    &nodes::bond_of_one::RULE,
+    &nodes::device_in_two_bonds::RULE,
+    &nodes::device_twice::RULE,
+    &nodes::network_twice::RULE,
+    &nodes::networks_overlap_on_node::RULE,
+    &nodes::address_missing::RULE,
+    &nodes::address_outside::RULE,
+    &nodes::address_without_cidr::RULE,
+    &nodes::address_of_no_host::RULE,
+    &nodes::address_of_router::RULE,
+    &nodes::address_in_dhcp_range::RULE,
+    &nodes::address_in_reserved_range::RULE,
+    &nodes::address_in_no_range::RULE,
+    &nodes::duplicate_address::RULE,
+    &nodes::duplicate_mac::RULE,
+    &nodes::duplicate_host_name::RULE,
+    &nodes::host_name_too_long::RULE,
+    &nodes::fqdn_too_long::RULE,
+    &nodes::address_without_interface::RULE,
+    &nodes::primary_not_attached::RULE,
+    &nodes::primary_without_address::RULE,
+    &nodes::network_of_other_rack::RULE,
+    &nodes::mac_of_no_device::RULE,
 ];

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::claims::{Claim, Claims, Taken};
 use super::out::{Out, Raw};
 use super::site::{Site, Thing};
+use super::view::{Interface, interfaces, placements};
 use super::{Check, RULES, Rule};
 use crate::finding::Finding;
 use crate::span::Span;
@@ -35,7 +36,12 @@ pub(crate) fn check_site(site: &Site<'_>) -> Vec<Raw> {
     for rule in RULES {
         match &rule.check {
             Check::Site(check) | Check::Fleet(check) => check(site, &mut out),
-            Check::Node(_) | Check::Part(..) | Check::Parts(..) | Check::Unique { .. } => {}
+            Check::Node(_)
+            | Check::Part(..)
+            | Check::Parts(..)
+            | Check::Interfaces(_)
+            | Check::Address(_)
+            | Check::Unique { .. } => {}
         }
     }
     out.raws
@@ -87,7 +93,8 @@ impl Results {
 /// A claim that several make: all but the first are told, with where the first is.
 fn taken(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<Raw> {
     let mut claimants: Vec<&Claimant> = claimants.iter().collect();
-    claimants.sort_by_key(|claimant| (claimant.span, &claimant.name));
+    // By name, and not by the number of a file: that depends on which one was changed last.
+    claimants.sort_by_key(|claimant| (&claimant.name, claimant.span.start, claimant.span.end));
     let (Some((first, others)), Some(rule)) = (claimants.split_first(), RULES.get(rule)) else { return Vec::new() };
     let Check::Unique { taken, .. } = &rule.check else { return Vec::new() };
     let raw = |other: &&Claimant| {
@@ -121,7 +128,7 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
         let mut claims = Vec::new();
         for (number, rule) in RULES.iter().enumerate() {
             match &rule.check {
-                Check::Site(_) | Check::Fleet(_) => {}
+                Check::Site(_) | Check::Fleet(_) | Check::Interfaces(_) | Check::Address(_) => {}
                 Check::Node(check) => check(site, &host, &mut out),
                 Check::Part(key, check) => {
                     if let Some(part) = host.get(key) {
@@ -138,9 +145,35 @@ fn look(site: &Site<'_>, hosts: &[usize]) -> Vec<Looked> {
                 }
             }
         }
+        if let Some(part) = host.get("interfaces") {
+            parts.look(ALL_OF_INTERFACES, &[Some(part)], |out| check_interfaces(site, part, out), &mut out);
+        }
+        check_addresses(site, &host, &mut out);
         all.push(Looked { subject, name, raws: out.raws, claims });
     }
     all
+}
+
+/// Stands for all rules about interfaces where the number of one is asked for.
+const ALL_OF_INTERFACES: usize = usize::MAX;
+
+fn check_interfaces(site: &Site<'_>, part: &Node, out: &mut Out) {
+    let interfaces: Vec<Interface<'_>> = interfaces(part).collect();
+    for rule in RULES {
+        if let Check::Interfaces(check) = &rule.check {
+            check(site, &interfaces, out);
+        }
+    }
+}
+
+fn check_addresses(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
+    for placement in placements(site, host) {
+        for rule in RULES {
+            if let Check::Address(check) = &rule.check {
+                check(&placement, out);
+            }
+        }
+    }
 }
 
 /// What was found in parts that were looked at already. A part is known by where it is in memory: what two nodes inherit

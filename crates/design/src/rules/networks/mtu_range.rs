@@ -3,14 +3,13 @@
 use std::ops::RangeInclusive;
 
 use crate::finding::{Code, Finding};
-use crate::rules::view::{Placed, interfaces};
-use crate::rules::{Check, Out, Rule, Site};
-use crate::yaml::Node;
+use crate::rules::view::Placed;
+use crate::rules::{Check, Interface, Out, Rule, Site};
 
 /// Networks and links.
 pub(crate) const RULE: Rule = Rule::new(Code::MtuRange, Check::Site(check));
 /// The interfaces of nodes.
-pub(crate) const OF_INTERFACES: Rule = Rule::new(Code::MtuRange, Check::Part("interfaces", check_interfaces));
+pub(crate) const OF_INTERFACES: Rule = Rule::new(Code::MtuRange, Check::Interfaces(check_interfaces));
 
 /// IPv6 needs 1280 bytes.
 const LEGAL: RangeInclusive<i64> = 1280..=65_536;
@@ -21,8 +20,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
     topology.links.iter().for_each(|link| check_one(link.mtu, out));
 }
 
-fn check_interfaces(_: &Site<'_>, node: &Node, out: &mut Out) {
-    interfaces(node).for_each(|interface| check_one(interface.mtu, out));
+fn check_interfaces(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
+    interfaces.iter().for_each(|interface| check_one(interface.mtu, out));
 }
 
 fn check_one(mtu: Option<Placed<i64>>, out: &mut Out) {

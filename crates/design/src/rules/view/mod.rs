@@ -11,10 +11,10 @@ mod overlap;
 mod placed;
 mod topology;
 
-pub(crate) use address::{Given, addresses};
+pub(crate) use address::{Placement, addresses, placements};
 pub(crate) use interface::{Interface, attached, interfaces};
 pub(crate) use link::{BondMode, Link};
 pub(crate) use network::{Network, Range, RangeKind};
-pub(crate) use overlap::{Overlap, overlaps};
+pub(crate) use overlap::{Addressed, Overlap, overlapping, overlaps};
 pub(crate) use placed::Placed;
 pub(crate) use topology::Topology;

@@ -13,6 +13,8 @@ pub(crate) struct Network<'d> {
     pub name: &'d str,
     pub at: Span,
     pub cidr: Option<Placed<Cidr>>,
+    /// Whether a CIDR is there: it may be malformed, which has been reported.
+    pub has_cidr: bool,
     pub vlan: Option<Placed<i64>>,
     pub mtu: Option<Placed<i64>>,
     pub routedomain: Option<Placed<&'d str>>,
@@ -66,6 +68,7 @@ impl<'d> Network<'d> {
             name: thing.name,
             at: thing.at,
             cidr: Placed::cidr(tree, "cidr"),
+            has_cidr: tree.get("cidr").is_some(),
             vlan: Placed::integer(tree, "vlan"),
             mtu: Placed::integer(tree, "mtu"),
             routedomain: Placed::text(tree, "routedomain"),
@@ -90,6 +93,13 @@ impl<'d> Network<'d> {
     /// The ranges that an address is in.
     pub(crate) fn ranges_of(&self, address: IpAddr) -> impl Iterator<Item = &Range<'d>> {
         self.ranges.iter().filter(move |range| range.contains(address))
+    }
+
+    /// A range of a kind that an address is in, if it is in none of the static ones as well: that those overlap is a
+    /// finding of its own.
+    pub(crate) fn only_range(&self, address: IpAddr, kind: RangeKind) -> Option<&Range<'d>> {
+        let is_static = self.ranges_of(address).any(|range| range.kind == Some(RangeKind::Static));
+        self.ranges_of(address).find(|range| !is_static && range.kind == Some(kind))
     }
 
     /// Whether two networks can share a wire without being told apart: one is IPv4, and the other IPv6.

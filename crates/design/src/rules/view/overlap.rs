@@ -1,6 +1,26 @@
-//! Ranges of a network that have addresses in common.
+//! Ranges, and networks, that have addresses in common.
 
-use super::{Network, Range, RangeKind};
+use super::{Network, Placed, Range, RangeKind};
+use crate::types::Cidr;
+
+/// A network, and its addresses where they matter.
+pub(crate) type Addressed<'n, 'd> = (&'n Network<'d>, Placed<Cidr>);
+
+/// Of each group of networks that overlap, the widest with each of the others.
+pub(crate) fn overlapping<'n, 'd>(mut networks: Vec<Addressed<'n, 'd>>) -> Vec<(Addressed<'n, 'd>, Addressed<'n, 'd>)> {
+    // Two networks are apart, or one is inside the other. A wider one comes before what is in it, so it is enough to look
+    // at the last one that is not inside another.
+    networks.sort_by_key(|(network, cidr)| (cidr.value.network(), cidr.value.prefix, network.name));
+    let mut found = Vec::new();
+    let mut widest: Option<Addressed<'n, 'd>> = None;
+    for network in networks {
+        match widest {
+            Some(wider) if wider.1.value.overlaps(network.1.value) => found.push((wider, network)),
+            Some(_) | None => widest = Some(network),
+        }
+    }
+    found
+}
 
 /// A range, and an earlier one that it overlaps with.
 #[derive(Debug)]

@@ -1,0 +1,30 @@
+//! Nodes, their interfaces, addresses and racks: one file a rule.
+
+pub(super) mod address_in_dhcp_range;
+pub(super) mod address_in_no_range;
+pub(super) mod address_in_reserved_range;
+pub(super) mod address_missing;
+pub(super) mod address_of_no_host;
+pub(super) mod address_of_router;
+pub(super) mod address_outside;
+pub(super) mod address_without_cidr;
+pub(super) mod address_without_interface;
+pub(super) mod bond_of_one;
+pub(super) mod device_in_two_bonds;
+pub(super) mod device_twice;
+pub(super) mod devices_without_bond;
+pub(super) mod duplicate_address;
+pub(super) mod duplicate_host_name;
+pub(super) mod duplicate_mac;
+pub(super) mod fqdn_too_long;
+pub(super) mod host_name_too_long;
+pub(super) mod interface_mtu_above_link;
+pub(super) mod interface_without_link;
+pub(super) mod mac_of_no_device;
+pub(super) mod network_mtu_above_interface;
+pub(super) mod network_not_allowed;
+pub(super) mod network_of_other_rack;
+pub(super) mod network_twice;
+pub(super) mod networks_overlap_on_node;
+pub(super) mod primary_not_attached;
+pub(super) mod primary_without_address;
