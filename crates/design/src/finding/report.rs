@@ -123,6 +123,7 @@ impl<'s> Report<'s> {
             let is_more = finding.code == Code::TooManyFindings;
             (file, is_more, start, finding.code, finding.message.clone(), line)
         });
+        hide_secrets(&mut self.findings);
         if self.left_out > 0 {
             let message = format!("{} more findings are not shown", self.left_out);
             let mut finding = Finding::new(Code::TooManyFindings, message).help("mend these first, then check again");
@@ -132,6 +133,24 @@ impl<'s> Report<'s> {
             self.add_to_file(finding);
         }
         self.findings.into()
+    }
+}
+
+/// A line with a secret is shown by no finding, whatever it is about.
+fn hide_secrets(findings: &mut [Finding]) {
+    let lines = |place: &Place| place.span.map(|span| (place.file.clone(), span.start.line..=span.end.line));
+    let secret: Vec<_> =
+        findings.iter().filter(|it| it.hides_line).filter_map(|it| lines(it.place.as_ref()?)).collect();
+    if secret.is_empty() {
+        return;
+    }
+    let places =
+        findings.iter_mut().flat_map(|it| it.place.iter_mut().chain(it.notes.iter_mut().map(|note| &mut note.place)));
+    for place in places {
+        let Some(line) = place.span.map(|span| span.start.line) else { continue };
+        if secret.iter().any(|(file, lines)| *file == place.file && lines.contains(&line)) {
+            place.excerpt = None;
+        }
     }
 }
 

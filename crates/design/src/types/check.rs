@@ -42,7 +42,7 @@ impl<'n> Check<'_, 'n, '_> {
             return;
         }
         match ty {
-            Type::Any => {}
+            Type::Any => self.anything(node),
             Type::Text(format) => self.text(node, *format),
             Type::Integer { min, max } => self.integer(node, *min, *max),
             Type::Bool => match node.kind() {
@@ -89,6 +89,11 @@ impl<'n> Check<'_, 'n, '_> {
         for Entry { key, value } in map.entries() {
             let name = removal(&key.text).unwrap_or(&key.text);
             match object.field(name) {
+                Some(Type::Any) if is_called_secret(name) => {
+                    self.path.push(&key.text);
+                    self.parameter(name, value);
+                    self.path.pop();
+                }
                 Some(ty) => self.below(key, value, &ty),
                 None => self.unknown_key(key, name, object),
             }
@@ -188,18 +193,34 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn secret(&mut self, node: &'n Node) {
-        let named = match &node.value {
-            Value::Map(map) => match map.entries() {
-                [only] if &*only.key.text == "secret" => only.value.text().is_some_and(|name| !name.is_empty()),
-                _ => false,
-            },
-            Value::Scalar(_) | Value::Seq(_) => false,
-        };
-        if !named {
+        if !names_secret(node) {
             // Neither the value nor its line is repeated anywhere.
             let message = format!("{} must name a secret, not be one", self.here());
             let finding = Finding::new(Code::SecretAsText, message).hiding_line();
             self.report.add(node.span, finding.help("write {secret: NAME}, and keep the secret itself elsewhere"));
+        }
+    }
+
+    /// What is not ours may be anything but a secret: those are recognised by what they are called.
+    fn anything(&mut self, node: &'n Node) {
+        match &node.value {
+            Value::Scalar(_) => {}
+            Value::Seq(items) => items.iter().for_each(|item| self.anything(item)),
+            Value::Map(map) => {
+                for Entry { key, value } in map.entries() {
+                    self.path.push(&key.text);
+                    self.parameter(&key.text, value);
+                    self.path.pop();
+                }
+            }
+        }
+    }
+
+    fn parameter(&mut self, name: &str, value: &'n Node) {
+        if is_called_secret(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
+            self.secret(value);
+        } else if !names_secret(value) {
+            self.anything(value);
         }
     }
 
@@ -238,6 +259,20 @@ impl<'n> Check<'_, 'n, '_> {
             path => format!("\"{}\"", one_line(&path.join("."))),
         }
     }
+}
+
+/// `{secret: NAME}`
+fn names_secret(node: &Node) -> bool {
+    let only = node.map().map(Map::entries);
+    matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(|name| !name.is_empty()))
+}
+
+/// Whether a parameter of somebody else's is one that nobody should read.
+fn is_called_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let words =
+        ["password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "private_key", "api_key"];
+    words.iter().any(|word| name == *word || name.strip_suffix(word).is_some_and(|before| before.ends_with('_')))
 }
 
 /// What `'!name'` removes.

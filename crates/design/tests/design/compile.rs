@@ -150,3 +150,22 @@ fn a_large_file_is_cut_between_documents_and_reads_the_same() {
     assert_eq!((of_one.findings.errors(), finding.message.as_str()), (1, "unknown key \"colour\" in a node"));
     assert_eq!(finding.place.as_ref().unwrap().span.unwrap().start.line as usize, line);
 }
+
+#[test]
+fn a_secret_in_a_document_is_shown_by_no_finding() {
+    let document = "kind: HostProfile
+name: a
+spec: {tags: x, oob: {type: redfish, credential: hunter2}}
+---
+kind: HostProfile
+name: b
+spec:
+  oob: {type: acme, acme-password: hunter2, bogus: {token: hunter2}}
+  driver: {name: acme, parameters: {list: [{api_key: hunter2}], token: {secret: fine}, passwords: 3}}
+";
+    let findings = compile(&[("site.yaml", document)]).findings;
+    assert!(!findings.to_string().contains("hunter2"), "{findings}");
+    assert!(!serde_json::to_string(&findings).unwrap().contains("hunter2"));
+    let codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["M0105", "M1023", "M1023", "M1023", "M1023"]);
+}
