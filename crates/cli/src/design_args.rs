@@ -32,7 +32,10 @@ pub(crate) fn split(words: &[String], dirs: &[String], most: usize) -> Result<Wo
     }
     match rest.first() {
         // With too many words one of them was meant as a directory; which one, is the first that is none.
-        Some(word) if found.is_empty() || rest.len() > most => return Err(no_directory(word)),
+        Some(word) if found.is_empty() || rest.len() > most => {
+            let hint = "directories come first, then names; --dir DIR says what is a directory";
+            return Err(no_directory(word).hint(hint));
+        }
         None if found.is_empty() => {
             return Err(Failure::usage("no directory was given").hint("name the directory that holds the design"));
         }
@@ -43,7 +46,10 @@ pub(crate) fn split(words: &[String], dirs: &[String], most: usize) -> Result<Wo
 
 /// Directories alone.
 pub(crate) fn only_dirs(words: &[String]) -> Result<Vec<NamedDir>, Failure> {
-    split(words, &[], 0).map(|words| words.dirs)
+    match words.iter().find(|word| directory(word).is_none()) {
+        Some(word) => Err(no_directory(word)),
+        None => split(words, &[], 0).map(|words| words.dirs),
+    }
 }
 
 /// `DIR`, or `NAME=DIR`, if the directory is there.
@@ -60,14 +66,13 @@ fn no_directory(word: &str) -> Failure {
         Some((name, dir)) if is_name(name) => dir,
         Some(_) | None => word,
     };
-    let failure = match std::fs::metadata(path) {
+    match std::fs::metadata(path) {
         Ok(_) => Failure::usage(format!("{path} is not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Failure::usage(format!("there is no directory {path}"))
         }
         Err(error) => Failure::usage(format!("cannot look at {path}: {error}")),
-    };
-    failure.hint("directories come first, then names; --dir DIR says what is a directory")
+    }
 }
 
 /// A source is called after its directory, unless the user says how.

@@ -82,8 +82,9 @@ impl From<ClientError> for Failure {
                         Exit::CannotTell
                     }
                 };
-                let hints = problem.hint.iter().cloned().collect();
-                let findings = problem.findings.iter().map(server_findings::text).collect();
+                let findings: Vec<String> = problem.findings.iter().map(server_findings::text).collect();
+                // Findings say themselves what to do.
+                let hints = problem.hint.iter().filter(|_| findings.is_empty()).cloned().collect();
                 let text = match (&problem.request_id, problem.code) {
                     // Only these need somebody to look into the server's log.
                     (Some(id), Code::Internal | Code::StoreUnavailable | Code::StoreFull) => {

@@ -26,6 +26,8 @@ pub(super) enum Sign {
 #[derive(Clone, Debug)]
 pub(super) struct Entry<'v> {
     pub(super) sign: Sign,
+    /// Said once before the names of this kind; none where all are of one.
+    pub(super) kind: Option<String>,
     pub(super) name: String,
     pub(super) values: Vec<ChangedValue<'v>>,
 }
@@ -85,7 +87,7 @@ pub(super) fn show(entries: Vec<Entry<'_>>, word: impl Fn(Sign) -> &'static str,
 
 struct Group<'v> {
     sign: Sign,
-    names: Vec<String>,
+    names: Vec<(Option<String>, String)>,
     values: Vec<ChangedValue<'v>>,
 }
 
@@ -93,21 +95,29 @@ fn grouped(entries: Vec<Entry<'_>>) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     // By their text: values cannot be hashed, and thousands of nodes may each change in a way of their own.
     let mut known: HashMap<String, usize> = HashMap::new();
-    for Entry { sign, name, values } in entries {
+    for Entry { sign, kind, name, values } in entries {
         let at = *known.entry(format!("{sign:?} {values:?}")).or_insert(groups.len());
         match groups.get_mut(at) {
-            Some(group) => group.names.push(name),
-            None => groups.push(Group { sign, names: vec![name], values }),
+            Some(group) => group.names.push((kind, name)),
+            None => groups.push(Group { sign, names: vec![(kind, name)], values }),
         }
     }
     groups
 }
 
-fn listed(names: &[String]) -> String {
-    let shown: Vec<String> = names.iter().take(NAMES).map(|name| plain::one_line(name)).collect();
-    match names.len().saturating_sub(NAMES) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
+/// "HostProfile base, edge; Node web1, web2 and 38 more"
+fn listed(names: &[(Option<String>, String)]) -> String {
+    let shown = &names[..names.len().min(NAMES)];
+    let of_one_kind = |of: &[(Option<String>, String)]| {
+        let kind = of.first().and_then(|(kind, _)| kind.as_ref());
+        let kind = kind.map(|kind| format!("{} ", plain::one_line(kind))).unwrap_or_default();
+        let names: Vec<String> = of.iter().map(|(_, name)| plain::one_line(name)).collect();
+        format!("{kind}{}", names.join(", "))
+    };
+    let kinds: Vec<String> = shown.chunk_by(|(a, _), (b, _)| a == b).map(of_one_kind).collect();
+    match names.len() - shown.len() {
+        0 => kinds.join("; "),
+        more => format!("{} and {more} more", kinds.join("; ")),
     }
 }
 
@@ -140,7 +150,7 @@ mod tests {
         let (old, new, list) = (json!(1500), json!(9000), json!(["a", "b"]));
         let mtu = || ChangedValue { path: "interfaces.bond0.mtu".into(), before: Some(&old), after: Some(&new) };
         let tags = || ChangedValue { path: "tags".into(), before: Some(&list), after: None };
-        let entry = |sign, name: &str, values| Entry { sign, name: name.into(), values };
+        let entry = |sign, name: &str, values| Entry { sign, kind: None, name: name.into(), values };
         let mut entries = vec![
             entry(Sign::Add, "web3", vec![]),
             entry(Sign::Change, "web1", vec![mtu()]),

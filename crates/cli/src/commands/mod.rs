@@ -84,6 +84,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Design(design::Command::Check(args)) => design::check::run(&args, &globals, terminal),
         Command::Design(design::Command::Show(args)) => design::show::run(&args, &globals, terminal),
         Command::Design(design::Command::Why(args)) => design::why::run(&args, &globals, terminal),
+        Command::Design(design::Command::Diff(args)) => design::diff::run(&args, &globals, terminal),
         Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
         Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),
         Command::Item(item::Command::List(args)) => online(item::list::run(&args, &globals, terminal)),

@@ -8,7 +8,7 @@ mod out;
 pub mod plain;
 mod size;
 mod table;
-mod value;
+pub mod value;
 
 use jiff::Timestamp;
 

@@ -9,22 +9,25 @@ const LONGEST: usize = 100;
 
 /// A value as it would be written in a design, in one line.
 pub fn value(value: &Value) -> String {
-    let text = match value {
-        // As it is, unless that could be taken for something else.
-        Value::String(text) if is_plain(text) => text.clone(),
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            spaced(value)
-        }
-    };
-    let text = plain::one_line(&text);
+    cut(&spaced(value))
+}
+
+/// One line, no longer than people read.
+pub fn cut(text: &str) -> String {
+    let text = plain::one_line(text);
     match text.char_indices().nth(LONGEST) {
         None => text,
         Some((at, _)) => format!("{}…", &text[..at]),
     }
 }
 
-/// JSON with spaces, which is YAML too.
-fn spaced(value: &Value) -> String {
+/// Whether a text is shown whole.
+pub fn fits(text: &str) -> bool {
+    text.chars().nth(LONGEST).is_none()
+}
+
+/// JSON with spaces and as few quotes as possible, which is YAML too.
+pub fn spaced(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", ")),
         Value::Object(map) => {
@@ -36,7 +39,8 @@ fn spaced(value: &Value) -> String {
     }
 }
 
-fn word(text: &str) -> String {
+/// A text, quoted if it could be taken for something else.
+pub fn word(text: &str) -> String {
     if is_plain(text) { text.to_owned() } else { Value::from(text).to_string() }
 }
 

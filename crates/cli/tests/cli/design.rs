@@ -94,7 +94,7 @@ async fn everything_that_is_wrong_is_told_in_one_pass() {
     snapshot!(machine.run(&["design", "check", "site"]).await, @r#"
     exit 1
     --- stdout
-    error[M1007]: HostProfile "bad" extends HostProfile "edgy", which is not there
+    error[M1007]: there is no HostProfile "edgy" to extend
      --> site/bad.yaml:3:11
       |
     3 | extends: [edgy]
@@ -224,9 +224,9 @@ async fn a_node_is_shown_with_all_layers_merged() {
     HostProfile  base     site, lab  site/profiles.yaml:2, lab/lab.yaml:2
     HostProfile  compute  site       site/profiles.yaml:9
     HostProfile  edge     site       site/profiles.yaml:16
-    Node         db1      -          the environment file
+    Node         db1      -          environments/
     Node         web1     site       site/nodes.yaml:2
-    Node         web2     -          the environment file
+    Node         web2     -          environments/
     ");
     let by_kind = machine.run(&["design", "show", "--dir", "site", "--kind", "HostProfile", "compute"]).await;
     assert!(by_kind.starts_with("exit 0\n--- stdout\nkind: HostProfile\nname: compute\n"), "{by_kind}");
@@ -580,4 +580,66 @@ async fn every_code_is_explained() {
         one.starts_with("exit 0\n--- stdout\nM0103 (error): A key is not one of those that are known there.\n"),
         "{one}"
     );
+}
+
+#[tokio::test]
+async fn two_designs_are_compared_by_what_is_in_effect() {
+    let machine = site();
+    let copy = |from: &str, to: &str, change: &dyn Fn(String) -> String| {
+        let text = std::fs::read_to_string(machine.path("elsewhere/site").join(from)).unwrap();
+        write(&machine.path("elsewhere").join(to).join(from), &change(text));
+    };
+    let same = |text: String| text;
+    for to in ["moved", "other"] {
+        ["environments/prod.yaml", "profiles.yaml", "nodes.yaml"].iter().for_each(|file| copy(file, to, &same));
+    }
+    // From one profile to the one above it: nodes are what they were.
+    let moved = |text: String| {
+        text.replace("  platform: {image: jammy}\n", "").replace("{kernel: hwe}", "{kernel: hwe, image: jammy}")
+    };
+    copy("profiles.yaml", "moved", &moved);
+    snapshot!(machine.run(&["design", "diff", "site", "moved"]).await, @"
+    exit 1
+    --- stdout
+    ~ changed  HostProfile base
+          platform: no longer set (was {image: jammy})
+
+    0 added, 0 removed, 1 changed
+    ");
+
+    copy("environments/prod.yaml", "other", &|text| text.replace("cardinality: 2", "cardinality: 3"));
+    copy("profiles.yaml", "other", &|text| text.replace("image: jammy", "image: noble").replace("'!gpu', ", ""));
+    snapshot!(machine.run(&["design", "diff", "site", "other"]).await, @"
+    exit 1
+    --- stdout
+    ~ changed  HostProfile base
+          platform.image: jammy → noble
+    ~ changed  HostProfile compute, edge; Node web2
+          tags: [fast, linux] → [fast, linux, gpu]
+          platform.image: jammy → noble
+    ~ changed  Node web1
+          tags: [first, fast, linux] → [first, fast, linux, gpu]
+          platform.image: jammy → noble
+    + added    Node web3
+
+    1 added, 0 removed, 5 changed
+    ");
+    snapshot!(machine.run(&["design", "diff", "site", "site"]).await, @"
+    exit 0
+    --- stdout
+    no difference
+    ");
+
+    write(&machine.path("elsewhere/other/bad.yaml"), "kind: HostProfile\nname: bad\nspec: {flavour: small}\n");
+    let bad = machine.run(&["design", "diff", "site", "other"]).await;
+    assert!(bad.starts_with("exit 2\n--- stderr\nerror[M0103]"), "{bad}");
+    std::fs::remove_file(machine.path("elsewhere/other/bad.yaml")).unwrap();
+
+    write(&machine.path("elsewhere/other/environments/lab.yaml"), "roles:\n  db: {cardinality: 1, flavor: tiny}\n");
+    write(
+        &machine.path("elsewhere/other/nodes.yaml"),
+        "kind: Node\nname: web1\nextends: [edge]\nspec: {environment: prod}\n",
+    );
+    let more = machine.run(&["design", "diff", "site", "other", "-o", "json"]).await;
+    assert!(more.contains("\"added_environments\": [\n    \"lab\"\n  ]"), "{more}");
 }

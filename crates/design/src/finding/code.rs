@@ -190,6 +190,24 @@ catalogue! {
     PrimaryWithoutAddress = "M1226" Warning "A node has addresses, but none in its primary network.",
     NetworkOfOtherRack = "M1227" Warning "A node is in a network that does not leave another rack.",
     MacOfNoDevice = "M1228" Error "A hardware address is that of no single device.",
+
+    NoRoot = "M1301" Error "Disks are described, and no file system is mounted at /.",
+    RootTooSmall = "M1302" Warning "The root file system is small.",
+    BootTooSmall = "M1303" Warning "The file system at /boot is small.",
+    DoesNotFit = "M1304" Error "Partitions, or logical volumes, do not fit where they are put.",
+    Percents = "M1305" Error "More than all of a disk, or of a volume group, is given away in percents.",
+    TwoRemainders = "M1306" Error "Two partitions, or logical volumes, take all that is left.",
+    BootDriveUnknown = "M1307" Error "The boot drive is not one of the disks.",
+    DiskTwoWays = "M1308" Error "A disk has partitions and belongs to a volume group as a whole.",
+    DiskUnused = "M1309" Warning "A disk is described and used for nothing.",
+    PartitionTwoWays = "M1310" Error "A partition has a file system and belongs to a volume group.",
+    PartitionUnused = "M1311" Warning "A partition is used for nothing.",
+    GroupWithoutDisk = "M1312" Error "No disk and no partition belongs to a volume group.",
+    GroupUnknown = "M1313" Error "A disk, or a partition, belongs to a volume group that is not there.",
+    MountpointTwice = "M1314" Error "Two file systems are mounted at the same place.",
+    UuidTwice = "M1315" Error "A UUID is there twice on one machine.",
+    SeveralBootable = "M1316" Warning "Several partitions of a disk are bootable.",
+    NoSize = "M1317" Error "A partition, or a logical volume, does not say how large it is.",
 }
 
 impl fmt::Display for Code {

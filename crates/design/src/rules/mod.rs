@@ -10,6 +10,7 @@ mod nodes;
 mod out;
 mod run;
 mod site;
+mod storage;
 mod view;
 
 pub(crate) use claims::{Claim, Claims, Taken};
@@ -108,4 +109,21 @@ pub(crate) const RULES: &[&Rule] = &[
     &nodes::primary_without_address::RULE,
     &nodes::network_of_other_rack::RULE,
     &nodes::mac_of_no_device::RULE,
+    &storage::boot_drive_unknown::RULE,
+    &storage::boot_too_small::RULE,
+    &storage::disk_two_ways::RULE,
+    &storage::disk_unused::RULE,
+    &storage::does_not_fit::RULE,
+    &storage::group_unknown::RULE,
+    &storage::group_without_disk::RULE,
+    &storage::mountpoint_twice::RULE,
+    &storage::no_root::RULE,
+    &storage::no_size::RULE,
+    &storage::partition_two_ways::RULE,
+    &storage::partition_unused::RULE,
+    &storage::percents::RULE,
+    &storage::root_too_small::RULE,
+    &storage::several_bootable::RULE,
+    &storage::two_remainders::RULE,
+    &storage::uuid_twice::RULE,
 ];

@@ -12,7 +12,7 @@ mod json_schema;
 pub(crate) use check::{Reference, check, removal};
 pub(crate) use describe::wrong_type;
 pub use format::{Cidr, Format};
-pub(crate) use format::{address, cidr, mac};
+pub(crate) use format::{Size, address, cidr, mac, size};
 pub use json_schema::{json_schema, spec_schema};
 
 use crate::kinds::Kind;

@@ -12,6 +12,7 @@ mod finding_pages;
 mod findings;
 mod generated;
 mod good_files;
+mod host_rules;
 mod inheritance;
 mod layers;
 mod limits;

@@ -1,7 +1,7 @@
 //! `muster design explain`: what a finding means, and what to do about it.
 
 use muster_core::spelling;
-use muster_design::finding::{Code, Severity};
+use muster_design::finding::{Code, Severity, example};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -29,11 +29,21 @@ struct Explained {
     code: Code,
     severity: Severity,
     meaning: &'static str,
+    /// Markdown.
+    explanation: &'static str,
+    /// Markdown: a file that triggers it, and one that does not.
+    example: Option<&'static str>,
 }
 
 impl Explained {
     fn new(code: Code) -> Self {
-        Self { code, severity: code.severity(), meaning: code.meaning() }
+        Self {
+            code,
+            severity: code.severity(),
+            meaning: code.meaning(),
+            explanation: code.explanation(),
+            example: example(code),
+        }
     }
 }
 
@@ -49,14 +59,16 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
         });
         return Ok(Exit::Yes);
     };
-    let code = Code::ALL
-        .iter()
-        .copied()
-        .find(|code| code.as_str() == text.trim().to_uppercase())
-        .ok_or_else(|| unknown(text))?;
+    let code = Code::parse(&text.trim().to_uppercase()).ok_or_else(|| unknown(text))?;
     let explained = Explained::new(code);
     terminal.out.answer(&explained, |out| {
         out.line(format_args!("{code} ({}): {}", explained.severity, explained.meaning));
+        out.gap();
+        out.line(explained.explanation.trim_end());
+        if let Some(example) = explained.example {
+            out.gap();
+            out.line(example);
+        }
     });
     Ok(Exit::Yes)
 }

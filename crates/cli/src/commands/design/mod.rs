@@ -1,6 +1,7 @@
 //! `muster design …`: all of it on directories of this machine, without a server.
 
 pub(super) mod check;
+pub(super) mod diff;
 mod document;
 pub(super) mod explain;
 pub(super) mod load;
@@ -13,6 +14,7 @@ pub enum Command {
     Check(check::Args),
     Show(show::Args),
     Why(why::Args),
+    Diff(diff::Args),
     Schema(schema::Args),
     Explain(explain::Args),
 }

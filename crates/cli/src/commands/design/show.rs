@@ -118,7 +118,7 @@ fn list(design: &Design, out: &mut Out) {
     out.answer(&rows, |out| {
         let mut table = Table::new(["KIND", "NAME", "SOURCES", "WRITTEN IN"]);
         for Row { kind, name, sources, places } in &rows {
-            let places = if places.is_empty() { "the environment file".to_owned() } else { places.join(", ") };
+            let places = if places.is_empty() { "environments/".to_owned() } else { places.join(", ") };
             let sources = if sources.is_empty() { NONE.to_owned() } else { sources.join(", ") };
             table.row([(*kind).to_owned(), (*name).to_owned(), sources, places]);
         }

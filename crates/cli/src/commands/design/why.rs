@@ -1,10 +1,12 @@
 //! `muster design why`: who said so.
 
+use std::collections::BTreeSet;
+
 use anstyle::{AnsiColor, Style};
 use muster_core::spelling;
 use muster_design::finding::Place;
 use muster_design::inherit::{Action, Path, Step, Why};
-use muster_design::yaml::Node;
+use muster_design::yaml::{Node, Value};
 use muster_design::{Design, WhyError};
 use serde::Serialize;
 
@@ -106,9 +108,15 @@ fn show(answer: &Answer<'_>, asked: &Path, out: &mut Out) {
     let (path, title) = (plain::one_line(&answer.path), title(answer.kind, answer.name));
     match &answer.why.value {
         None => out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is not set")),
-        Some(value) => out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is {}", written(value))),
+        Some(value) => match block(value) {
+            None => out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is {}", written(value))),
+            Some(block) => {
+                out.line(format_args!("{STRONG}{path}{STRONG:#} of {title} is"));
+                block.lines().for_each(|line| out.line(format_args!("    {line}")));
+            }
+        },
     }
-    for step in &answer.why.steps {
+    for step in in_order(&answer.why.steps) {
         out.gap();
         out.line(doing(step, asked));
         place(&step.place, out);
@@ -131,8 +139,48 @@ fn doing(step: &Step, asked: &Path) -> String {
     format!("{STRONG}{}{STRONG:#} (source {source}) {does}", plain::one_line(&format!("{kind} {name}")))
 }
 
+/// What is done in one document comes in the order in which it is written there. The order of documents means something,
+/// and so does that of two things that are done to one value.
+fn in_order(steps: &[Step]) -> Vec<&Step> {
+    let document = |step: &Step| (step.source.clone(), step.kind.clone(), step.name.clone());
+    let mut sorted = Vec::with_capacity(steps.len());
+    for layer in steps.chunk_by(|a, b| document(a) == document(b)) {
+        let mut layer: Vec<&Step> = layer.iter().collect();
+        let paths: BTreeSet<String> = layer.iter().map(|step| step.path.to_string()).collect();
+        if paths.len() == layer.len() {
+            layer.sort_by_key(|step| (step.place.file.as_str(), step.place.span.map(|span| span.start)));
+        }
+        sorted.extend(layer);
+    }
+    sorted
+}
+
+/// A value that is too large for one line, as YAML.
+fn block(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Map(_) | Value::Seq(_) if !value::fits(&in_one_line(node)) => serde_saphyr::to_string(node).ok(),
+        Value::Map(_) | Value::Seq(_) | Value::Scalar(_) => None,
+    }
+}
+
 fn written(node: &Node) -> String {
-    serde_json::to_value(node).map_or_else(|error| error.to_string(), |json| value(&json))
+    value::cut(&in_one_line(node))
+}
+
+/// A value in one line, with its keys in their order.
+fn in_one_line(node: &Node) -> String {
+    match &node.value {
+        Value::Map(map) => {
+            let entries = map.entries().iter();
+            let members =
+                entries.map(|entry| format!("{}: {}", value::word(&entry.key.text), in_one_line(&entry.value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+        Value::Seq(items) => format!("[{}]", items.iter().map(in_one_line).collect::<Vec<_>>().join(", ")),
+        Value::Scalar(_) => {
+            serde_json::to_value(node).map_or_else(|error| error.to_string(), |json| value::spaced(&json))
+        }
+    }
 }
 
 /// File, line and column, and the line itself.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use muster_core::names::EnvName;
 use muster_wire::design::{Applied, ApplyDesign};
-use muster_wire::problem::Code;
+use muster_wire::operator::NodeRow;
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -82,10 +82,12 @@ struct Done {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut server = Server::find(globals)?;
     let env = &args.name;
-    let design = args.input.read(&server, env, &mut terminal.notes).await?;
+    let input = args.input.read(&server, env, &mut terminal.notes).await?;
     let plan = match &args.plan {
         Some(path) => plan_file::read(path)?,
-        None => server.client.plan_design(env, &design).await.map_err(|error| server.failure(error))?.plan,
+        None => {
+            server.client.plan_design(env, &input.design).await.map_err(|error| input.failure(&server, error))?.plan
+        }
     };
     if args.dry_run {
         terminal.out.answer(&plan, |out| plan_view::show(&plan, out));
@@ -96,8 +98,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         plan_view::show(&plan, &mut terminal.out);
         terminal.out.flush();
     }
-    let apply = ApplyDesign { design, message: args.message.clone(), author: Some(author()), plan: Some(plan) };
-    let applied = server.client.apply_design(env, &apply).await.map_err(|error| refused(&server, env, error))?;
+    let apply = ApplyDesign {
+        design: input.design.clone(),
+        message: args.message.clone(),
+        author: Some(author()),
+        plan: Some(plan),
+    };
+    let applied = server.client.apply_design(env, &apply).await.map_err(|error| input.failure(&server, error))?;
     let arrival = if args.no_wait || !applied.changed {
         None
     } else {
@@ -114,11 +121,11 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         out.gap();
         out.line(format_args!("{env} follows revision {design} of its design (revision {revision} of the store)"));
         if let Some(Arrival { missing, leaving, .. }) = &done.arrival {
-            if !missing.is_empty() {
+            let open: Vec<NodeRow> = missing.iter().chain(leaving).cloned().collect();
+            if !open.is_empty() {
                 out.gap();
-                out.table(rows::table(missing, now));
+                out.table(rows::table(&open, now));
             }
-            leaving.iter().for_each(|node| out.line(format_args!("{node} has not left yet")));
         }
     });
     let Some(arrival) = &done.arrival else { return Ok(Exit::Yes) };
@@ -130,11 +137,4 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         terminal.notes.note("not all nodes are there; it goes on by itself, and `muster status` shows how far it is");
     }
     Ok(Exit::yes_if(arrival.there || arrival.no_version))
-}
-
-/// A plan that the world has outrun needs a new one; what is wrong otherwise says itself what to do.
-fn refused(server: &Server, env: &EnvName, error: muster_wire::client::ClientError) -> Failure {
-    let moved = error.problem().is_some_and(|problem| problem.code == Code::Conflict && problem.hint.is_none());
-    let failure = server.failure(error);
-    if moved { failure.hint(format!("nothing was done; look at it anew: muster env plan {env}")) } else { failure }
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use muster_core::names::{EnvName, Role};
 use muster_design::file_text::FileText;
-use muster_wire::design::{API_SOURCE, Bundle, DesignInput, File};
+use muster_wire::client::ClientError;
+use muster_wire::design::{Bundle, DesignInput, File};
 use muster_wire::problem::Code;
 
 use crate::commands::design::load;
@@ -24,6 +25,17 @@ pub(super) struct InputArgs {
     /// How many nodes a role has, in place of what the environment file says; may be said several times
     #[arg(long, value_name = "ROLE=N", value_parser = cardinality)]
     cardinality: Vec<(Role, u32)>,
+    /// Take out all that this source has brought; may be said several times
+    #[arg(long, value_name = "NAME")]
+    remove_source: Vec<String>,
+}
+
+/// What is sent to the server, and how its files are called here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Input {
+    pub(super) design: DesignInput,
+    /// The path of each file as the server knows it; none for one that several directories have.
+    here: BTreeMap<String, Option<String>>,
 }
 
 fn cardinality(text: &str) -> Result<(Role, u32), String> {
@@ -35,28 +47,53 @@ fn cardinality(text: &str) -> Result<(Role, u32), String> {
 
 impl InputArgs {
     /// Reads the directories, and checks them here first: what is wrong is shown with the paths of this machine.
-    pub(super) async fn read(&self, server: &Server, env: &EnvName, notes: &mut Notes) -> Result<DesignInput, Failure> {
+    pub(super) async fn read(&self, server: &Server, env: &EnvName, notes: &mut Notes) -> Result<Input, Failure> {
         let cardinality: BTreeMap<Role, u32> = self.cardinality.iter().cloned().collect();
-        if self.dirs.is_empty() {
-            return Ok(DesignInput { cardinality, ..DesignInput::default() });
+        let remove_sources = self.remove_source.clone();
+        let mut input = Input::default();
+        if !self.dirs.is_empty() {
+            let dirs = design_args::only_dirs(&self.dirs)?;
+            let loaded = load::read(&dirs);
+            if loaded.unread.has_errors() {
+                return Err(Failure::failed(loaded.unread));
+            }
+            let findings = loaded.compile(Some(env), cardinality.clone()).findings;
+            if findings.has_errors() && !has_other_sources(server, env, &dirs).await? {
+                return Err(Failure::failed(findings));
+            }
+            if !findings.has_errors() {
+                notes.findings(&findings);
+            }
+            for (dir, bundle) in dirs.iter().zip(&loaded.bundles) {
+                let files: Vec<File> = bundle.files.iter().map(|file| sent(dir, file)).collect();
+                for (file, sent) in bundle.files.iter().zip(&files) {
+                    let here = input.here.entry(sent.path.clone());
+                    here.and_modify(|name| *name = None).or_insert_with(|| Some(file.name().to_owned()));
+                }
+                input.design.bundles.push(Bundle { name: dir.name.clone(), files });
+            }
         }
-        let dirs = design_args::only_dirs(&self.dirs)?;
-        let loaded = load::read(&dirs);
-        if loaded.unread.has_errors() {
-            return Err(Failure::failed(loaded.unread));
+        input.design.cardinality = cardinality;
+        input.design.remove_sources = remove_sources;
+        Ok(input)
+    }
+}
+
+impl Input {
+    /// What went wrong when the server was asked; findings name the files of this machine.
+    pub(super) fn failure(&self, server: &Server, mut error: ClientError) -> Failure {
+        if let ClientError::Refused(problem) = &mut error {
+            let rename = |file: &mut Option<String>| {
+                if let Some(here) = file.as_ref().and_then(|file| self.here.get(file)).and_then(Option::as_ref) {
+                    *file = Some(here.clone());
+                }
+            };
+            for finding in &mut problem.findings {
+                rename(&mut finding.file);
+                finding.notes.iter_mut().for_each(|note| rename(&mut note.file));
+            }
         }
-        let checked = loaded.compile(Some(env), cardinality.clone());
-        if checked.findings.has_errors() && !has_other_sources(server, env, &dirs).await? {
-            return Err(Failure::failed(checked.findings));
-        }
-        if !checked.findings.has_errors() {
-            notes.findings(&checked.findings);
-        }
-        let bundles = dirs.iter().zip(&loaded.bundles).map(|(dir, bundle)| Bundle {
-            name: dir.name.clone(),
-            files: bundle.files.iter().map(|file| sent(dir, file)).collect(),
-        });
-        Ok(DesignInput { bundles: bundles.collect(), cardinality, ..DesignInput::default() })
+        server.failure(error)
     }
 }
 
@@ -74,8 +111,7 @@ async fn has_other_sources(server: &Server, env: &EnvName, dirs: &[NamedDir]) ->
     let given: BTreeSet<&str> = dirs.iter().map(|dir| dir.name.as_str()).collect();
     match server.client.design(env).await {
         Ok(design) => {
-            let other = |name: &str| !given.contains(name) && name != API_SOURCE;
-            Ok(design.sources.iter().any(|source| source.documents > 0 && other(&source.name)))
+            Ok(design.sources.iter().any(|source| source.documents > 0 && !given.contains(source.name.as_str())))
         }
         Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => Ok(false),
         Err(error) => Err(server.failure(error)),

@@ -33,3 +33,32 @@ pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::design_plan::{DocumentTotals, PlanBase, Totals};
+    use muster_core::names::EnvName;
+
+    #[test]
+    fn a_plan_is_read_as_it_was_saved_or_printed() {
+        let plan = Plan {
+            env: EnvName::new("lab").unwrap(),
+            base: PlanBase::default(),
+            design: "ab".into(),
+            nodes: Vec::new(),
+            roles: Vec::new(),
+            totals: Totals::default(),
+            documents: DocumentTotals::default(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        write(&path, &plan).unwrap();
+        assert_eq!(read(&path).unwrap(), plan);
+        let printed = serde_json::json!({ "plan": plan, "findings": [], "revision": 7 });
+        std::fs::write(&path, printed.to_string()).unwrap();
+        assert_eq!(read(&path).unwrap(), plan);
+        std::fs::write(&path, "{}").unwrap();
+        assert!(read(&path).unwrap_err().error.to_string().ends_with("is not a plan"));
+    }
+}

@@ -47,7 +47,7 @@ fn entry(node: &NodePlan) -> Entry<'_> {
         before: change.before.as_ref(),
         after: change.after.as_ref(),
     });
-    Entry { sign, name: node.node.to_string(), values: values.collect() }
+    Entry { sign, kind: None, name: node.node.to_string(), values: values.collect() }
 }
 
 fn word(sign: Sign) -> &'static str {

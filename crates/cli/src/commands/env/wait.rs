@@ -27,7 +27,7 @@ pub(super) struct Arrival {
     /// Those that are not validated.
     pub(super) missing: Vec<NodeRow>,
     /// Those that are to go, and have not.
-    pub(super) leaving: Vec<NodeName>,
+    pub(super) leaving: Vec<NodeRow>,
     /// Those that are to be, and that the server does not list yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) unseen: Vec<NodeName>,
@@ -86,7 +86,7 @@ fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
     for node in &plan.nodes {
         match (node.action, rows.remove(&node.node)) {
             (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
-            (NodeAction::Remove, Some(_)) => arrival.leaving.push(node.node.clone()),
+            (NodeAction::Remove, Some(row)) => arrival.leaving.push(row),
             (NodeAction::Create | NodeAction::Change, Some(row)) if row.standing == Word::Validated => {}
             (NodeAction::Create | NodeAction::Change, Some(row)) => arrival.missing.push(row),
             // The server has not told its nodes yet.
@@ -105,8 +105,8 @@ fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
 /// Says of each node once that it is there, for those who read along without a terminal.
 fn tell(plan: &Plan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &mut Notes) {
     let open: BTreeSet<&NodeName> = {
-        let missing = arrival.missing.iter().map(|row| &row.node);
-        missing.chain(&arrival.leaving).chain(&arrival.unseen).collect()
+        let rows = arrival.missing.iter().chain(&arrival.leaving).map(|row| &row.node);
+        rows.chain(&arrival.unseen).collect()
     };
     for node in plan.nodes.iter().filter(|node| node.action != NodeAction::Keep && !open.contains(&node.node)) {
         if told.insert(node.node.clone()) {
@@ -121,9 +121,70 @@ fn tell(plan: &Plan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &m
 
 /// Who is looked at next: the first that is not there.
 fn next(arrival: &Arrival) -> String {
-    match (arrival.missing.first(), arrival.leaving.first()) {
-        (Some(row), _) => format!("; {} {}", row.node, row.standing.as_str()),
-        (None, Some(node)) => format!("; {node} leaving"),
-        (None, None) => String::new(),
+    let first = arrival.missing.first().or(arrival.leaving.first());
+    first.map(|row| format!("; {} {}", row.node, row.standing.as_str())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use muster_core::design_plan::{DocumentTotals, NodePlan, PlanBase, Totals};
+    use muster_core::liveness::Link;
+    use muster_core::names::Role;
+
+    use super::*;
+
+    fn row(name: &str, standing: Word, why: Option<Why>) -> NodeRow {
+        NodeRow {
+            node: NodeName::new(name).unwrap(),
+            role: Role::new("web").unwrap(),
+            standing,
+            since: None,
+            running: None,
+            desired: None,
+            why,
+            active: false,
+            link: Link::Connected { since: Timestamp::UNIX_EPOCH },
+        }
+    }
+
+    fn plan(nodes: &[(&str, NodeAction)]) -> Plan {
+        let node = |(name, action): &(&str, NodeAction)| NodePlan {
+            node: NodeName::new(*name).unwrap(),
+            role: Role::new("web").unwrap(),
+            action: *action,
+            changes: Vec::new(),
+        };
+        Plan {
+            env: EnvName::new("lab").unwrap(),
+            base: PlanBase::default(),
+            design: String::new(),
+            nodes: nodes.iter().map(node).collect(),
+            roles: Vec::new(),
+            totals: Totals::default(),
+            documents: DocumentTotals::default(),
+        }
+    }
+
+    #[test]
+    fn all_are_there_when_the_new_are_validated_and_the_others_are_gone() {
+        use NodeAction::{Change, Create, Keep, Remove};
+        let failed = || row("web1", Word::Failed, Some(Why::NotValidated));
+        let validated = |name: &str| row(name, Word::Validated, None);
+        let waits = |name: &str| row(name, Word::Outdated, Some(Why::NoVersion));
+        let table = [
+            ("nobody is looked at who stays", plan(&[("web1", Keep)]), vec![failed()], true, false),
+            ("new and validated", plan(&[("web2", Create)]), vec![failed(), validated("web2")], true, false),
+            ("new and not seen yet", plan(&[("web2", Create)]), vec![], false, false),
+            ("changed and failed", plan(&[("web1", Change)]), vec![failed()], false, false),
+            ("on its way out", plan(&[("web1", Remove)]), vec![row("web1", Word::Leaving, None)], false, false),
+            ("gone", plan(&[("web1", Remove)]), vec![], true, false),
+            ("no version", plan(&[("web1", Create), ("web2", Keep)]), vec![waits("web1")], false, true),
+            ("no version, one unseen", plan(&[("web1", Create), ("web2", Create)]), vec![waits("web1")], false, false),
+        ];
+        for (what, plan, rows, there, no_version) in table {
+            let arrival = look(&plan, rows);
+            assert_eq!((arrival.there, arrival.no_version), (there, no_version), "{what}");
+        }
     }
 }

@@ -18,12 +18,12 @@ impl<T> Placed<T> {
 }
 
 impl<'n> Placed<&'n str> {
-    pub(super) fn text(from: &'n Node, key: &str) -> Option<Self> {
+    pub(crate) fn text(from: &'n Node, key: &str) -> Option<Self> {
         Placed::read(from, key, Node::text)
     }
 
     /// The texts of a list.
-    pub(super) fn texts(from: &'n Node, key: &str) -> Vec<Self> {
+    pub(crate) fn texts(from: &'n Node, key: &str) -> Vec<Self> {
         let items = from.get(key).and_then(Node::items).unwrap_or_default();
         items.iter().filter_map(|item| Some(Placed { value: item.text()?, span: item.span })).collect()
     }

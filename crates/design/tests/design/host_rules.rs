@@ -1,0 +1,128 @@
+//! The rules about storage, hardware, boot actions, out-of-band access and configuration items: what they say, and what
+//! they must not say.
+
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::{Design, Options};
+
+/// Codes and lines: `M1302 3`.
+fn found(text: &str) -> Vec<String> {
+    let files = vec![FileText::new("site.yaml", text)];
+    let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+    let tell = |finding: &muster_design::finding::Finding| {
+        let at = finding.place.as_ref().and_then(|place| place.span).unwrap().start;
+        format!("{} {}", finding.code, at.line)
+    };
+    checked.findings.iter().map(tell).collect()
+}
+
+/// A node with this storage, indented by four.
+fn storage(text: &str) -> Vec<String> {
+    found(&format!("kind: Node\nname: web1\nspec:\n  role: web\n  storage:\n{text}"))
+}
+
+#[test]
+fn root_may_be_in_a_volume_group_and_may_take_what_is_left() {
+    let on_lvm = "    disks: {sda: {volume_group: os}}
+    volume_groups: {os: {logical_volumes: [{name: slash, size: '>20g', filesystem: {mountpoint: /}}]}}\n";
+    assert_eq!(storage(on_lvm), [""; 0]);
+    let rest = "    disks: {sda: {partitions: [{name: root, size: '>20g', filesystem: {mountpoint: /}}]}}\n";
+    assert_eq!(storage(rest), [""; 0]);
+}
+
+#[test]
+fn root_is_known_by_where_it_is_mounted_and_boot_may_come_first() {
+    let text = "    disks:
+      sda:
+        partitions:
+        - {name: boot, size: 512m, filesystem: {mountpoint: /boot}}
+        - {name: system, size: 10g, filesystem: {mountpoint: /}}\n";
+    assert_eq!(storage(text), ["M1303 9", "M1302 10"]);
+}
+
+#[test]
+fn a_share_of_a_disk_counts_once_the_disk_is_known() {
+    let text = |size: &str| {
+        format!(
+            "kind: Node\nname: web1\nspec:\n  role: web\n  hardware_profile: h\n  storage:\n    disks:
+      sda: {{partitions: [{{name: root, size: '{size}', filesystem: {{mountpoint: /}}}}]}}
+---\n{{kind: HardwareProfile, name: h, spec: {{device_aliases: {{sda: {{bus_type: scsi, address: '0:0.0.0', size: 100g}}}}}}}}\n"
+        )
+    };
+    assert_eq!(found(&text("10%")), ["M1302 8"]);
+    assert_eq!(found(&text("20%")), [""; 0]);
+    assert_eq!(found(&text(">1g")), [""; 0], "it takes the whole disk");
+    assert_eq!(found(&text("101g")), ["M1304 8"]);
+    assert_eq!(found(&text("101%")), ["M1305 8"], "said once");
+}
+
+#[test]
+fn a_volume_group_that_is_assigned_through_partitions_is_assigned() {
+    let text = "    disks:
+      sda: {partitions: [{name: root, size: 20g, filesystem: {mountpoint: /}}, {name: a, size: 1g, volume_group: v}]}
+      sdb: {partitions: [{name: b, size: 50%, volume_group: v}, {name: c, size: 50%, volume_group: w}]}
+    volume_groups: {v: {}, w: {}}\n";
+    assert_eq!(storage(text), [""; 0]);
+}
+
+#[test]
+fn a_group_of_another_node_does_not_count() {
+    let with =
+        "disks: {sda: {partitions: [{name: r, size: 20g, filesystem: {mountpoint: /}}]}, sdb: {volume_group: v}}";
+    let without = "disks: {sda: {partitions: [{name: r, size: 20g, filesystem: {mountpoint: /}}]}}";
+    let node = |name: &str, disks: &str| {
+        format!(
+            "---\nkind: Node\nname: {name}\nspec:\n  role: web\n  storage:\n    volume_groups: {{v: {{}}}}\n    {disks}\n"
+        )
+    };
+    assert_eq!(found(&(node("web1", with) + &node("web2", without))), ["M1312 15"]);
+}
+
+#[test]
+fn percents_over_all_hide_nothing_else() {
+    let text = "    disks:
+      sda: {volume_group: v}
+      sdb: {}
+    volume_groups:
+      v: {logical_volumes: [{name: a, size: 60%, filesystem: {mountpoint: /}}, {name: b, size: 60%}]}\n";
+    assert_eq!(storage(text), ["M1309 8", "M1305 10"]);
+}
+
+#[test]
+fn storage_of_the_child_alone_is_looked_at_and_works() {
+    let text = "{kind: HostProfile, name: p, spec: {tags: [x]}}
+---
+kind: Node
+name: web1
+extends: [p]
+spec: {role: web, storage: {disks: {sda: {partitions: [{name: root, size: 20g, filesystem: {mountpoint: /}}]}}}}\n";
+    assert_eq!(found(text), [""; 0]);
+    assert_eq!(found("{kind: Node, name: web1, spec: {role: web}}\n"), [""; 0], "no storage, no business");
+    assert_eq!(found("{kind: Node, name: web1, spec: {role: web, storage: {boot_drive: sda}}}\n"), [""; 0]);
+}
+
+#[test]
+fn every_mount_point_that_is_there_twice_is_told() {
+    let text = "    disks:
+      sda:
+        partitions:
+        - {name: a, size: 20g, filesystem: {mountpoint: /}}
+        - {name: b, size: 20g, filesystem: {mountpoint: //}}
+        - {name: c, size: 20g, filesystem: {mountpoint: /srv}}
+        - {name: d, size: 20g, filesystem: {mountpoint: /srv}}
+        - {name: e, size: 20g, filesystem: {mountpoint: /srv}}\n";
+    assert_eq!(storage(text), ["M1314 10", "M1314 12", "M1314 13"]);
+}
+
+#[test]
+fn sizes_add_up_without_end() {
+    let partitions: Vec<String> =
+        (0..3000).map(|at| format!("{{name: p{at}, size: 9000t, labels: {{a: b}}}}")).collect();
+    let text = format!(
+        "{{kind: HardwareProfile, name: h, spec: {{device_aliases: {{a: {{bus_type: scsi, address: '0:0.0.0', size: 1t}}}}}}}}
+---\nkind: Node\nname: web1\nspec:\n  role: web\n  hardware_profile: h\n  storage:\n    layout: flat
+    disks: {{a: {{partitions: [{}]}}}}\n",
+        partitions.join(", ")
+    );
+    assert_eq!(found(&text), ["M1304 10"]);
+}
