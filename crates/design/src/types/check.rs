@@ -79,7 +79,11 @@ impl<'n> Check<'_, 'n, '_> {
         // What stands behind a removal is not looked at: nothing, or `{}`, or `null`.
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
-            self.value(node, ty);
+            if matches!(ty, Type::Any) {
+                self.parameter(&key.text, node);
+            } else {
+                self.value(node, ty);
+            }
             self.path.pop();
         }
     }
@@ -89,11 +93,6 @@ impl<'n> Check<'_, 'n, '_> {
         for Entry { key, value } in map.entries() {
             let name = removal(&key.text).unwrap_or(&key.text);
             match object.field(name) {
-                Some(Type::Any) if is_called_secret(name) => {
-                    self.path.push(&key.text);
-                    self.parameter(name, value);
-                    self.path.pop();
-                }
                 Some(ty) => self.below(key, value, &ty),
                 None => self.unknown_key(key, name, object),
             }
