@@ -58,7 +58,7 @@ pub fn diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
         diffs.push(((kind, name), what));
     }
     diffs.extend(new.keys().filter(|key| !old.contains_key(*key)).map(|key| (*key, Difference::Added)));
-    diffs.sort_by(|(a, _), (b, _)| a.cmp(b));
+    diffs.sort_by_key(|(key, _)| *key);
     let diff = |((kind, name), what): ((&AnyKind, &str), Difference)| DocumentDiff {
         kind: kind.to_string(),
         name: name.to_owned(),

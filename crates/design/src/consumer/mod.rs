@@ -25,6 +25,7 @@ pub trait Consumer: Sync {
 }
 
 /// What consumers have made of one file.
+#[derive(Debug)]
 pub struct Made<'m, 'r> {
     /// The number of the source that the file belongs to.
     pub(crate) source: usize,

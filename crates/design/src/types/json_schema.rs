@@ -27,10 +27,7 @@ pub fn json_schema(kind: Kind) -> Value {
 
 /// The schema of the spec of a kind.
 pub fn spec_schema(kind: Kind) -> Value {
-    match kind.body() {
-        Type::Object(object) => mapping(object, &["labels"]),
-        _ => json!({"type": "object"}),
-    }
+    if let Type::Object(object) = kind.body() { mapping(object, &["labels"]) } else { json!({"type": "object"}) }
 }
 
 /// Every key can be removed as well; and everything can be unset.
