@@ -23,6 +23,7 @@ use crate::inherit::record::IdleRemovals;
 use crate::inherit::why::{Event, Step, Trail, find};
 use crate::inherit::{Path, Why};
 use crate::kinds::{AnyKind, Kind};
+use crate::resolve::boot_actions::nodes_of;
 use crate::resolve::{Resolved, resolve};
 use crate::rules::{Out, Raw, Results, Site, Topology, check_hosts, check_site};
 use crate::span::FileId;
@@ -190,6 +191,12 @@ impl Design {
     pub fn resolved(&self, node: &str) -> Option<Resolved> {
         let site = self.inner.site();
         Some(resolve(&site, &site.get(Kind::Node, node)?))
+    }
+
+    /// The nodes of the environment that a boot action is for, by name.
+    pub fn nodes_of_boot_action(&self, name: &str) -> Option<Vec<String>> {
+        let site = self.inner.site();
+        Some(nodes_of(&site, &site.get(Kind::BootAction, name)?))
     }
 
     /// A value of a document, and every layer that had to do with it.

@@ -208,6 +208,33 @@ catalogue! {
     UuidTwice = "M1315" Error "A UUID is there twice on one machine.",
     SeveralBootable = "M1316" Warning "Several partitions of a disk are bootable.",
     NoSize = "M1317" Error "A partition, or a logical volume, does not say how large it is.",
+
+    HugepagesAlone = "M1401" Warning "The number of huge pages is set without their size, or the size without the number.",
+    KernelReference = "M1402" Error "A kernel parameter refers to what the hardware profile does not have.",
+    AliasTwice = "M1403" Warning "Two device aliases have the same address.",
+    AddressMalformed = "M1404" Error "The address of a device is none of its bus.",
+    AliasIncomplete = "M1405" Error "A device alias does not say where its device is.",
+    DeviceUnknown = "M1406" Warning "A device is no alias of the hardware profile.",
+    PxeInterface = "M1407" Warning "The interface that machines are installed through is none that they have.",
+    ImageUnknown = "M1408" Error "The cloud's map file does not know an image.",
+    KernelParamText = "M1409" Error "A kernel parameter cannot stand on the kernel's command line.",
+
+    AssetIncomplete = "M1501" Error "An asset does not say what it is, what is in it, or where it goes.",
+    AssetPathTwice = "M1502" Error "Two assets of a boot action go to the same place.",
+    AssetContentTwice = "M1503" Warning "An asset has content of its own, and content from elsewhere.",
+    UnitName = "M1504" Warning "The path of a unit does not end like that of a unit.",
+    PackageVersion = "M1505" Error "A package's name or version is not one.",
+    SelectsNothing = "M1506" Warning "A boot action is for no node.",
+    FilterNameUnknown = "M1507" Warning "A filter names a node or a rack that is not there.",
+    NodeWithoutBootAction = "M1508" Warning "No boot action is for a node, though there are some.",
+
+    OobIncomplete = "M1601" Error "An out-of-band access lacks its network, its account or its credential.",
+    OobWithoutAddress = "M1602" Error "A node has no address in the network of its out-of-band access.",
+    LibvirtUri = "M1603" Error "It is not said, or wrongly, where a virtual machine's host is.",
+    LibvirtWithoutMac = "M1604" Error "A virtual machine has no hardware address to be recognised by.",
+    OobTypeUnknown = "M1605" Warning "The type of an out-of-band access is not known.",
+    NoOobType = "M1606" Warning "An out-of-band access does not say of which type it is.",
+    DriverWithoutName = "M1607" Error "A driver has parameters, and no name.",
 }
 
 impl fmt::Display for Code {

@@ -37,7 +37,11 @@ const ASSET: Object = closed(
 const NODE_FILTER: Object = closed(
     "a node filter",
     &[&[
-        field("set", Type::OneOf(&["union", "intersection"]), "Whether one of the filters must fit, or all."),
+        field(
+            "set",
+            Type::OneOf(&["union", "intersection"]),
+            "Whether one of the filters must fit, or all; `union` if it is not said.",
+        ),
         field("filters", Type::Whole(&Type::Object(&FILTER)), "The filters."),
     ]],
 );
@@ -45,7 +49,11 @@ const NODE_FILTER: Object = closed(
 const FILTER: Object = closed(
     "a filter",
     &[&[
-        field("type", Type::OneOf(&["union", "intersection"]), "Whether one of the conditions must hold, or all."),
+        field(
+            "type",
+            Type::OneOf(&["union", "intersection"]),
+            "Whether one of the conditions must hold, or all; `intersection` if it is not said.",
+        ),
         field("node_names", TEXTS, "Names of nodes."),
         field("node_tags", TEXTS, "Tags of nodes."),
         field("node_labels", TEXT_MAP, "Labels of nodes."),

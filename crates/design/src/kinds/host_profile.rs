@@ -114,7 +114,7 @@ const PLATFORM: Object = closed(
         field(
             "kernel_params",
             Type::Map(&Type::Scalar),
-            "Kernel parameters; `hardwareprofile:cpuset.NAME` and `hardwareprofile:hugepages.NAME.size|count` are looked up.",
+            "Kernel parameters; `true` is a bare word, `false` leaves it out; `hardwareprofile:cpuset.NAME` and `hardwareprofile:hugepages.NAME.size|count` are looked up.",
         ),
     ]],
 );

@@ -4,14 +4,17 @@
 //! a value of the wrong type is as good as absent here, and no rule says it again. So a rule never crashes on what
 //! another has found, and never hides what another will find.
 
+mod access;
+mod boot_action;
 mod claims;
+mod hardware;
 mod networks;
 mod nodes;
 mod out;
 mod run;
 mod site;
 mod storage;
-mod view;
+pub(crate) mod view;
 
 pub(crate) use claims::{Claim, Claims, Taken};
 pub(crate) use out::{Out, Raw};
@@ -126,4 +129,28 @@ pub(crate) const RULES: &[&Rule] = &[
     &storage::several_bootable::RULE,
     &storage::two_remainders::RULE,
     &storage::uuid_twice::RULE,
+    &hardware::address_malformed::RULE,
+    &hardware::alias_incomplete::RULE,
+    &hardware::alias_twice::RULE,
+    &hardware::device_unknown::RULE,
+    &hardware::hugepages_alone::RULE,
+    &hardware::image_unknown::RULE,
+    &hardware::kernel_param_text::RULE,
+    &hardware::kernel_reference::RULE,
+    &hardware::pxe_interface::RULE,
+    &boot_action::asset_incomplete::RULE,
+    &boot_action::content_twice::RULE,
+    &boot_action::name_unknown::RULE,
+    &boot_action::node_without::RULE,
+    &boot_action::package_version::RULE,
+    &boot_action::path_twice::RULE,
+    &boot_action::selects_nothing::RULE,
+    &boot_action::unit_name::RULE,
+    &access::driver_without_name::RULE,
+    &access::libvirt_uri::RULE,
+    &access::libvirt_without_mac::RULE,
+    &access::no_type::RULE,
+    &access::oob_incomplete::RULE,
+    &access::oob_without_address::RULE,
+    &access::type_unknown::RULE,
 ];

@@ -126,3 +126,70 @@ fn sizes_add_up_without_end() {
     );
     assert_eq!(found(&text), ["M1304 10"]);
 }
+
+#[test]
+fn an_access_without_an_account_is_a_finding_and_hides_nothing() {
+    let text = "{kind: Network, name: oob, spec: {cidr: 10.0.0.0/24}}
+---
+kind: Node
+name: web1
+spec:
+  role: web
+  oob: {type: ipmi, network: oob, credential: {secret: x}}
+  platform: {kernel_params: {hugepagesz: 1G}}\n";
+    assert_eq!(found(text), ["M1602 4", "M1601 7", "M1401 8"]);
+}
+
+#[test]
+fn a_profile_that_nobody_completes_is_not_looked_at() {
+    let text = "kind: HostProfile
+name: base
+spec:
+  oob: {account: muster}
+  platform: {kernel_params: {isolcpus: 'hardwareprofile:cpuset.guests'}}
+  storage: {volume_groups: {data: {}}}
+---
+{kind: Node, name: web1, spec: {role: web}}\n";
+    assert_eq!(found(text), [""; 0]);
+}
+
+#[test]
+fn what_many_nodes_inherit_is_told_once() {
+    let mut text =
+        "{kind: HostProfile, name: p, spec: {platform: {kernel_params: {a: 'hardwareprofile:cpuset.x'}}}}\n".to_owned();
+    for number in 1..=50 {
+        text += &format!("---\n{{kind: Node, name: web{number}, extends: [p], spec: {{role: web}}}}\n");
+    }
+    assert_eq!(found(&text), ["M1402 1"]);
+}
+
+#[test]
+fn references_of_every_sort_must_lead_somewhere() {
+    let params = |value: &str| {
+        found(&format!(
+            "{{kind: HardwareProfile, name: h, spec: {{cpu_sets: {{a: '1'}}, hugepages: {{b: {{size: 1G}}}}}}}}
+---\n{{kind: Node, name: web1, spec: {{role: web, hardware_profile: h, platform: {{kernel_params: {{x: '{value}'}}}}}}}}\n"
+        ))
+    };
+    for good in ["hardwareprofile:cpuset.a", "hardwareprofile:hugepages.b.size", "hardwareprofile", "a"] {
+        assert_eq!(params(good), [""; 0], "{good}");
+    }
+    for bad in ["cpuset.b", "hugepages.b.count", "hugepages.a.size", "cpu_sets.a", "", "hugepages.b"] {
+        assert_eq!(params(&format!("hardwareprofile:{bad}")), ["M1402 3"], "{bad}");
+    }
+}
+
+#[test]
+fn boot_actions_of_several_environments_are_left_alone() {
+    let environment = "roles: {web: {cardinality: 1, flavor: small}}\n";
+    let action = "{kind: BootAction, name: a, spec: {node_filter: {filters: [{node_names: [db1]}]}}}\n";
+    let found = |environments: &[&str]| {
+        let mut files = vec![FileText::new("actions.yaml", action)];
+        files.extend(environments.iter().map(|name| FileText::new(format!("environments/{name}.yaml"), environment)));
+        let options = Options { env: Some("prod".parse().unwrap()), ..Options::default() };
+        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
+        checked.findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["prod"]), ["M1508", "M1506", "M1507"]);
+    assert_eq!(found(&["prod", "staging"]), ["M1508"]);
+}

@@ -20,6 +20,7 @@ mod project;
 mod rendering;
 mod replay;
 mod resolve;
+mod resolve_host;
 mod update;
 mod value;
 

@@ -1,0 +1,106 @@
+//! Which nodes a boot action is for.
+//!
+//! Without a node filter it is for all of them. A filter's conditions are: that the node is one of some names, each of some
+//! tags, each of some labels, that its rack is one of some names, and each of some labels of the rack. `type` says whether
+//! one of them must hold (`union`) or all (`intersection`, also when nothing is said); `set` says the same about the
+//! filters (`union` when nothing is said).
+
+use std::collections::HashSet;
+
+use crate::kinds::Kind;
+use crate::rules::view::{entries, items};
+use crate::rules::{Site, Thing};
+use crate::yaml::Node;
+
+/// A boot action, ready to be held against nodes: that costs the same however many names it lists.
+#[derive(Debug)]
+pub(crate) struct Selector<'d> {
+    is_union: bool,
+    /// None: it is for all nodes.
+    filters: Option<Vec<Filter<'d>>>,
+}
+
+#[derive(Debug)]
+struct Filter<'d> {
+    is_union: bool,
+    node_names: Option<HashSet<&'d str>>,
+    node_tags: Vec<&'d str>,
+    node_labels: Vec<(&'d str, &'d str)>,
+    rack_names: Option<HashSet<&'d str>>,
+    rack_labels: Vec<(&'d str, &'d str)>,
+}
+
+impl<'d> Selector<'d> {
+    pub(crate) fn of(boot_action: &Thing<'d>) -> Self {
+        let node_filter = boot_action.get("node_filter");
+        let filters = node_filter.map(|filter| items(filter, "filters")).unwrap_or_default();
+        Selector {
+            is_union: node_filter.and_then(|filter| filter.get("set")?.text()) != Some("intersection"),
+            filters: (!filters.is_empty()).then(|| filters.iter().map(Filter::read).collect()),
+        }
+    }
+
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.filters.is_none()
+    }
+
+    pub(crate) fn selects(&self, site: &Site<'_>, node: &Thing<'_>) -> bool {
+        let Some(filters) = &self.filters else { return true };
+        let mut fits = filters.iter().map(|filter| filter.fits(site, node));
+        if self.is_union { fits.any(|fits| fits) } else { fits.all(|fits| fits) }
+    }
+}
+
+impl<'d> Filter<'d> {
+    fn read(node: &'d Node) -> Self {
+        let names = |key: &str| {
+            let names = node.get(key)?.items()?;
+            Some(names.iter().filter_map(Node::text).collect())
+        };
+        let labels = |key: &str| {
+            let labels = entries(node, key).iter();
+            labels.filter_map(|entry| Some((&*entry.key.text, entry.value.text()?))).collect()
+        };
+        Filter {
+            is_union: node.get("type").and_then(Node::text) == Some("union"),
+            node_names: names("node_names"),
+            node_tags: items(node, "node_tags").iter().filter_map(Node::text).collect(),
+            node_labels: labels("node_labels"),
+            rack_names: names("rack_names"),
+            rack_labels: labels("rack_labels"),
+        }
+    }
+
+    fn fits(&self, site: &Site<'_>, node: &Thing<'_>) -> bool {
+        let rack = node.text("rack");
+        let labels_of_rack = || rack.and_then(|rack| site.get(Kind::Rack, rack)?.get("labels"));
+        let is_named = self.node_names.iter().map(|names| names.contains(node.name));
+        let is_tagged = self.node_tags.iter().map(|tag| has_tag(node, tag));
+        let is_labelled = self.node_labels.iter().map(|label| has_label(node.get("labels"), label));
+        let is_in_rack = self.rack_names.iter().map(|names| rack.is_some_and(|rack| names.contains(rack)));
+        let is_in_labelled = self.rack_labels.iter().map(|label| has_label(labels_of_rack(), label));
+        let mut holds = is_named.chain(is_tagged).chain(is_labelled).chain(is_in_rack).chain(is_in_labelled);
+        if self.is_union { holds.any(|holds| holds) } else { holds.all(|holds| holds) }
+    }
+}
+
+fn has_tag(node: &Thing<'_>, tag: &str) -> bool {
+    items(node.tree, "tags").iter().any(|has| has.text() == Some(tag))
+}
+
+fn has_label(labels: Option<&Node>, (name, value): &(&str, &str)) -> bool {
+    labels.and_then(|labels| labels.get(name)?.text()) == Some(value)
+}
+
+/// The boot actions that a node gets, by name.
+pub(super) fn of_node(site: &Site<'_>, node: &Thing<'_>) -> Vec<String> {
+    let all = site.all(Kind::BootAction).into_iter();
+    all.filter(|action| Selector::of(action).selects(site, node)).map(|action| action.name.to_owned()).collect()
+}
+
+/// The nodes that a boot action is for, by name.
+pub(crate) fn nodes_of(site: &Site<'_>, boot_action: &Thing<'_>) -> Vec<String> {
+    let selector = Selector::of(boot_action);
+    let nodes = site.nodes().into_iter().filter(|node| selector.selects(site, node));
+    nodes.map(|node| node.name.to_owned()).collect()
+}
