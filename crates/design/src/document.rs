@@ -36,10 +36,37 @@ pub struct Parent {
 /// Who made a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Maker {
+    /// A consumer whose way of writing has defaults: what holds where nobody says anything.
+    Default,
     /// An environment file: it is below what is written about the same node, and nothing to wonder about.
     Environment,
     Native,
     Drydock,
+}
+
+impl Maker {
+    /// Whether somebody wrote the document. One that was made of something else is below what is written about the same
+    /// thing, and nothing to wonder about.
+    pub fn is_author(self) -> bool {
+        self.level() == Level::Written
+    }
+
+    /// What is laid over what, before the order of sources counts.
+    pub(crate) fn level(self) -> Level {
+        match self {
+            Maker::Default => Level::Default,
+            Maker::Environment => Level::Generated,
+            Maker::Native | Maker::Drydock => Level::Written,
+        }
+    }
+}
+
+/// Documents of a higher level are laid over those of a lower one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    Default,
+    Generated,
+    Written,
 }
 
 /// How a document is spoken of: `HostProfile "compute"`.

@@ -29,10 +29,9 @@ pub(super) fn subjects(documents: &[Option<Document>]) -> (Vec<Subject>, Index) 
     (subjects, index)
 }
 
-/// Orders the documents of a subject: what an environment file says is lowest, then by source.
+/// Orders the documents of a subject: defaults are lowest, then what an environment file says, then by source.
 pub(super) fn stack(subject: &mut Subject, documents: &[Option<Document>]) {
-    let layer =
-        |at: &usize| documents[*at].as_ref().map(|document| (document.maker != Maker::Environment, document.source));
+    let layer = |at: &usize| documents[*at].as_ref().map(|document| (document.maker.level(), document.source));
     subject.stack.sort_by_key(layer);
 }
 
@@ -45,7 +44,6 @@ pub(super) fn check_stack(
 ) {
     let layers: Vec<&Document> = subject.stack.iter().filter_map(|at| documents[*at].as_ref()).collect();
     let title = || title(&subject.kind, &subject.name);
-    // What an environment file makes is below a written document, and nothing to wonder about.
     if let [first, ..] = layers.as_slice()
         && let Some(span) = first.overlay
     {
@@ -54,7 +52,7 @@ pub(super) fn check_stack(
     }
     for pair in layers.windows(2) {
         let [lower, upper] = pair else { continue };
-        if lower.maker == Maker::Environment && upper.maker != Maker::Environment {
+        if lower.maker.level() != upper.maker.level() || lower.maker == Maker::Default {
             continue;
         }
         let noted = "the other one is here";

@@ -163,7 +163,7 @@ impl Design {
     /// All documents as they are written, generated ones not included.
     pub fn documents(&self) -> impl Iterator<Item = DocumentRef<'_>> {
         let written = self.inner.documents.iter().flatten();
-        let written = written.filter(|document| document.maker != Maker::Environment);
+        let written = written.filter(|document| document.maker.is_author());
         written.map(|document| DocumentRef {
             kind: &document.kind,
             name: &document.name,

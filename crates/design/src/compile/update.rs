@@ -12,7 +12,7 @@ use super::design::{Checked, Design, Inner, Slot, assemble, is_host, plan_one};
 use super::flatten::{Bases, flatten, own, report_idle};
 use super::load::{Assigned, Loaded, load};
 use super::planned::{self, PlannedNode};
-use crate::document::{Document, Maker};
+use crate::document::Document;
 use crate::file_text::FileText;
 use crate::finding::Report;
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};
@@ -157,7 +157,7 @@ impl Inner {
             if let Some(subject) = self.index.find(&nodes, name) {
                 let documents = &self.documents;
                 let others = self.subjects[subject].stack.iter().filter_map(|at| documents[*at].as_ref());
-                let written = others.filter(|document| document.maker != Maker::Environment);
+                let written = others.filter(|document| document.maker.is_author());
                 spans.extend(written.map(|document| document.span));
                 self.subjects[subject].stack.retain(|at| documents[*at].is_some());
                 stack(&mut self.subjects[subject], documents);
@@ -171,7 +171,7 @@ impl Inner {
     fn needs_all(&self, name: &str) -> bool {
         let Some(subject) = self.index.find(&AnyKind::Known(Kind::Node), name) else { return false };
         let subject = &self.subjects[subject];
-        let layer = |at: &usize| self.documents[*at].as_ref().map(|document| (document.maker, document.source));
+        let layer = |at: &usize| self.documents[*at].as_ref().map(|document| (document.maker.level(), document.source));
         let is_twice = subject.stack.windows(2).any(|pair| layer(&pair[0]) == layer(&pair[1]));
         is_twice || is_too_long(&ancestors(subject, &self.subjects, &self.index, &self.documents))
     }

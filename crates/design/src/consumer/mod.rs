@@ -1,5 +1,6 @@
 //! Consumers: who turns trees into documents. Each knows one way of writing.
 
+mod drydock;
 mod environment;
 mod native;
 
@@ -35,7 +36,8 @@ pub struct Made<'m, 'r> {
 }
 
 /// All consumers. The first that claims a tree gets it; the native one takes what nobody else knows.
-const CONSUMERS: &[&dyn Consumer] = &[&environment::EnvironmentFiles, &native::NativeDocuments];
+const CONSUMERS: &[&dyn Consumer] =
+    &[&environment::EnvironmentFiles, &drydock::DrydockDocuments, &native::NativeDocuments];
 
 /// Hands the trees of a file to whoever claims them.
 pub(crate) fn consume(file: &FileText, trees: &[Node], made: &mut Made<'_, '_>) {

@@ -235,6 +235,11 @@ catalogue! {
     OobTypeUnknown = "M1605" Warning "The type of an out-of-band access is not known.",
     NoOobType = "M1606" Warning "An out-of-band access does not say of which type it is.",
     DriverWithoutName = "M1607" Error "A driver has parameters, and no name.",
+
+    DrydockKind = "M1801" Error "The kind of a document of Drydock's is not known.",
+    DrydockVersion = "M1802" Error "A document of Drydock's has a version that is not known.",
+    NotRendered = "M1803" Warning "A document of Drydock's needs something that only Deckhand does.",
+    NotInherited = "M1804" Warning "A profile of Drydock's says something that no node inherits.",
 }
 
 impl fmt::Display for Code {

@@ -89,6 +89,11 @@ impl Node {
         Node::new(Value::Scalar(Scalar::made(text.into())), span)
     }
 
+    /// A single value that was not read but made, and is what it looks like.
+    pub(crate) fn from_plain(text: &str, span: Span) -> Self {
+        Node::new(Value::Scalar(Scalar::plain(text)), span)
+    }
+
     /// What a scalar is; `None` for a list or a mapping.
     pub fn kind(&self) -> Option<Kind> {
         match &self.value {

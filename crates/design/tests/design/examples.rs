@@ -57,3 +57,36 @@ fn the_site_is_free_of_findings_and_says_what_its_readme_says() {
     {"console":"ttyS1,115200n8","intel_iommu":"on","default_hugepagesz":"1G","hugepagesz":"hardwareprofile:hugepages.guests.size","hugepages":320,"isolcpus":"hardwareprofile:cpuset.guests"}
     "#);
 }
+
+#[test]
+fn sites_of_drydock_are_read_in_both_envelopes() {
+    for (name, nodes) in
+        [("drydock/deckhand", "rack1-compute-1 rack1-control-1 rack2-compute-1"), ("drydock/plain", "vm-1 vm-2")]
+    {
+        let site = example(name);
+        let names: Vec<&str> = site.nodes().iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names.join(" "), nodes);
+    }
+    let site = example("drydock/deckhand");
+    insta::assert_snapshot!(told(&site, "rack1-compute-1", "interfaces.data"), @r#"
+    defaults: profiles.yaml:46 {"action":"set","value":{"device_link":"data","devices":["port1","port2"],"networks":["calico","public"],"sriov":{"vf_count":16,"trusted_mode":true}}}
+    compute: profiles.yaml:74 {"action":"members","written":["!public"],"value":["calico"]}
+    rack1-compute-1: nodes.yaml:29 {"action":"members","written":["storage-rack1"],"value":["storage-rack1","calico"]}
+    {"device_link":"data","devices":["port1","port2"],"networks":["storage-rack1","calico"],"sriov":{"vf_count":16,"trusted_mode":true}}
+    "#);
+    insta::assert_snapshot!(told(&site, "rack1-compute-1", "oob"), @r#"
+    defaults: profiles.yaml:14 {"action":"set","value":{"type":"ipmi","network":"bmc","account":"admin","credential":{"secret":"bmc-password"}}}
+    {"type":"ipmi","network":"bmc","account":"admin","credential":{"secret":"bmc-password"}}
+    "#);
+    insta::assert_snapshot!(told(&site, "rack1-compute-1", "role"), @r#"
+    rack1-compute-1: nodes.yaml:18 {"action":"set","value":"compute"}
+    "compute"
+    "#);
+    let link = serde_json::to_string(&site.effective("NetworkLink", "data").unwrap().get("bonding")).unwrap();
+    insta::assert_snapshot!(link, @r#"
+    {"mon_rate":100,"up_delay":200,"down_delay":200,"hash":"layer3+4","peer_rate":"fast","mode":"802.3ad"}
+    "#);
+    let kinds: Vec<String> = site.documents().map(|document| format!("{} {}", document.kind, document.name)).collect();
+    assert!(kinds.contains(&"promenade/Docker/v1 docker".to_owned()));
+    assert!(kinds.contains(&"pegleg/SiteDefinition/v1 harbour".to_owned()));
+}

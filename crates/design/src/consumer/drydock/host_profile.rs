@@ -1,0 +1,144 @@
+//! A host profile: most of what a node is as well.
+
+use super::DrydockKind;
+use super::draft::Draft;
+use super::envelope::Envelope;
+use super::shape::{Field, Is, Shape, inherited, renamed, same};
+use crate::document::Parent;
+use crate::finding::{Code, Finding, Report};
+use crate::kinds::Kind;
+use crate::yaml::{Entry, Key};
+
+pub(super) const KIND: DrydockKind =
+    DrydockKind { word: "HostProfile", becomes: Kind::HostProfile, shape: &HOST_PROFILE, finish };
+
+const HOST_PROFILE: Shape = inherited("a host profile", FIELDS);
+
+pub(super) const FIELDS: &[Field] = &[
+    same(PARENT, Is::Text),
+    same("hardware_profile", Is::Text),
+    same("primary_network", Is::Text),
+    same("oob", Is::Object(&OUT_OF_BAND)),
+    same("storage", Is::Object(&STORAGE)),
+    same("platform", Is::Object(&PLATFORM)),
+    same("metadata", Is::Beside(&METADATA)),
+    same("interfaces", Is::Named(&INTERFACE)),
+];
+
+const PARENT: &str = "host_profile";
+
+/// Each driver has parameters of its own.
+const OUT_OF_BAND: Shape = Shape {
+    what: "an out-of-band access",
+    fields: &[
+        same("type", Is::Text),
+        same("network", Is::Text),
+        same("account", Is::Text),
+        same("credential", Is::Secret),
+    ],
+    more: &[],
+    others: Some(Is::Anything),
+    inherits: true,
+};
+
+const STORAGE: Shape = inherited(
+    "a storage layout",
+    &[renamed("physical_devices", "disks", Is::Named(&DEVICE)), same("volume_groups", Is::Named(&VOLUME_GROUP))],
+);
+
+const DEVICE: Shape = inherited(
+    "a physical device",
+    &[same("labels", Is::Words), same("volume_group", Is::Text), same("partitions", Is::Members(&PARTITION))],
+);
+
+const PARTITION: Shape = inherited(
+    "a partition",
+    &[
+        same("name", Is::Text),
+        same("size", Is::Text),
+        same("part_uuid", Is::Text),
+        same("bootable", Is::Bool),
+        same("volume_group", Is::Text),
+        // Drydock's schema has the long one, and its code reads this.
+        renamed("vg", "volume_group", Is::Text),
+        same("labels", Is::Words),
+        same("filesystem", Is::Object(&FILESYSTEM)),
+    ],
+);
+
+const FILESYSTEM: Shape = inherited(
+    "a file system",
+    &[
+        same("mountpoint", Is::Text),
+        same("fstype", Is::Text),
+        same("mount_options", Is::Text),
+        same("fs_uuid", Is::Text),
+        same("fs_label", Is::Text),
+    ],
+);
+
+const VOLUME_GROUP: Shape =
+    inherited("a volume group", &[same("vg_uuid", Is::Text), same("logical_volumes", Is::Members(&LOGICAL_VOLUME))]);
+
+const LOGICAL_VOLUME: Shape = inherited(
+    "a logical volume",
+    &[
+        same("name", Is::Text),
+        same("lv_uuid", Is::Text),
+        same("size", Is::Text),
+        same("filesystem", Is::Object(&FILESYSTEM)),
+    ],
+);
+
+const PLATFORM: Shape =
+    inherited("a platform", &[same("image", Is::Text), same("kernel", Is::Text), same("kernel_params", Is::Values)]);
+
+/// Not the document's, but the machine's.
+const METADATA: Shape = inherited(
+    "a host's metadata",
+    &[same("tags", Is::Texts), same(OWNER_DATA, Is::Words), same("rack", Is::Text), same(BOOT_MAC, Is::Text)],
+);
+
+const OWNER_DATA: &str = "owner_data";
+const BOOT_MAC: &str = "boot_mac";
+
+const INTERFACE: Shape = inherited(
+    "an interface",
+    &[
+        same("device_link", Is::Text),
+        renamed("slaves", "devices", Is::Texts),
+        same("networks", Is::Texts),
+        same("sriov", Is::Object(&SRIOV)),
+    ],
+);
+
+const SRIOV: Shape = inherited(
+    "an SR-IOV section",
+    &[
+        same("vf_count", Is::Integer),
+        renamed("trustedmode", "trusted_mode", Is::Bool),
+        // As Drydock's schema spells it.
+        renamed("trustmode", "trusted_mode", Is::Bool),
+    ],
+);
+
+fn finish(draft: &mut Draft, _: &Envelope<'_>, report: &mut Report<'_>) {
+    finish_host(draft);
+    if let Some(mac) = draft.take(BOOT_MAC) {
+        let finding = Finding::new(Code::NotInherited, "no node inherits \"boot_mac\" from a profile");
+        report.add(mac.key.span, finding.help("one machine has it: move it to the document of that node"));
+    }
+}
+
+/// What profiles and nodes have in common.
+pub(super) fn finish_host(draft: &mut Draft) {
+    if let Some(parent) = draft.take(PARENT) {
+        let name = parent.value.scalar().filter(|_| !parent.value.is_null()).map(|name| name.shared_text());
+        draft.extends = Some(name.map(|name| Parent { name, span: parent.value.span }).into_iter().collect());
+    }
+    // Boot actions select nodes by their owner data, which they call labels.
+    let labels = draft
+        .get(OWNER_DATA)
+        .map(|Entry { key, value }| Entry { key: Key { text: "labels".into(), span: key.span }, value: value.clone() });
+    draft.entries.extend(labels);
+}

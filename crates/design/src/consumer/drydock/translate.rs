@@ -1,0 +1,216 @@
+//! One walk over a document: Drydock's tree in, entries of a native one out.
+//!
+//! `null` in the place of a field says nothing in Drydock, so it is left out: in a native document it would unset what is
+//! inherited. Behind a name of the author's own (an interface, a label) it removes, there and here.
+
+use std::sync::Arc;
+
+use super::shape::{Is, Shape};
+use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::spelling;
+use crate::types::{removal, wrong_type};
+use crate::yaml::{Entry, Key, Kind, Map, Node, Value};
+
+/// The entries of a native mapping; none if what is written is no mapping.
+pub(super) fn translate(content: &Node, shape: &Shape, report: &mut Report<'_>) -> Option<Vec<Entry>> {
+    Translation { path: Vec::new(), report, inherits: shape.inherits }.entries(content, shape)
+}
+
+struct Translation<'t, 'n, 'r> {
+    /// Where in the document, in Drydock's words: for messages.
+    path: Vec<&'n str>,
+    report: &'t mut Report<'r>,
+    inherits: bool,
+}
+
+impl<'n> Translation<'_, 'n, '_> {
+    fn entries(&mut self, node: &'n Node, shape: &Shape) -> Option<Vec<Entry>> {
+        let map = self.mapping(node)?;
+        let mut made: Vec<Entry> = Vec::with_capacity(map.entries().len());
+        for Entry { key, value } in map.entries() {
+            let (to, is) = match (shape.field(&key.text), shape.others) {
+                (Some(field), _) => (Arc::from(field.to), field.is),
+                (None, Some(is)) => (key.text.clone(), is),
+                (None, None) => {
+                    self.unknown_key(key, shape);
+                    continue;
+                }
+            };
+            // What is not one of Drydock's own fields is unset by `null`, as everywhere.
+            if value.is_null() && shape.field(&key.text).is_some() {
+                continue;
+            }
+            self.path.push(&key.text);
+            if let Is::Beside(shape) = is {
+                made.extend(self.entries(value, shape).unwrap_or_default());
+            } else if let Some(value) = self.value(value, is) {
+                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
+            }
+            self.path.pop();
+        }
+        Some(made)
+    }
+
+    /// Some fields have two names, an old and a new one.
+    fn add(&mut self, made: &mut Vec<Entry>, entry: Entry) {
+        match made.iter().find(|known| known.key.text == entry.key.text) {
+            None => made.push(entry),
+            Some(first) => {
+                let message = format!("{} says again what is said already", self.here());
+                let finding = Finding::new(Code::DuplicateKey, message).help("remove one of the two");
+                self.report.add_with_note(entry.key.span, finding, "the first one is here", first.key.span);
+            }
+        }
+    }
+
+    fn value(&mut self, node: &'n Node, is: Is) -> Option<Node> {
+        match is {
+            Is::Anything => Some(node.clone()),
+            Is::Text => self.single(node, "a text", as_text),
+            Is::Integer => self.single(node, "an integer", as_integer),
+            Is::Bool => self.single(node, "true or false", as_bool),
+            Is::Secret => Some(self.secret(node)),
+            Is::Texts => self.list(node, |this, member| this.single(member, "a text", as_text)),
+            Is::Commas => self.commas(node),
+            Is::Words => self.named(node, |this, value| this.single(value, "a text", as_word)),
+            Is::Values => {
+                self.named(node, |this, value| this.single(value, "a single value", |node| Some(node.clone())))
+            }
+            Is::Object(shape) => Some(Node::from_entries(self.entries(node, shape)?, node.span)),
+            Is::Beside(_) => None,
+            Is::Named(shape) => self.named(node, |this, value| this.value(value, Is::Object(shape))),
+            Is::Members(shape) => self.list(node, |this, member| match removed(member) {
+                true => Some(member.clone()),
+                false => this.value(member, Is::Object(shape)),
+            }),
+        }
+    }
+
+    /// A single value, as `make` takes it.
+    fn single(&mut self, node: &'n Node, expected: &str, make: fn(&Node) -> Option<Node>) -> Option<Node> {
+        if self.inherits && unsets(node) {
+            return Some(Node::from_plain("null", node.span));
+        }
+        let made = node.scalar().and_then(|_| make(node));
+        if made.is_none() {
+            self.wrong(node, expected);
+        }
+        made
+    }
+
+    fn list(&mut self, node: &'n Node, mut member: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+        let Value::Seq(items) = &node.value else {
+            self.wrong(node, "a list");
+            return None;
+        };
+        let made = items.iter().filter(|item| !item.is_null()).filter_map(|item| member(self, item));
+        Some(Node::from_items(made.collect(), node.span))
+    }
+
+    /// A mapping by names of the author's own: `'!name'` and `null` remove.
+    fn named(&mut self, node: &'n Node, mut value: impl FnMut(&mut Self, &'n Node) -> Option<Node>) -> Option<Node> {
+        let map = self.mapping(node)?;
+        let mut made = Vec::with_capacity(map.entries().len());
+        for entry in map.entries() {
+            if entry.value.is_null() || removal(&entry.key.text).is_some() {
+                made.push(entry.clone());
+                continue;
+            }
+            self.path.push(&entry.key.text);
+            made.extend(value(self, &entry.value).map(|value| Entry { key: entry.key.clone(), value }));
+            self.path.pop();
+        }
+        Some(Node::from_entries(made, node.span))
+    }
+
+    fn commas(&mut self, node: &'n Node) -> Option<Node> {
+        if node.items().is_some() {
+            return self.value(node, Is::Texts);
+        }
+        let text = self.single(node, "texts with commas between them", as_text)?;
+        let parts = text.text().unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
+        Some(Node::from_items(parts.map(|part| Node::from_text(part, node.span)).collect(), node.span))
+    }
+
+    /// That a secret is no text is said where native documents are checked. The text itself ends here.
+    fn secret(&self, node: &'n Node) -> Node {
+        match &node.value {
+            _ if self.inherits && unsets(node) => Node::from_plain("null", node.span),
+            Value::Map(_) => node.clone(),
+            Value::Scalar(_) | Value::Seq(_) => Node::from_text("", node.span),
+        }
+    }
+
+    fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
+        let map = node.map();
+        if map.is_none() {
+            self.wrong(node, "a mapping");
+        }
+        map
+    }
+
+    fn unknown_key(&mut self, key: &Key, shape: &Shape) {
+        let known = || shape.fields().map(|field| field.key);
+        let help = match spelling::nearest(&key.text, known()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("Drydock knows here: {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("unknown key {} in {}", quote(&key.text), shape.what);
+        self.report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+    }
+
+    fn wrong(&mut self, node: &Node, expected: &str) {
+        let here = self.here();
+        let _: Option<()> = wrong_type(node, &here, expected, self.report);
+    }
+
+    fn here(&self) -> String {
+        match self.path.as_slice() {
+            [] => "the document's content".to_owned(),
+            path => format!("\"{}\"", one_line(&path.join("."))),
+        }
+    }
+}
+
+/// Whether a single value only says that what is inherited does not count.
+fn unsets(node: &Node) -> bool {
+    node.scalar().is_some_and(|scalar| matches!(scalar.text(), "!" | "-1"))
+}
+
+fn removed(member: &Node) -> bool {
+    member.text().is_some_and(|text| removal(text).is_some())
+}
+
+fn as_text(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Text => Some(node.clone()),
+        Kind::Int(_) | Kind::Float => Some(Node::from_text(scalar.shared_text(), node.span)),
+        Kind::Null | Kind::Bool(_) => None,
+    }
+}
+
+/// Labels are whatever YAML makes of them; `true` is the word that was written.
+fn as_word(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Bool(_) => Some(Node::from_text(scalar.shared_text(), node.span)),
+        Kind::Null | Kind::Int(_) | Kind::Float | Kind::Text => as_text(node),
+    }
+}
+
+fn as_integer(node: &Node) -> Option<Node> {
+    let scalar = node.scalar()?;
+    match scalar.kind() {
+        Kind::Int(_) => Some(node.clone()),
+        Kind::Text => {
+            let made = Node::from_plain(scalar.text().trim(), node.span);
+            matches!(made.kind(), Some(Kind::Int(_))).then_some(made)
+        }
+        Kind::Null | Kind::Bool(_) | Kind::Float => None,
+    }
+}
+
+fn as_bool(node: &Node) -> Option<Node> {
+    matches!(node.kind(), Some(Kind::Bool(_))).then(|| node.clone())
+}
