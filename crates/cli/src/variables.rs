@@ -15,7 +15,9 @@ pub const STORE_PASSWORD: &str = "MUSTER_STORE_PASSWORD";
 pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
 /// The same on a machine without user sessions.
 pub const TEMPORARY_DIR: &str = "TMPDIR";
-/// Who makes a change to a design.
+/// Who makes a change to a design: for programs that act for a person.
+pub const AUTHOR: &str = "MUSTER_AUTHOR";
+/// The same, if that is not said: the user's name.
 pub const USER: &str = "USER";
 /// The same on a machine that says it otherwise.
 pub const LOGIN_NAME: &str = "LOGNAME";

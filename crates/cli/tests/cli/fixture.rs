@@ -85,7 +85,12 @@ impl Machine {
     /// `muster` with these arguments, in a directory that has nothing to do with the server's.
     pub(crate) fn muster(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.args(args).env_clear().env("XDG_RUNTIME_DIR", self.path("run")).current_dir(self.path("elsewhere"));
+        command
+            .args(args)
+            .env_clear()
+            .env("XDG_RUNTIME_DIR", self.path("run"))
+            .env("MUSTER_AUTHOR", "jo@desk")
+            .current_dir(self.path("elsewhere"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }

@@ -8,6 +8,7 @@
 mod backup;
 mod design;
 mod doctor;
+mod env;
 mod failures;
 mod filters;
 mod finding;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_wire::design::{API_SOURCE, DocumentChange, DocumentText};
+use muster_wire::design::{API_SOURCE, DocumentChange, DocumentText, api_file};
 use thiserror::Error;
 
 use super::compiled::{Compiled, Texts};
@@ -107,21 +107,8 @@ impl DocumentName {
 
     /// Its file in the source `api`.
     pub fn path(&self) -> String {
-        format!("{}/{}.yaml", segment(&self.kind), segment(&self.name))
+        api_file(&self.kind, &self.name)
     }
-}
-
-/// One segment of a path: what could be taken for something else is percent-encoded.
-fn segment(text: &str) -> String {
-    let mut segment = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            segment.push(char::from(byte));
-        } else {
-            segment.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    segment
 }
 
 /// What `If-Match` compares: the digest of the document as the last source that has it wrote it.

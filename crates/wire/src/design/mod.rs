@@ -32,3 +32,21 @@ pub const API_SOURCE: &str = "api";
 
 /// The media type of a document that is kept as it was written.
 pub const YAML: &str = "application/yaml";
+
+/// The file of a document in the source that holds what was written through the API: one file each.
+pub fn api_file(kind: &str, name: &str) -> String {
+    format!("{}/{}.yaml", segment(kind), segment(name))
+}
+
+/// One segment of a path: what could be taken for something else is percent-encoded.
+fn segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            segment.push(char::from(byte));
+        } else {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}

@@ -53,7 +53,7 @@ pub struct Args {
     /// Carry out this plan, or nothing
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Why, for the design's history
+    /// Why, for the design's history; who is in MUSTER_AUTHOR, or your name on this machine
     #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     message: String,
     /// Show the plan, and do nothing
@@ -119,7 +119,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             return;
         }
         out.gap();
-        out.line(format_args!("{env} follows revision {design} of its design (revision {revision} of the store)"));
+        out.line(format_args!("{env} follows design {design} (revision {revision})"));
         if let Some(Arrival { missing, leaving, .. }) = &done.arrival {
             let open: Vec<NodeRow> = missing.iter().chain(leaving).cloned().collect();
             if !open.is_empty() {

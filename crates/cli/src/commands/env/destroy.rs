@@ -114,7 +114,7 @@ fn affected(there: &EnvironmentDetail) -> String {
         text.push_str(&format!(", {}", counts(&there.counts)));
     }
     if let Some(head) = there.design.head {
-        text.push_str(&format!("; its design, at revision {head}"));
+        text.push_str(&format!("; its design, number {head}"));
     }
     if there.releases > 0 {
         text.push_str(&format!("; {}", count(there.releases, "release")));

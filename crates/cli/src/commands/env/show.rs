@@ -57,13 +57,13 @@ fn show(Shown { environment, design }: &Shown, now: jiff::Timestamp, out: &mut O
     fact("nodes", count(environment.nodes, "node"));
     match (&design.head, &design.applied) {
         (None, _) => fact("design", "none yet".to_owned()),
-        (Some(head), None) => fact("design", format!("revision {head}; no revision was applied yet")),
+        (Some(head), None) => fact("design", format!("{head}; none was applied yet")),
         (Some(head), Some(applied)) => {
             let (number, by) = (applied.revision, &applied.author);
             let behind = if number == *head { String::new() } else { format!("; the newest is {head}") };
             let on_its_way = if design.followed { "" } else { "; the nodes are on their way there" };
             let at = age(applied.at, now);
-            fact("design", format!("revision {number}, applied {at} ago by {by}{behind}{on_its_way}"));
+            fact("design", format!("{number}, applied {at} ago by {by}{behind}{on_its_way}"));
         }
     }
     for source in &design.sources {

@@ -1,10 +1,12 @@
 //! `muster item put`: writes documents to a design.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use muster_wire::design::{Changes, DocumentChange, DocumentText};
+use muster_wire::client::ClientError;
+use muster_wire::design::{Changes, DocumentChange, DocumentText, Finding, Span, api_file};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -13,7 +15,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
-use super::split;
+use super::split::{self, Written};
 
 /// Write documents to the environment's design, all of a file or none: they are laid over what directories say
 #[derive(Clone, Debug, clap::Args)]
@@ -60,10 +62,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         return Err(Failure::usage(message));
     }
     let session = Session::open(globals).await?;
-    let changes = documents.into_iter().map(|document| DocumentChange::Put {
-        kind: document.kind,
-        name: document.name,
-        document: DocumentText::Yaml(document.text),
+    let changes = documents.iter().map(|document| DocumentChange::Put {
+        kind: document.kind.clone(),
+        name: document.name.clone(),
+        document: DocumentText::Yaml(document.text.clone()),
         if_match: args.if_match.clone(),
         if_none_match: args.create,
     });
@@ -74,9 +76,36 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         head: None,
         dry_run: args.dry_run,
     };
-    let accepted = session.told(session.client().change_documents(&session.env, &changes).await)?;
+    let accepted = session.client().change_documents(&session.env, &changes).await;
+    let mut accepted = session.told(accepted.map_err(|error| with_places_here(error, &documents)))?;
+    to_places_here(&mut accepted.findings, &documents);
     super::accepted(&accepted, args.dry_run, &session.env, terminal);
     Ok(Exit::Yes)
+}
+
+fn with_places_here(mut error: ClientError, documents: &[Written]) -> ClientError {
+    if let ClientError::Refused(problem) = &mut error {
+        to_places_here(&mut problem.findings, documents);
+    }
+    error
+}
+
+/// The server has a file for each document, and its findings speak of those: they are told of the files here.
+fn to_places_here(findings: &mut [Finding], documents: &[Written]) {
+    let there: BTreeMap<String, &Written> =
+        documents.iter().map(|written| (api_file(&written.kind, &written.name), written)).collect();
+    let to_here = |file: &mut Option<String>, span: &mut Option<Span>| {
+        let Some(written) = file.as_ref().and_then(|file| there.get(file)) else { return };
+        *file = Some(written.file.clone());
+        if let Some(span) = span {
+            span.start.line += written.line - 1;
+            span.end.line += written.line - 1;
+        }
+    };
+    for finding in findings {
+        to_here(&mut finding.file, &mut finding.span);
+        finding.notes.iter_mut().for_each(|note| to_here(&mut note.file, &mut note.span));
+    }
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

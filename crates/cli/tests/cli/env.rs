@@ -1,0 +1,502 @@
+//! `muster env …`: designs on a server.
+
+use std::io::Write;
+
+use crate::fixture::{Fleet, read_terminal, terminal, write};
+use crate::snapshot;
+
+/// A server, and a directory with a design that it does not know yet.
+async fn server() -> Fleet {
+    let fleet = Fleet::start().await;
+    site(&fleet, 2);
+    fleet
+}
+
+/// The design with so many web servers.
+fn site(fleet: &Fleet, web: usize) {
+    let file = |name: &str, text: &str| write(&fleet.machine.path("elsewhere").join(name), text);
+    let roles = format!(
+        "roles:\n  db: {{cardinality: 1, flavor: small}}\n  web: {{cardinality: {web}, flavor: small, profile: edge}}\n"
+    );
+    file("site/environments/lab.yaml", &roles);
+    file("site/profiles.yaml", "kind: HostProfile\nname: edge\nspec: {tags: [front]}\n");
+}
+
+#[tokio::test]
+async fn a_plan_says_what_would_be_done_and_does_nothing() {
+    let fleet = server().await;
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @"
+    exit 0
+    --- stdout
+    + create  db1, web1, web2
+
+    db: 0 → 1 node
+    web: 0 → 2 nodes
+    documents: 4 added, 0 changed, 0 removed
+    lab: 3 to create, 0 to change, 0 to remove, 0 to keep
+    ");
+    let again = fleet.muster(&["env", "plan", "lab", "site", "--detailed-exitcode", "-q"]).await;
+    assert!(again.starts_with("exit 3\n"), "{again}");
+    assert!(!fleet.muster(&["env", "list"]).await.contains("lab"));
+}
+
+#[tokio::test]
+async fn what_was_applied_is_nothing_to_do_and_a_change_is_exactly_the_difference() {
+    let fleet = server().await;
+    let applied = fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "the first"]).await;
+    snapshot!(applied, @"
+    exit 0
+    --- stdout
+    + create  db1, web1, web2
+
+    db: 0 → 1 node
+    web: 0 → 2 nodes
+    documents: 4 added, 0 changed, 0 removed
+    lab: 3 to create, 0 to change, 0 to remove, 0 to keep
+
+    lab follows design 1 (revision N)
+    ");
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--detailed-exitcode"]).await, @"
+    exit 0
+    --- stdout
+    lab: nothing to do; 3 nodes to keep
+    ");
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--cardinality", "web=3"]).await, @"
+    exit 0
+    --- stdout
+    = keep    db1, web1, web2
+    + create  web3
+
+    web: 2 → 3 nodes
+    documents: 1 added, 0 changed, 0 removed
+    lab: 1 to create, 0 to change, 0 to remove, 3 to keep
+    ");
+    site(&fleet, 1);
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--detailed-exitcode"]).await, @"
+    exit 3
+    --- stdout
+    = keep    db1, web1
+    - remove  web2
+
+    web: 2 → 1 node: the highest numbers go
+    documents: 0 added, 0 changed, 1 removed
+    lab: 0 to create, 0 to change, 1 to remove, 2 to keep
+    ");
+    site_profile(&fleet);
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @"
+    exit 0
+    --- stdout
+    = keep    db1
+    ~ change  web1, web2
+          failure_domain: rack2 (was not set)
+
+    documents: 0 added, 3 changed, 0 removed
+    lab: 0 to create, 2 to change, 0 to remove, 1 to keep
+    ");
+}
+
+/// The same design, with another value in the profile.
+fn site_profile(fleet: &Fleet) {
+    site(fleet, 2);
+    write(
+        &fleet.machine.path("elsewhere/site/profiles.yaml"),
+        "kind: HostProfile\nname: edge\nspec: {tags: [front], failure_domain: rack2}\n",
+    );
+}
+
+#[tokio::test]
+async fn a_plan_that_the_world_has_outrun_is_refused() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    site(&fleet, 3);
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site", "--out", "plan.json"]).await, @"
+    exit 0
+    --- stdout
+    = keep    db1, web1, web2
+    + create  web3
+
+    web: 2 → 3 nodes
+    documents: 1 added, 0 changed, 0 removed
+    lab: 1 to create, 0 to change, 0 to remove, 3 to keep
+    --- stderr
+    note: the plan is in plan.json; apply --plan carries it out
+    ");
+    site(&fleet, 4);
+    let other_files = fleet.muster(&["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait"]).await;
+    snapshot!(other_files, @"
+    exit 1
+    --- stdout
+    = keep    db1, web1, web2
+    + create  web3
+
+    web: 2 → 3 nodes
+    documents: 1 added, 0 changed, 0 removed
+    lab: 1 to create, 0 to change, 0 to remove, 3 to keep
+    --- stderr
+    error: the plan is no longer true: the files are not those that the plan was made from
+    hint: plan again, look at it, and apply that
+    ");
+    site(&fleet, 3);
+    let done = fleet.muster(&["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait", "-q"]).await;
+    assert!(done.starts_with("exit 0\n"), "{done}");
+    let twice = fleet.muster(&["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait"]).await;
+    snapshot!(twice, @"
+    exit 1
+    --- stdout
+    = keep    db1, web1, web2
+    + create  web3
+
+    web: 2 → 3 nodes
+    documents: 1 added, 0 changed, 0 removed
+    lab: 1 to create, 0 to change, 0 to remove, 3 to keep
+    --- stderr
+    error: the plan is no longer true: the newest revision of the design was 1, and is 2; the nodes followed revision 1, and follow 2
+    hint: plan again, look at it, and apply that
+    ");
+    write(&fleet.machine.path("elsewhere/no-plan.json"), "{}");
+    snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--plan", "no-plan.json"]).await, @"
+    exit 1
+    --- stderr
+    error: no-plan.json is not a plan
+    hint: `muster env plan ENV DIR… --out FILE` writes one
+    ");
+}
+
+#[tokio::test]
+async fn errors_are_found_here_with_the_paths_of_this_machine() {
+    let fleet = server().await;
+    write(&fleet.machine.path("elsewhere/site/profiles.yaml"), "kind: HostProfile\nname: edge\nspec: {tag: [front]}\n");
+    snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @r#"
+    exit 1
+    --- stderr
+    error[M0103]: unknown key "tag" in a host profile
+     --> site/profiles.yaml:3:8
+      |
+    3 | spec: {tag: [front]}
+      |        ^^^
+    help: did you mean "tags"?
+    "#);
+    let nowhere = fleet.muster(&["env", "apply", "lab", "sight"]).await;
+    assert_eq!(nowhere, "exit 64\n--- stderr\nerror: there is no directory sight\n");
+}
+
+#[tokio::test]
+async fn errors_that_only_the_server_can_find_name_the_same_paths() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    // It says something of a document of the other source, and is wrong about one that nobody has.
+    let overlay = "kind: HostProfile\nname: edge\noverlay: true\nspec: {rack: r9}\n";
+    write(&fleet.machine.path("elsewhere/over/edge.yaml"), overlay);
+    snapshot!(fleet.muster(&["env", "plan", "lab", "over"]).await, @r#"
+    exit 1
+    --- stderr
+    error[M1010]: there is no Rack "r9"
+     --> over/edge.yaml:4:14
+      |
+    4 | spec: {rack: r9}
+      |              ^^
+    help: add a document of kind Rack with this name, or remove the reference
+
+    error: the design has an error, and nothing of it was accepted: there is no Rack "r9"
+    "#);
+}
+
+#[tokio::test]
+async fn an_environment_tells_of_its_design() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "the first"]).await.clear();
+    site(&fleet, 3);
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "one more web server"]).await.clear();
+    snapshot!(fleet.muster(&["env", "show", "lab"]).await, @"
+    exit 0
+    --- stdout
+    environment lab
+    version     -
+    nodes       4 nodes
+    design      2, applied 5d ago by jo@desk
+    source      site: 2 files, 1 document
+    source      api: 0 files, 0 documents
+
+    ROLE  NODES  STATE
+    db    1      1 silent
+    web   3      3 silent
+    ");
+    snapshot!(fleet.muster(&["env", "history", "lab"]).await, @"
+    exit 0
+    --- stdout
+    DESIGN  AGO  AUTHOR   NODES FOLLOW  MESSAGE
+    2       5d   jo@desk  yes           one more web server
+    1       5d   jo@desk  -             the first
+    ");
+    snapshot!(fleet.muster(&["env", "history", "quickstart"]).await, @"
+    exit 0
+    --- stderr
+    note: quickstart has no design yet: muster env apply quickstart DIR
+    ");
+    snapshot!(fleet.muster(&["env", "show", "nowhere"]).await, @r#"
+    exit 1
+    --- stderr
+    error: there is no environment "nowhere"
+    hint: there is lab, quickstart
+    "#);
+}
+
+#[tokio::test]
+async fn nothing_is_destroyed_by_mistake() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    snapshot!(fleet.muster(&["env", "destroy", "lab"]).await, @"
+    exit 64
+    --- stderr
+    error: lab would be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, number 1
+    hint: nothing was done; --confirm lab says that this is meant
+    ");
+    snapshot!(fleet.muster(&["env", "destroy", "lab", "--confirm", "prod"]).await, @r#"
+    exit 64
+    --- stderr
+    error: --confirm says "prod", and lab would be destroyed
+    hint: nothing was done
+    "#);
+    assert!(fleet.muster(&["env", "list"]).await.contains("lab"));
+    snapshot!(fleet.muster(&["env", "destroy", "nowhere", "--confirm", "nowhere"]).await, @r#"
+    exit 1
+    --- stderr
+    error: there is no environment "nowhere"
+    hint: there is lab, quickstart
+    "#);
+}
+
+#[tokio::test]
+async fn whoever_sits_there_is_asked_for_the_name() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    let (mut reader, terminal) = terminal();
+    let mut command = fleet.machine.muster(&["env", "destroy", "lab"]);
+    command.stdin(terminal.try_clone().unwrap()).stderr(terminal);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    reader.write_all(b"la\n").unwrap();
+    let status = child.wait().await.unwrap();
+    drop(child);
+    assert_eq!(status.code(), Some(1));
+    let text = read_terminal(reader).replace('\r', "");
+    let asked = "lab will be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, number 1.\nAll nodes are \
+                 stopped and removed, and everything that is known of them goes. There is no way back.\nType the \
+                 environment's name to go on: ";
+    assert!(text.contains(asked), "{text}");
+    assert!(text.ends_with(": nothing was done\n"), "{text}");
+    assert!(fleet.muster(&["env", "list"]).await.contains("lab"));
+}
+
+#[tokio::test]
+async fn whoever_does_not_wait_long_enough_is_told_who_is_missing() {
+    let fleet = server().await;
+    // Nobody brings machines up here.
+    snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--timeout", "0s", "-q"]).await, @"
+    exit 1
+    --- stdout
+    + create  db1, web1, web2
+
+    db: 0 → 1 node
+    web: 0 → 2 nodes
+    documents: 4 added, 0 changed, 0 removed
+    lab: 3 to create, 0 to change, 0 to remove, 0 to keep
+
+    lab follows design 1 (revision N)
+
+    NODE  STATE   FOR  RUNS  WHY
+    db1   silent  5d   -     its agent is not connected
+    web1  silent  5d   -     its agent is not connected
+    web2  silent  5d   -     its agent is not connected
+    ");
+    snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--dry-run"]).await, @"
+    exit 0
+    --- stdout
+    lab: nothing to do; 3 nodes to keep
+    ");
+    snapshot!(fleet.muster(&["env", "apply", "lab", "site", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "design": 1,
+      "changed": false,
+      "plan": {
+        "env": "lab",
+        "base": {
+          "head": 1,
+          "applied": 1
+        },
+        "design": "DIGEST",
+        "nodes": [
+          {
+            "node": "db1",
+            "role": "db",
+            "action": "keep"
+          },
+          {
+            "node": "web1",
+            "role": "web",
+            "action": "keep"
+          },
+          {
+            "node": "web2",
+            "role": "web",
+            "action": "keep"
+          }
+        ],
+        "roles": [
+          {
+            "role": "db",
+            "before": 1,
+            "after": 1
+          },
+          {
+            "role": "web",
+            "before": 2,
+            "after": 2
+          }
+        ],
+        "totals": {
+          "create": 0,
+          "change": 0,
+          "remove": 0,
+          "keep": 3
+        },
+        "documents": {
+          "added": 0,
+          "changed": 0,
+          "removed": 0
+        }
+      },
+      "followed": true,
+      "findings": [],
+      "revision": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn documents_are_written_read_and_deleted_through_the_api() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    let lab = ["--env", "lab"];
+    let run = async |args: &[&str]| fleet.muster(&[args, &lab].concat()).await;
+    write(
+        &fleet.machine.path("elsewhere/edge.yaml"),
+        "# by hand\nkind: HostProfile\nname: edge\noverlay: true\nspec: {tags: [api]} # kept\n---\nkind: acme/Thing/v1\nname: one\nspec: {a: 1}\n",
+    );
+    snapshot!(run(&["item", "put", "-f", "edge.yaml", "--dry-run"]).await, @"
+    exit 0
+    --- stdout
+    it would be accepted; nothing was changed
+    ");
+    snapshot!(run(&["item", "put", "-f", "edge.yaml", "--message", "by hand"]).await, @"
+    exit 0
+    --- stdout
+    lab has a new design, 2 (revision N)
+    --- stderr
+    note: nodes follow it with `muster env apply lab`
+    ");
+    snapshot!(run(&["item", "put", "-f", "edge.yaml", "-q"]).await, @"
+    exit 0
+    --- stdout
+    the design is so already: nothing was changed (design 2)
+    ");
+    snapshot!(run(&["item", "put", "-f", "edge.yaml", "--create"]).await, @"
+    exit 1
+    --- stderr
+    error: HostProfile edge is not what was expected: it is there, with the etag DIGEST
+    hint: look at what is there now, and decide again
+    ");
+    snapshot!(run(&["item", "list"]).await, @"
+    exit 0
+    --- stdout
+    KIND           NAME  SOURCES    FILE
+    HostProfile    edge  site, api  HostProfile/edge.yaml:3
+    Node           db1
+    Node           web1
+    Node           web2
+    acme/Thing/v1  one   api        acme%2FThing%2Fv1/one.yaml:2
+    ");
+    snapshot!(run(&["item", "list", "kind=acme/*"]).await, @"
+    exit 0
+    --- stdout
+    KIND           NAME  SOURCES  FILE
+    acme/Thing/v1  one   api      acme%2FThing%2Fv1/one.yaml:2
+    ");
+    snapshot!(run(&["item", "get", "HostProfile", "edge"]).await, @"
+    exit 0
+    --- stdout
+    kind: HostProfile
+    name: edge
+    design: 2
+    written:
+    - source: site
+      file: profiles.yaml
+      line: 2
+      document:
+        kind: HostProfile
+        name: edge
+        spec:
+          tags:
+          - front
+    - source: api
+      file: HostProfile/edge.yaml
+      line: 3
+      document:
+        kind: HostProfile
+        name: edge
+        overlay: true
+        spec:
+          tags:
+          - api
+    effective:
+      tags:
+      - api
+      - front
+    etag: DIGEST
+    revision: N
+    ");
+    snapshot!(fleet.muster(&["env", "plan", "lab"]).await, @"
+    exit 0
+    --- stdout
+    = keep    db1
+    ~ change  web1, web2
+          tags: [front] → [api, front]
+
+    documents: 1 added, 3 changed, 0 removed
+    lab: 0 to create, 2 to change, 0 to remove, 1 to keep
+    ");
+    snapshot!(run(&["item", "delete", "HostProfile", "edge", "--if-match", "stale"]).await, @"
+    exit 1
+    --- stderr
+    error: HostProfile edge is not what was expected: it is there, with the etag DIGEST
+    hint: look at what is there now, and decide again
+    ");
+    snapshot!(run(&["item", "delete", "HostProfile", "edge", "-q"]).await, @"
+    exit 0
+    --- stdout
+    lab has a new design, 3 (revision N)
+    ");
+    snapshot!(run(&["item", "get", "acme/Thing/v1", "two"]).await, @"
+    exit 1
+    --- stderr
+    error: there is no acme/Thing/v1 two in the design
+    ");
+    write(
+        &fleet.machine.path("elsewhere/bad.yaml"),
+        "kind: acme/Thing/v1\nname: two\n---\nkind: HostProfile\nname: edge\noverlay: true\nspec: {tagz: [api]}\n",
+    );
+    snapshot!(run(&["item", "put", "-f", "bad.yaml"]).await, @r#"
+    exit 1
+    --- stderr
+    error[M0103]: unknown key "tagz" in a host profile
+     --> bad.yaml:7:8
+      |
+    7 | spec: {tagz: [api]}
+      |        ^^^^
+    help: did you mean "tags"?
+
+    error: the design has an error, and nothing of it was accepted: unknown key "tagz" in a host profile
+    "#);
+}
