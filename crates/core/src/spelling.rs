@@ -19,7 +19,8 @@ pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> O
             let distance = possible.then(|| distance(&written, &letters)).filter(|&distance| distance <= most)?;
             Some((distance, word))
         })
-        .min_by_key(|(distance, _)| *distance)
+        // Of two that are equally near the first by name: the guess is the same in whatever order they are known.
+        .min()
         .map(|(_, word)| word)
 }
 

@@ -16,6 +16,7 @@ mod host_rules;
 mod inheritance;
 mod layers;
 mod limits;
+mod network_rules;
 mod project;
 mod rendering;
 mod replay;
@@ -23,6 +24,7 @@ mod resolve;
 mod resolve_host;
 mod update;
 mod value;
+mod whole_sites;
 
 use std::path::{Path, PathBuf};
 

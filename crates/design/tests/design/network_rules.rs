@@ -1,0 +1,251 @@
+//! The rules about networks, links, interfaces and addresses: what they say, and what they must not say.
+
+use muster_design::bundle::Bundle;
+use muster_design::file_text::FileText;
+use muster_design::finding::{Finding, Findings};
+use muster_design::{Design, Options};
+
+fn findings(text: &str) -> Findings {
+    let files = vec![FileText::new("site.yaml", text)];
+    Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default()).findings
+}
+
+/// Codes and lines: `M1212 3`.
+fn found(text: &str) -> Vec<String> {
+    let tell = |finding: &Finding| {
+        let at = finding.place.as_ref().and_then(|place| place.span).unwrap().start;
+        format!("{} {}", finding.code, at.line)
+    };
+    findings(text).iter().map(tell).collect()
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn bonds_of_every_mode_validate() {
+    for bonding in [
+        "{mode: disabled}",
+        "{mode: 802.3ad}",
+        "{mode: 802.3ad, hash: layer3+4, peer_rate: slow, mon_rate: 100, up_delay: 200, down_delay: 200}",
+        "{mode: active-backup}",
+        "{mode: active-backup, mon_rate: 100, up_delay: 100, down_delay: 0}",
+        "{mode: balance-rr, mon_rate: 100}",
+    ] {
+        let text = format!("{{kind: NetworkLink, name: data, spec: {{bonding: {bonding}}}}}");
+        assert_eq!(found(&text), NOTHING, "{bonding}");
+    }
+    for (bonding, expected) in [
+        ("{hash: layer3+4}", "M1118 1"),
+        ("{mode: balance-rr, peer_rate: fast}", "M1121 1"),
+        ("{mode: active-backup, mon_rate: 100, down_delay: 99}", "M1119 1"),
+        ("{mode: balanced-rr}", "M1022 1"),
+        ("{mode: balanced-rr, hash: layer2}", "M1022 1"),
+    ] {
+        let text = format!("{{kind: NetworkLink, name: data, spec: {{bonding: {bonding}}}}}");
+        assert_eq!(found(&text), [expected], "{bonding}");
+    }
+}
+
+#[test]
+fn a_malformed_cidr_is_a_finding_and_hides_no_other() {
+    let text = "\
+{kind: Network, name: mgmt, spec: {cidr: 10.0.0.0/99, ranges: [{type: static, start: 10.0.0.9, end: 10.0.0.1}], routes: [{subnet: 0.0.0.0/0}]}}
+---
+{kind: Node, name: web1, spec: {role: web, addresses: [{network: mgmt, address: 10.0.0.1}]}}
+---
+{kind: Node, name: web2, spec: {role: web, addresses: [{network: mgmt, address: 10.0.0.1}]}}
+";
+    assert_eq!(found(text), ["M1012 1", "M1105 1", "M1109 1", "M1219 5"]);
+}
+
+#[test]
+fn a_machine_may_be_installed_over_a_device_that_it_bonds_later() {
+    let text = "\
+{kind: NetworkLink, name: install, spec: {allowed_networks: [pxe]}}
+---
+{kind: NetworkLink, name: data, spec: {bonding: {mode: 802.3ad}, trunking: {mode: 802.1q, default_network: mgmt}, allowed_networks: [mgmt, storage]}}
+---
+{kind: Network, name: pxe, spec: {cidr: 10.0.0.0/24, ranges: [{type: dhcp, start: 10.0.0.5, end: 10.0.0.254}]}}
+---
+{kind: Network, name: mgmt, spec: {cidr: 10.0.1.0/24, vlan: 100}}
+---
+{kind: Network, name: storage, spec: {cidr: 10.0.2.0/24, vlan: 101}}
+---
+{kind: Network, name: oob, spec: {cidr: 10.0.3.0/24}}
+---
+kind: Node
+name: web1
+spec:
+  role: web
+  primary_network: mgmt
+  oob: {type: manual, network: oob}
+  interfaces:
+    pxe: {device_link: install, devices: [nic1], networks: [pxe]}
+    bond0: {device_link: data, devices: [nic1, nic2], networks: [mgmt, storage]}
+  addresses:
+  - {network: pxe, address: dhcp}
+  - {network: mgmt, address: 10.0.1.10}
+  - {network: oob, address: 10.0.3.10}
+";
+    assert_eq!(found(text), NOTHING);
+}
+
+#[test]
+fn networks_of_both_families_share_a_wire() {
+    let link = |trunking: &str| {
+        format!(
+            "{{kind: NetworkLink, name: data, spec: {{trunking: {{mode: {trunking}}}, allowed_networks: [v4, v6]}}}}\n---\n"
+        )
+    };
+    let networks = |four: &str, six: &str| {
+        format!(
+            "{{kind: Network, name: v4, spec: {{cidr: 10.0.0.0/24{four}}}}}\n---\n{{kind: Network, name: v6, spec: {{cidr: 'fd00::/64'{six}}}}}\n"
+        )
+    };
+    assert_eq!(found(&format!("{}{}", link("disabled"), networks("", ""))), NOTHING);
+    assert_eq!(found(&format!("{}{}", link("802.1q"), networks("", ""))), NOTHING);
+    assert_eq!(found(&format!("{}{}", link("802.1q"), networks(", vlan: 7", ", vlan: 7"))), NOTHING);
+    assert_eq!(found(&format!("{}{}", link("disabled"), networks(", vlan: 7", ""))), ["M1122 1"]);
+}
+
+#[test]
+fn a_default_network_is_untagged_whatever_its_number_is() {
+    let text = "\
+{kind: NetworkLink, name: data, spec: {trunking: {mode: 802.1q, default_network: a}, allowed_networks: [a, b]}}
+---
+{kind: Network, name: a, spec: {cidr: 10.0.0.0/24, vlan: 100}}
+---
+{kind: Network, name: b, spec: {cidr: 10.0.1.0/24}}
+";
+    assert_eq!(found(text), ["M1124 1"]);
+}
+
+#[test]
+fn ranges_are_compared_with_those_of_every_type() {
+    let text = |ranges: &str| {
+        let ranges: Vec<String> = ranges
+            .split_whitespace()
+            .map(|range| {
+                let parts: Vec<&str> = range.split(['=', '-']).collect();
+                format!("{{type: {}, start: 10.0.0.{}, end: 10.0.0.{}}}", parts[0], parts[1], parts[2])
+            })
+            .collect();
+        format!("kind: Network\nname: a\nspec:\n  cidr: 10.0.0.0/24\n  ranges:\n  - {}\n", ranges.join("\n  - "))
+    };
+    for (ranges, expected) in [
+        ("static=10-19 dhcp=20-29 reserved=30-39", vec![]),
+        ("static=10-20 dhcp=20-29", vec!["M1107 7"]),
+        ("static=10-90 static=20-29 dhcp=40-49", vec!["M1108 7", "M1107 8"]),
+        // The long one is hidden behind the short one, but not from this rule.
+        ("dhcp=10-90 static=20-80 static=30-40", vec!["M1107 7", "M1107 8", "M1108 8"]),
+        // In another order than they are written in.
+        ("dhcp=50-60 static=10-50", vec!["M1107 6"]),
+    ] {
+        let mut found = found(&text(ranges));
+        found.sort_by_key(|line| line.split(' ').rev().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(found, expected, "{ranges}");
+    }
+}
+
+#[test]
+fn addresses_are_held_against_the_ranges_of_their_network() {
+    let text = |ranges: &str, address: &str| {
+        format!(
+            "{{kind: Network, name: a, spec: {{cidr: 10.0.0.0/24, ranges: [{ranges}]}}}}\n---\n{{kind: Node, name: web1, spec: {{role: web, addresses: [{{network: a, address: {address}}}]}}}}\n"
+        )
+    };
+    let (fixed, dhcp, kept) = (
+        "{type: static, start: 10.0.0.10, end: 10.0.0.19}",
+        "{type: dhcp, start: 10.0.0.20, end: 10.0.0.29}",
+        "{type: reserved, start: 10.0.0.30, end: 10.0.0.39}",
+    );
+    let all = format!("{fixed}, {dhcp}, {kept}");
+    for (ranges, address, expected) in [
+        ("", "10.0.0.200", vec![]),
+        (dhcp, "10.0.0.200", vec![]),
+        (&*all, "10.0.0.10", vec![]),
+        (&*all, "10.0.0.19", vec![]),
+        (&*all, "10.0.0.20", vec!["M1216 3"]),
+        (&*all, "10.0.0.39", vec!["M1217 3"]),
+        (&*all, "10.0.0.40", vec!["M1218 3"]),
+        (&*all, "10.0.1.10", vec!["M1212 3"]),
+        (&*all, "'fd00::1'", vec!["M1212 3"]),
+        (&*all, "dhcp", vec![]),
+    ] {
+        assert_eq!(found(&text(ranges, address)), expected, "{address} in {ranges}");
+    }
+}
+
+#[test]
+fn routers_of_ipv6_may_be_known_by_their_address_on_the_wire() {
+    let text = |gateway: &str| {
+        format!(
+            "{{kind: Network, name: a, spec: {{cidr: 'fd00::/64', routes: [{{subnet: '::/0', gateway: '{gateway}'}}]}}}}"
+        )
+    };
+    assert_eq!(found(&text("fe80::1")), NOTHING);
+    assert_eq!(found(&text("fd00::")), NOTHING, "the first address is one like the others");
+    assert_eq!(found(&text("fd01::1")), ["M1110 1"]);
+}
+
+#[test]
+fn networks_that_never_meet_may_have_the_same_addresses() {
+    let text = |of_a: &str, of_b: &str| {
+        format!(
+            "{{kind: Network, name: a, spec: {{cidr: 10.0.0.0/24{of_a}}}}}\n---\n{{kind: Network, name: b, spec: {{cidr: 10.0.0.0/24{of_b}}}}}\n"
+        )
+    };
+    assert_eq!(found(&text("", "")), NOTHING);
+    assert_eq!(found(&text(", routedomain: x", ", routedomain: y")), NOTHING);
+    assert_eq!(found(&text(", routedomain: x", ", routedomain: x")), ["M1103 3"]);
+}
+
+#[test]
+fn what_a_profile_says_wrongly_is_said_once_with_its_nodes() {
+    let mut text = "\
+{kind: NetworkLink, name: data, spec: {allowed_networks: [a]}}
+---
+{kind: Network, name: a, spec: {cidr: 10.0.0.0/24}}
+---
+{kind: Network, name: b, spec: {cidr: 10.0.1.0/24}}
+---
+{kind: HostProfile, name: web, spec: {role: web, interfaces: {eth0: {device_link: data, networks: [b]}}}}
+"
+    .replace("role: web, ", "");
+    for number in 1..=5 {
+        text.push_str(&format!("---\n{{kind: Node, name: web{number}, extends: [web], spec: {{role: web}}}}\n"));
+    }
+    let findings = findings(&text);
+    let [finding] = findings.iter().as_slice() else { panic!("{findings}") };
+    assert_eq!(finding.code.as_str(), "M1201");
+    let affected = finding.affected.as_ref().unwrap();
+    assert_eq!(affected.nodes.len() + affected.more, 5);
+}
+
+#[test]
+fn nodes_that_others_connect_need_no_interfaces_and_no_addresses() {
+    let text = "\
+{kind: Network, name: a, spec: {cidr: 10.0.0.0/24, dns: {domain: example.org, servers: [10.0.0.9, 'fd00::9']}}}
+---
+{kind: HostProfile, name: web, spec: {primary_network: a}}
+---
+{kind: Node, name: web1, extends: [web], spec: {role: web}}
+---
+{kind: Node, name: web2, extends: [web], spec: {role: web, addresses: [{network: a, address: 10.0.0.2}]}}
+---
+{kind: Node, name: web3, extends: [web], spec: {role: web, interfaces: {eth0: {devices: [nic1]}}}}
+";
+    assert_eq!(found(text), NOTHING);
+}
+
+#[test]
+fn a_host_name_may_be_that_of_no_other_node_however_it_comes_about() {
+    let text = "\
+{kind: Node, name: web1_blue, spec: {role: web}}
+---
+{kind: Node, name: web1-blue, spec: {role: web}}
+---
+{kind: Node, name: web2, spec: {role: web, host_name: web1-blue}}
+";
+    assert_eq!(found(text), ["M1221 1", "M1221 5"]);
+}
