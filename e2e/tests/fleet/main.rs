@@ -11,6 +11,7 @@ mod applier_faults;
 mod backup;
 mod environment_file;
 mod finding_the_server;
+mod growing;
 mod left_the_design;
 mod node_disk_full;
 mod quickstart;
