@@ -119,10 +119,8 @@ fn parents(dice: &mut Dice, at: usize, number: usize, with_mistakes: bool) -> Op
 }
 
 fn object_of(kind: &str, dice: &mut Dice) -> Tree {
-    match body_type(kind) {
-        Type::Object(object) => fields(object, dice, 0, &["labels"]),
-        _ => mapping(dice, |dice| any_value(dice, 1)),
-    }
+    let Type::Object(object) = body_type(kind) else { return mapping(dice, |dice| any_value(dice, 1)) };
+    fields(object, dice, 0, &["labels"])
 }
 
 /// A value of a type; sometimes `null`, and now and then something else than the type wants.

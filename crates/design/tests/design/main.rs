@@ -14,6 +14,7 @@ mod generated;
 mod good_files;
 mod host_rules;
 mod inheritance;
+mod inheritance_page;
 mod layers;
 mod limits;
 mod network_rules;
