@@ -72,6 +72,38 @@ impl Kind {
         }
     }
 
+    /// What such a document is for: Markdown, for readers of the book and of schemas.
+    pub fn about(self) -> &'static str {
+        match self {
+            Kind::Region => "What all machines of a site have in common.",
+            Kind::Rack => "Where machines stand, and what is in reach there.",
+            Kind::NetworkLink => {
+                "The cable, or the bundle of cables, that networks share: how it is bonded and trunked, and which networks it \
+                 carries."
+            }
+            Kind::Network => {
+                "Addresses that reach each other: IPv4 or IPv6, what parts of it are for, routes, and names."
+            }
+            Kind::HardwareProfile => {
+                "What a sort of machine is made of: firmware, and names for its devices by where they are plugged in, so that \
+                 everything else can speak of `nic1`."
+            }
+            Kind::HostProfile => "Values that nodes, and other profiles, extend.",
+            Kind::Node => {
+                "One machine. Explicit values stand here, such as addresses; what it shares with others stands in the host \
+                 profiles that it extends."
+            }
+            Kind::BootAction => "What is put on machines when they are first started, and on which.",
+            Kind::Cloud => {
+                "What the generic names of an environment file are called in one cloud. It is written as a map file, \
+                 `environments/<cloud>.map.yaml`, which holds the spec alone."
+            }
+            Kind::Schema => {
+                "The JSON Schema of a kind of your own: documents of the kind that it is named after are checked against it."
+            }
+        }
+    }
+
     pub fn parse(word: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|kind| kind.word() == word)
     }

@@ -11,6 +11,7 @@ pub fn json_schema(kind: Kind) -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": format!("Muster {kind}"),
+        "description": kind.about(),
         "type": "object",
         "required": ["kind", "name"],
         "additionalProperties": false,
@@ -53,7 +54,8 @@ fn schema(ty: &Type) -> Value {
             "required": ["secret"],
             "additionalProperties": false,
         }),
-        Type::List(item) | Type::Whole(item) => json!({"type": ["array", "null"], "items": members(schema(item))}),
+        Type::List(item) => json!({"type": ["array", "null"], "items": members(schema(item))}),
+        Type::Whole(item) => json!({"type": ["array", "null"], "items": schema(item)}),
         Type::Keyed { key, item } => {
             let mut member = mapping(item, &[]);
             member["required"] = json!([key]);

@@ -5,6 +5,7 @@
 mod arbitrary;
 mod bad_files;
 mod compile;
+mod document_pages;
 mod documents;
 mod examples;
 mod finding_example;
