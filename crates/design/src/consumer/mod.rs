@@ -48,7 +48,12 @@ pub(crate) fn consume(file: &FileText, trees: &[Node], made: &mut Made<'_, '_>) 
         }
         return;
     }
+    let holds_any = trees.iter().any(|tree| !tree.is_null());
     for run in trees.chunk_by(|a, b| claimant(Some(a)) == claimant(Some(b))) {
+        // Two lines of dashes with nothing between them are nobody's business, unless there is nothing else.
+        if holds_any && run.iter().all(Node::is_null) {
+            continue;
+        }
         if let Some(consumer) = claimant(run.first()).and_then(|at| CONSUMERS.get(at)) {
             consumer.consume(file, run, made);
         }

@@ -7,6 +7,8 @@ mod bad_files;
 mod compile;
 mod document_pages;
 mod documents;
+mod drydock;
+mod drydock_defects;
 mod examples;
 mod finding_example;
 mod finding_pages;

@@ -37,6 +37,8 @@ enum Form {
     Plain,
 }
 
+const NAMED: &str = "for instance: metadata: {name: rack1}";
+
 impl Form {
     fn keys(self) -> &'static [&'static str] {
         match self {
@@ -92,7 +94,7 @@ impl<'n> Envelope<'n> {
                 (space, word, kind.span, number, version.span)
             }
         };
-        let metadata = metadata(map, report);
+        let metadata = metadata(map, kind_at, report);
         let name = name(metadata, kind_at, report);
         let name_at = name.as_ref().map_or(kind_at, |(_, span)| *span);
         let content = map.get(form.content()).map(|entry| &entry.value).filter(|content| !content.is_null());
@@ -139,8 +141,12 @@ fn unknown_keys(map: &Map, form: Form, report: &mut Report<'_>) {
     }
 }
 
-fn metadata<'n>(map: &'n Map, report: &mut Report<'_>) -> Option<&'n Map> {
-    let node = &map.get("metadata")?.value;
+fn metadata<'n>(map: &'n Map, at: Span, report: &mut Report<'_>) -> Option<&'n Map> {
+    let Some(node) = map.get("metadata").map(|entry| &entry.value) else {
+        let finding = Finding::new(Code::NotADocument, "the document has no \"metadata\"");
+        report.add(at, finding.help(NAMED));
+        return None;
+    };
     match &node.value {
         Value::Map(map) => Some(map),
         Value::Scalar(_) | Value::Seq(_) => wrong_type(node, "\"metadata\"", "a mapping", report),
@@ -148,9 +154,9 @@ fn metadata<'n>(map: &'n Map, report: &mut Report<'_>) -> Option<&'n Map> {
 }
 
 fn name(metadata: Option<&Map>, at: Span, report: &mut Report<'_>) -> Option<(Arc<str>, Span)> {
-    let Some(entry) = metadata.and_then(|metadata| metadata.get("name")) else {
+    let Some(entry) = metadata?.get("name") else {
         let finding = Finding::new(Code::NotADocument, "the document has no \"metadata.name\"");
-        report.add(at, finding.help("for instance: metadata: {name: rack1}"));
+        report.add(at, finding.help(NAMED));
         return None;
     };
     let node = &entry.value;

@@ -110,7 +110,10 @@ fn kind(envelope: &Envelope<'_>, report: &mut Report<'_>) -> Option<&'static Dry
         report.add(envelope.kind_at, Finding::new(Code::DrydockKind, message).help(help));
     }
     if envelope.version != VERSION {
-        let message = format!("version {} of Drydock's documents is not known", quote(envelope.version));
+        let message = match envelope.version {
+            "" => "the schema's name says no version".to_owned(),
+            version => format!("version {} of Drydock's documents is not known", quote(version)),
+        };
         let finding = Finding::new(Code::DrydockVersion, message).expected(format!("expected {VERSION}"));
         report.add(envelope.version_at, finding.help(format!("write {}", envelope.example(VERSION))));
     }

@@ -1,7 +1,7 @@
 //! A network.
 
 use super::DrydockKind;
-use super::draft::{Draft, made};
+use super::draft::Draft;
 use super::envelope::Envelope;
 use super::shape::{Is, Shape, same, shape};
 use crate::finding::Report;
@@ -38,14 +38,10 @@ const DHCP_RELAY: Shape = shape("a DHCP relay", &[same("self_ip", Is::Text), sam
 
 const DOMAIN: &str = "routedomain";
 const SUBNET: &str = "subnet";
-/// The domain of hosts of which none is known.
-const LOCAL: &str = "local";
 
 fn finish(draft: &mut Draft, envelope: &Envelope<'_>, _: &mut Report<'_>) {
     draft.label_as(envelope);
     routes(draft);
-    let local = made("domain", Node::from_text(LOCAL, envelope.name_at));
-    draft.defaults.push(made("dns", Node::from_entries(vec![local], envelope.name_at)));
 }
 
 /// In a native document, routes to a subnet and routes to a routing domain are two lists, each with a key of its own. One

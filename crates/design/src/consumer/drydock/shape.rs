@@ -51,6 +51,24 @@ pub(super) enum Is {
     Anything,
 }
 
+impl Is {
+    /// Whether it is one of what Drydock calls simple fields.
+    pub(super) fn is_single(self) -> bool {
+        match self {
+            Is::Text | Is::Integer | Is::Bool | Is::Secret => true,
+            Is::Texts
+            | Is::Commas
+            | Is::Words
+            | Is::Values
+            | Is::Object(_)
+            | Is::Beside(_)
+            | Is::Named(_)
+            | Is::Members(_)
+            | Is::Anything => false,
+        }
+    }
+}
+
 impl Shape {
     pub(super) fn fields(&self) -> impl Iterator<Item = &'static Field> + use<> {
         self.fields.iter().chain(self.more)

@@ -13,19 +13,21 @@ use crate::yaml::{Entry, Key, Kind, Map, Node, Value};
 
 /// The entries of a native mapping; none if what is written is no mapping.
 pub(super) fn translate(content: &Node, shape: &Shape, report: &mut Report<'_>) -> Option<Vec<Entry>> {
-    Translation { path: Vec::new(), report, inherits: shape.inherits }.entries(content, shape)
+    Translation { path: Vec::new(), is_member: false, report }.entries(content, shape)
 }
 
 struct Translation<'t, 'n, 'r> {
     /// Where in the document, in Drydock's words: for messages.
     path: Vec<&'n str>,
+    /// Whether it is a member of the list that stands there.
+    is_member: bool,
     report: &'t mut Report<'r>,
-    inherits: bool,
 }
 
 impl<'n> Translation<'_, 'n, '_> {
     fn entries(&mut self, node: &'n Node, shape: &Shape) -> Option<Vec<Entry>> {
         let map = self.mapping(node)?;
+        let is_member = std::mem::take(&mut self.is_member);
         let mut made: Vec<Entry> = Vec::with_capacity(map.entries().len());
         for Entry { key, value } in map.entries() {
             let (to, is) = match (shape.field(&key.text), shape.others) {
@@ -43,11 +45,15 @@ impl<'n> Translation<'_, 'n, '_> {
             self.path.push(&key.text);
             if let Is::Beside(shape) = is {
                 made.extend(self.entries(value, shape).unwrap_or_default());
+            } else if shape.inherits && is.is_single() && unsets(value) {
+                let value = Node::from_plain("null", value.span);
+                self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
             } else if let Some(value) = self.value(value, is) {
                 self.add(&mut made, Entry { key: Key { text: to, span: key.span }, value });
             }
             self.path.pop();
         }
+        self.is_member = is_member;
         Some(made)
     }
 
@@ -69,7 +75,7 @@ impl<'n> Translation<'_, 'n, '_> {
             Is::Text => self.single(node, "a text", as_text),
             Is::Integer => self.single(node, "an integer", as_integer),
             Is::Bool => self.single(node, "true or false", as_bool),
-            Is::Secret => Some(self.secret(node)),
+            Is::Secret => Some(secret(node)),
             Is::Texts => self.list(node, |this, member| this.single(member, "a text", as_text)),
             Is::Commas => self.commas(node),
             Is::Words => self.named(node, |this, value| this.single(value, "a text", as_word)),
@@ -88,9 +94,6 @@ impl<'n> Translation<'_, 'n, '_> {
 
     /// A single value, as `make` takes it.
     fn single(&mut self, node: &'n Node, expected: &str, make: fn(&Node) -> Option<Node>) -> Option<Node> {
-        if self.inherits && unsets(node) {
-            return Some(Node::from_plain("null", node.span));
-        }
         let made = node.scalar().and_then(|_| make(node));
         if made.is_none() {
             self.wrong(node, expected);
@@ -103,8 +106,10 @@ impl<'n> Translation<'_, 'n, '_> {
             self.wrong(node, "a list");
             return None;
         };
-        let made = items.iter().filter(|item| !item.is_null()).filter_map(|item| member(self, item));
-        Some(Node::from_items(made.collect(), node.span))
+        let was_member = std::mem::replace(&mut self.is_member, true);
+        let made = items.iter().filter(|item| !item.is_null()).filter_map(|item| member(self, item)).collect();
+        self.is_member = was_member;
+        Some(Node::from_items(made, node.span))
     }
 
     /// A mapping by names of the author's own: `'!name'` and `null` remove.
@@ -130,15 +135,6 @@ impl<'n> Translation<'_, 'n, '_> {
         let text = self.single(node, "texts with commas between them", as_text)?;
         let parts = text.text().unwrap_or_default().split(',').map(str::trim).filter(|part| !part.is_empty());
         Some(Node::from_items(parts.map(|part| Node::from_text(part, node.span)).collect(), node.span))
-    }
-
-    /// That a secret is no text is said where native documents are checked. The text itself ends here.
-    fn secret(&self, node: &'n Node) -> Node {
-        match &node.value {
-            _ if self.inherits && unsets(node) => Node::from_plain("null", node.span),
-            Value::Map(_) => node.clone(),
-            Value::Scalar(_) | Value::Seq(_) => Node::from_text("", node.span),
-        }
     }
 
     fn mapping(&mut self, node: &'n Node) -> Option<&'n Map> {
@@ -167,8 +163,17 @@ impl<'n> Translation<'_, 'n, '_> {
     fn here(&self) -> String {
         match self.path.as_slice() {
             [] => "the document's content".to_owned(),
+            path if self.is_member => format!("a member of \"{}\"", one_line(&path.join("."))),
             path => format!("\"{}\"", one_line(&path.join("."))),
         }
+    }
+}
+
+/// That a secret is no text is said where native documents are checked. The text itself ends here.
+fn secret(node: &Node) -> Node {
+    match &node.value {
+        Value::Map(_) => node.clone(),
+        Value::Scalar(_) | Value::Seq(_) => Node::from_text("", node.span),
     }
 }
 
