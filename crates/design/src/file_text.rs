@@ -43,10 +43,18 @@ impl FileText {
     pub fn read(path: &Path, limit: u64) -> Result<Self, Findings> {
         let name = path.display().to_string();
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(limit.saturating_add(1)).read_to_end(&mut bytes));
+        let read = File::open(path).and_then(|file| {
+            // Where the size is known, a file that is too large is not read at all, and a legal one into memory of its size.
+            let size = file.metadata()?.len();
+            if size > limit {
+                return Ok(size);
+            }
+            bytes.reserve_exact(usize::try_from(size).unwrap_or(0) + 1);
+            file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map(|read| read as u64)
+        });
         match read {
             Err(error) => Err(unreadable(name, &error).into()),
-            Ok(_) if bytes.len() as u64 > limit => Err(too_large(name, limit).into()),
+            Ok(size) if size > limit => Err(too_large(name, limit).into()),
             Ok(_) => FileText::from_bytes(name, bytes),
         }
     }

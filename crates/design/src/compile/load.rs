@@ -14,7 +14,7 @@ use crate::file_text::FileText;
 use crate::finding::{Findings, Report};
 use crate::kinds::AnyKind;
 use crate::types::{self, Reference};
-use crate::yaml::{self, Limits};
+use crate::yaml::{self, Budget, Limits};
 
 /// What a file holds.
 #[derive(Clone, Debug, Default)]
@@ -74,15 +74,16 @@ fn cut(at: usize, file: &Assigned) -> Vec<Piece<'_>> {
 
 /// Each processor takes the next piece when it is done with one.
 fn work_off(pieces: &[Piece<'_>]) -> Vec<Loaded> {
+    let budget = Budget::new(Budget::OF_A_DESIGN);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(pieces.len().div_ceil(2));
     if threads <= 1 {
-        return pieces.iter().map(one).collect();
+        return pieces.iter().map(|piece| one(piece, &budget)).collect();
     }
     let queue: Mutex<VecDeque<usize>> = Mutex::new((0..pieces.len()).collect());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let workers = vec![(); threads];
     let mut done: Vec<(usize, Loaded)> =
-        spread(&workers, |()| std::iter::from_fn(next).map(|at| (at, one(&pieces[at]))).collect::<Vec<_>>())
+        spread(&workers, |()| std::iter::from_fn(next).map(|at| (at, one(&pieces[at], &budget))).collect::<Vec<_>>())
             .into_iter()
             .flatten()
             .collect();
@@ -90,10 +91,10 @@ fn work_off(pieces: &[Piece<'_>]) -> Vec<Loaded> {
     done.into_iter().map(|(_, loaded)| loaded).collect()
 }
 
-fn one(piece: &Piece<'_>) -> Loaded {
+fn one(piece: &Piece<'_>, budget: &Budget) -> Loaded {
     let text = &*piece.file.text;
     let mut report = Report::new(text);
-    let trees = yaml::parse_lines(text, piece.lines.clone(), &mut report, &piece.limits);
+    let trees = yaml::parse_lines(text, piece.lines.clone(), &mut report, &piece.limits, budget);
     let (mut documents, mut environments, mut references) = (Vec::new(), Vec::new(), Vec::new());
     let mut made = Made {
         source: piece.file.source,

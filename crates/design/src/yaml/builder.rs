@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, ScalarStyle, Tag};
 
-use super::limits::Limits;
+use super::limits::{Budget, Limits};
 use super::scalar::Scalar;
 use super::syntax;
 use super::tree::{Entry, Key, Map, Node, Value};
@@ -23,6 +23,7 @@ pub(super) struct Abandoned;
 pub(super) struct Builder<'b, 'r> {
     source: &'b FileText,
     limits: &'b Limits,
+    budget: &'b Budget,
     report: &'b mut Report<'r>,
     documents: Vec<Node>,
     open: Vec<Open>,
@@ -32,6 +33,9 @@ pub(super) struct Builder<'b, 'r> {
     keys: HashSet<Arc<str>>,
     tree_bytes: usize,
     alias_bytes: usize,
+    /// What was taken of the budget: as much as the trees take, or a little more.
+    taken: usize,
+    is_exhausted: bool,
 }
 
 /// A finished value, with what it costs to have it once more.
@@ -65,10 +69,16 @@ enum Slot {
 }
 
 impl<'b, 'r> Builder<'b, 'r> {
-    pub(super) fn new(source: &'b FileText, limits: &'b Limits, report: &'b mut Report<'r>) -> Self {
+    pub(super) fn new(
+        source: &'b FileText,
+        limits: &'b Limits,
+        budget: &'b Budget,
+        report: &'b mut Report<'r>,
+    ) -> Self {
         Builder {
             source,
             limits,
+            budget,
             report,
             documents: Vec::new(),
             open: Vec::new(),
@@ -76,11 +86,14 @@ impl<'b, 'r> Builder<'b, 'r> {
             keys: HashSet::new(),
             tree_bytes: 0,
             alias_bytes: 0,
+            taken: 0,
+            is_exhausted: false,
         }
     }
 
     /// The documents that were read to their end.
     pub(super) fn into_documents(self) -> Vec<Node> {
+        self.budget.give_back(self.taken.saturating_sub(self.tree_bytes));
         self.documents
     }
 
@@ -89,9 +102,10 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.open.clear();
     }
 
-    /// Whether the file has used up what it may ask for, so that reading on would only say so again.
+    /// Whether the file has used up what it may ask for, so that reading on would only say so again. One that has used up
+    /// what aliases may take can still be read: the documents that have none.
     pub(super) fn is_exhausted(&self) -> bool {
-        self.tree_bytes > self.limits.tree_bytes || self.alias_bytes > self.limits.alias_bytes
+        self.is_exhausted
     }
 
     pub(super) fn syntax_error(&mut self, at: Position, complaint: &str) {
@@ -244,11 +258,26 @@ impl<'b, 'r> Builder<'b, 'r> {
 
     fn charge(&mut self, bytes: usize, span: Span) -> Result<(), Abandoned> {
         self.tree_bytes = self.tree_bytes.saturating_add(bytes);
-        if self.tree_bytes <= self.limits.tree_bytes {
-            return Ok(());
+        if self.tree_bytes > self.limits.tree_bytes {
+            let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
+            return self.exhausted(span, Finding::new(Code::TooLarge, message).help("split it over several files"));
         }
-        let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
-        self.report.add(span, Finding::new(Code::TooLarge, message).help("split it over several files"));
+        while self.taken < self.tree_bytes {
+            let Some(part) = self.budget.take_part() else {
+                let message =
+                    format!("the files of the design hold more than fits into {} bytes of memory", Budget::OF_A_DESIGN);
+                let finding = Finding::new(Code::TooLarge, message);
+                return self
+                    .exhausted(span, finding.help("is it the right directory? The rest of this file is not read"));
+            };
+            self.taken += part;
+        }
+        Ok(())
+    }
+
+    fn exhausted(&mut self, span: Span, finding: Finding) -> Result<(), Abandoned> {
+        self.is_exhausted = true;
+        self.report.add(span, finding);
         Err(Abandoned)
     }
 

@@ -1,4 +1,6 @@
-//! How much a file may ask for.
+//! How much a file may ask for, and all files of a design together.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a file may hold. Whatever is in it, reading it costs no more time and memory than these allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,4 +33,59 @@ impl Limits {
     /// For files that a person writes by hand, such as an environment's.
     pub const HANDWRITTEN: Limits =
         Limits { file_bytes: 1 << 20, depth: 32, tree_bytes: 32 << 20, alias_bytes: 4 << 20 };
+}
+
+/// Memory for the trees of all files of a design. Without it, many files of a shape that no design has could each ask for
+/// as much as a single one may.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: AtomicUsize,
+}
+
+impl Budget {
+    /// A hundred megabytes of documents as people write them: a site of 200,000 nodes.
+    pub(crate) const OF_A_DESIGN: usize = 1 << 30;
+    /// It is taken in parts of this size, so that readers on several processors seldom meet; small ones, since a design
+    /// may have as many files as nodes.
+    pub(super) const PART: usize = 8 << 10;
+
+    pub(crate) fn new(bytes: usize) -> Self {
+        Budget { left: AtomicUsize::new(bytes) }
+    }
+
+    /// Takes a part, if one is left.
+    pub(super) fn take_part(&self) -> Option<usize> {
+        let took = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(Self::PART));
+        took.ok().map(|_| Self::PART)
+    }
+
+    /// Gives back what was taken and not used.
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_text::FileText;
+    use crate::finding::{Code, Report};
+    use crate::yaml::parse_lines;
+
+    #[test]
+    fn files_share_a_budget_and_give_back_what_they_do_not_need() {
+        let budget = Budget::new(2 * Budget::PART);
+        let read = |text: &str| {
+            let file = FileText::new("a.yaml", text);
+            let mut report = Report::new(&file);
+            let trees = parse_lines(&file, file.all_lines(), &mut report, &Limits::DOCUMENTS, &budget);
+            (trees.len(), report.finish().iter().map(|finding| finding.code).collect::<Vec<_>>())
+        };
+        for _ in 0..20 {
+            assert_eq!(read("a: b\n"), (1, vec![]));
+        }
+        let large = format!("a: b\n---\n[{}]\n---\nc: d\n", "x, ".repeat(1_000));
+        assert_eq!(read(&large), (1, vec![Code::TooLarge]));
+        assert_eq!(read("a: b\n"), (0, vec![Code::TooLarge]));
+    }
 }

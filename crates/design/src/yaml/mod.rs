@@ -31,6 +31,7 @@ use crate::file_text::FileText;
 use crate::finding::{Findings, Report};
 use crate::span::{Position, Span};
 use builder::Builder;
+pub(crate) use limits::Budget;
 pub use limits::Limits;
 pub use scalar::{Kind, Scalar};
 pub use tree::{Entry, Key, Map, Node, Value};
@@ -72,12 +73,18 @@ pub(crate) fn document_ranges(source: &FileText, bytes: usize) -> Vec<Range<u32>
 
 /// Reads all documents of the reported file, for a caller that has findings of its own to add.
 pub(crate) fn parse_into(source: &FileText, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
-    parse_lines(source, source.all_lines(), report, limits)
+    parse_lines(source, source.all_lines(), report, limits, &Budget::new(Budget::OF_A_DESIGN))
 }
 
-/// The same for a part of a file that begins and ends with a document.
-pub(crate) fn parse_lines(source: &FileText, lines: Range<u32>, report: &mut Report<'_>, limits: &Limits) -> Vec<Node> {
-    let mut builder = Builder::new(source, limits, report);
+/// The same for a part of a file that begins and ends with a document, as one of several that share a budget.
+pub(crate) fn parse_lines(
+    source: &FileText,
+    lines: Range<u32>,
+    report: &mut Report<'_>,
+    limits: &Limits,
+    budget: &Budget,
+) -> Vec<Node> {
+    let mut builder = Builder::new(source, limits, budget, report);
     let mut first_line = lines.start;
     while let Err(Stopped { line }) = read(source, first_line..lines.end, &mut builder) {
         if builder.is_exhausted() {

@@ -4,6 +4,7 @@
 
 mod arbitrary;
 mod bad_files;
+mod bad_input;
 mod compile;
 mod document_pages;
 mod documents;
