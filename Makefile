@@ -13,7 +13,8 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Tools that scripts/setup had to build (cargo-deny, cargo-nextest) are in .tools, not in the user's ~/.cargo/bin.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
-# Passed to `muster up` by `make demo`, to the benchmark by `make bench`, to the test runner by `make test`.
+# Passed to `muster up` by `make demo`, to the benchmark by `make bench`, to the test runner by `make test`; for `make fuzz`,
+# inputs to repeat.
 ARGS ?=
 
 comma := ,
@@ -62,6 +63,15 @@ soak: setup build ## a fleet on etcd under random faults for ten minutes (SEED=â
 	$(call step,soak: $(MINUTES) minutes)
 	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \
 		cargo nextest run --locked --workspace --profile soak --no-capture -E 'binary(cluster) and test(random_order)'
+
+FUZZ_SECONDS ?= 60
+
+.PHONY: fuzz
+fuzz: ## feed the loader of designs with changed files for a minute (FUZZ_SECONDS=â€¦ is how long)
+	$(call step,set-up)
+	@scripts/setup fuzz
+	$(call step,fuzz: $(FUZZ_SECONDS) seconds)
+	@scripts/fuzz $(FUZZ_SECONDS) $(ARGS)
 
 .PHONY: check
 check: setup lint ## what to run before each commit: lints and the tests that start no fleet

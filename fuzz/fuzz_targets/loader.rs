@@ -1,0 +1,122 @@
+//! Any bytes as the files of a design: reading them ends, does not panic, and takes bounded memory.
+//!
+//! An input is one to three files with the byte 0x1c (file separator) between them: documents; an environment file; documents
+//! of a second source, laid over the first. Beyond not falling over, what comes out must agree with itself:
+//!
+//! - the same files give the same findings and values, whatever order a hash table happens to have;
+//! - a design that was changed into these files equals one that was made of them;
+//! - `why` gives the value that is in the effective document.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muster_design::bundle::Bundle;
+use muster_design::diff::{self, is_same};
+use muster_design::file_text::FileText;
+use muster_design::finding::Findings;
+use muster_design::inherit::Path;
+use muster_design::yaml::{self, Limits, Node};
+use muster_design::{Change, Checked, Design, Options};
+
+const SEPARATOR: u8 = 0x1c;
+/// The source and the name of each file.
+const FILES: [(&str, &str); 3] = [("site", "a.yaml"), ("site", "environments/prod.yaml"), ("over", "b.yaml")];
+/// So many values of a design are asked for by path.
+const PATHS: usize = 40;
+
+fuzz_target!(|input: &[u8]| {
+    let pieces: Vec<&[u8]> = input.splitn(FILES.len(), |byte| *byte == SEPARATOR).collect();
+    for piece in &pieces {
+        trees(piece);
+    }
+    let checked = compile(&pieces);
+    let told = tell(&checked);
+    assert_eq!(told, tell(&compile(&pieces)), "the same files gave something else");
+    explain(&checked.design);
+    change(&pieces, &checked, &told);
+});
+
+/// The trees of a file, as they are and as JSON.
+fn trees(bytes: &[u8]) {
+    let Some(text) = text("a.yaml", bytes) else { return };
+    for limits in [Limits::HANDWRITTEN, Limits::DOCUMENTS] {
+        let parsed = yaml::parse(&text, &limits);
+        show(&parsed.findings);
+        for tree in &parsed.documents {
+            serde_json::to_string(tree).expect("a tree is data");
+        }
+    }
+}
+
+fn text(name: &str, bytes: &[u8]) -> Option<FileText> {
+    FileText::from_bytes(name, bytes.to_vec()).map_err(|findings| show(&findings)).ok()
+}
+
+/// The design of some files. The sources are there even if they are empty: their order must not depend on the files.
+fn compile(pieces: &[&[u8]]) -> Checked {
+    let mut bundles = ["site", "over"].map(|name| Bundle { name: name.to_owned(), files: Vec::new() });
+    for (bytes, (source, name)) in pieces.iter().zip(FILES) {
+        let bundle = bundles.iter_mut().find(|bundle| bundle.name == source);
+        bundle.expect("there are two sources").files.extend(text(name, bytes));
+    }
+    Design::compile(bundles.into(), &Options::default())
+}
+
+fn show(findings: &Findings) -> String {
+    serde_json::to_string(&findings.iter().collect::<Vec<_>>()).expect("findings are data");
+    findings.to_string()
+}
+
+/// Everything that a design says, in words that do not depend on how it was made.
+fn tell(checked: &Checked) -> String {
+    let mut documents: Vec<String> = checked
+        .design
+        .effective_documents()
+        .map(|(kind, name, tree)| format!("{kind} {name}: {}\n", serde_json::to_string(tree).expect("a tree is data")))
+        .collect();
+    documents.sort();
+    let nodes = checked.design.nodes().iter().map(|node| format!("{} {:?}\n", node.name, node.record));
+    documents.into_iter().chain(nodes).chain([show(&checked.findings)]).collect()
+}
+
+/// Asks for values by path, and for some that are not there.
+fn explain(design: &Design) {
+    let mut left = PATHS;
+    for (kind, name, tree) in design.effective_documents() {
+        let _ = design.why(kind.word(), name, &Path(vec!["none".to_owned()])).map_err(|error| error.to_string());
+        walk(tree, &mut Vec::new(), &mut left, &mut |path, node| {
+            let why = design.why(kind.word(), name, &Path(path.to_vec())).expect("the value is there");
+            let found = why.value.expect("the value is there");
+            assert!(is_same(&found, node), "{kind} {name} {path:?}: {found:?} is not {node:?}");
+            assert!(!why.steps.is_empty(), "{kind} {name} {path:?}: nobody set it");
+        });
+    }
+}
+
+/// Visits the values of mappings.
+fn walk(node: &Node, path: &mut Vec<String>, left: &mut usize, visit: &mut impl FnMut(&[String], &Node)) {
+    for entry in node.map().map(|map| map.entries()).unwrap_or_default() {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        path.push(entry.key.text.to_string());
+        visit(path, &entry.value);
+        walk(&entry.value, path, left, visit);
+        path.pop();
+    }
+}
+
+/// Comes to the same design by changing another one.
+fn change(pieces: &[&[u8]], checked: &Checked, told: &str) {
+    let Some((last, before)) = pieces.split_last() else { return };
+    let (source, name) = FILES[pieces.len() - 1];
+    let Some(file) = text(name, last) else { return };
+    let base = compile(before).design;
+    let grown = base.with(source, vec![Change::Put(file)]);
+    assert_eq!(told, tell(&grown), "a design with a file added is another than one that had it from the start");
+    let shrunk = grown.design.with(source, vec![Change::Remove { file: name.to_owned() }]);
+    assert_eq!(tell(&compile(before)), tell(&shrunk), "a design with a file removed is another than one without it");
+    diff::diff(&base, &checked.design);
+    assert!(diff::diff(&checked.design, &grown.design).is_empty(), "two that are equal differ");
+}
