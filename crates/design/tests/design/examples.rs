@@ -89,4 +89,91 @@ fn sites_of_drydock_are_read_in_both_envelopes() {
     let kinds: Vec<String> = site.documents().map(|document| format!("{} {}", document.kind, document.name)).collect();
     assert!(kinds.contains(&"promenade/Docker/v1 docker".to_owned()));
     assert!(kinds.contains(&"pegleg/SiteDefinition/v1 harbour".to_owned()));
+    let resolved = serde_json::to_string_pretty(&site.resolved("rack1-compute-1").unwrap()).unwrap();
+    insta::assert_snapshot!(resolved, @r#"
+    {
+      "host_name": "rack1-compute-1",
+      "fqdn": "rack1-compute-1.harbour.example.org",
+      "dns": {
+        "domain": "harbour.example.org",
+        "servers": [
+          "172.22.0.5",
+          "172.22.0.6"
+        ]
+      },
+      "routes": [
+        {
+          "network": "storage-rack1",
+          "subnet": "172.24.2.0/24",
+          "gateway": "172.24.1.1",
+          "metric": 20,
+          "routedomain": "storage"
+        },
+        {
+          "network": "calico",
+          "subnet": "0.0.0.0/0",
+          "gateway": "172.22.0.1",
+          "metric": 10
+        }
+      ],
+      "devices": {
+        "interfaces": {
+          "boot": [
+            {
+              "by": "address",
+              "alias": "lom",
+              "address": "0000:02:00.0",
+              "bus_type": "pci",
+              "dev_type": "I350 Gigabit Network Connection"
+            }
+          ],
+          "data": [
+            {
+              "by": "address",
+              "alias": "port1",
+              "address": "0000:41:00.0",
+              "bus_type": "pci",
+              "dev_type": "MT28800 Family"
+            },
+            {
+              "by": "address",
+              "alias": "port2",
+              "address": "0000:41:00.1",
+              "bus_type": "pci",
+              "dev_type": "MT28800 Family"
+            }
+          ]
+        },
+        "disks": {
+          "bootdisk": {
+            "by": "address",
+            "alias": "bootdisk",
+            "address": "0:0.0.0",
+            "bus_type": "scsi",
+            "dev_type": "SSDSC2KG480"
+          },
+          "datadisk": {
+            "by": "address",
+            "alias": "datadisk",
+            "address": "0:0.1.0",
+            "bus_type": "scsi",
+            "dev_type": "SSDPE2KX040"
+          }
+        }
+      },
+      "kernel_params": {
+        "values": {
+          "console": "ttyS1,115200n8",
+          "hugepages": "96",
+          "hugepagesz": "1G",
+          "isolcpus": "4-31"
+        },
+        "command_line": "hugepagesz=1G hugepages=96 console=ttyS1,115200n8 isolcpus=4-31"
+      },
+      "boot_actions": [
+        "join",
+        "packages"
+      ]
+    }
+    "#);
 }
