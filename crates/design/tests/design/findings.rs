@@ -17,9 +17,6 @@ pub(crate) const ELSEWHERE: &[(Code, &str, fn())] = &[
     (Code::UnknownRole, "it is about the command line", a_cardinality_for_a_role_that_is_not_there),
 ];
 
-/// Codes whose examples are still to be written. This list only gets shorter.
-const PENDING: &[&str] = &[];
-
 #[test]
 fn every_code_is_explained() {
     let mut wanting = Vec::new();
@@ -27,11 +24,11 @@ fn every_code_is_explained() {
         let explanation = code.explanation().trim();
         let lines = explanation.lines().count();
         let is_explained = (3..=40).contains(&lines) && explanation.len() > 2 * code.meaning().len();
-        if is_explained == is_pending(*code) {
+        if !is_explained {
             wanting.push(format!("{code}: {lines} lines"));
         }
     }
-    assert!(wanting.is_empty(), "explanations that say too little (or are pending no more): {wanting:#?}");
+    assert!(wanting.is_empty(), "explanations that say too little: {wanting:#?}");
 }
 
 #[test]
@@ -40,7 +37,7 @@ fn every_code_has_an_example_that_triggers_it_alone() {
     for code in directories() {
         let found = example(code, "bad").map(|bad| bad.findings());
         let is_alone = found.as_ref().is_some_and(|found| codes(found) == [code]);
-        if is_alone == is_pending(code) {
+        if !is_alone {
             wanting.push(describe(code, "bad", found));
         }
     }
@@ -53,7 +50,7 @@ fn every_code_has_a_near_miss_that_triggers_nothing() {
     for code in directories() {
         let found = example(code, "good").map(|good| good.findings());
         let is_fine = found.as_ref().is_some_and(Findings::is_empty);
-        if is_fine == is_pending(code) {
+        if !is_fine {
             wanting.push(describe(code, "good", found));
         }
     }
@@ -94,10 +91,6 @@ fn directories() -> impl Iterator<Item = Code> {
     Code::ALL.iter().copied().filter(|code| ELSEWHERE.iter().all(|(elsewhere, ..)| elsewhere != code))
 }
 
-fn is_pending(code: Code) -> bool {
-    PENDING.contains(&code.as_str())
-}
-
 fn codes(findings: &Findings) -> Vec<Code> {
     findings.iter().map(|finding| finding.code).collect()
 }
@@ -108,6 +101,5 @@ fn describe(code: Code, which: &str, found: Option<Findings>) -> String {
         Some(found) if found.is_empty() => "nothing was found".to_owned(),
         Some(found) => printed(&found),
     };
-    let pending = if is_pending(code) { ", and is pending no more" } else { "" };
-    format!("examples/findings/{code}/{which}{pending}:\n{found}\n")
+    format!("examples/findings/{code}/{which}:\n{found}\n")
 }

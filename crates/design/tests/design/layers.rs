@@ -53,13 +53,25 @@ pub(crate) struct Layer {
 /// The documents of a design.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    pub kind: &'static str,
     pub layers: Vec<Layer>,
 }
+
+/// A node that an environment file makes, with a document of its own above that.
+const NODE: &str = "web1";
+const ENVIRONMENT: &str = "\
+roles:
+  web:
+    cardinality: 1
+    flavor: a
+    failure_domain: b
+    labels: {a: b}
+    profile: d0
+";
 
 /// A kind of Muster's, or of somebody else's.
 const KINDS: &[&str] = &[
     "HostProfile",
+    "Node",
     "acme/Item",
     "Network",
     "BootAction",
@@ -82,7 +94,8 @@ pub(crate) fn body_type(kind: &str) -> Type {
 pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
     prop::collection::vec(any::<u8>(), 0..500).prop_map(move |bytes| {
         let mut dice = Dice { bytes, next: 0, salt: 0, with_mistakes };
-        let kind = dice.one(KINDS);
+        let picked = dice.one(KINDS);
+        let kind = if picked == "Node" { "HostProfile" } else { picked };
         dice.salt = dice.pick(256);
         let number = 1 + dice.pick(5);
         let name = |number: usize| format!("d{number}");
@@ -97,7 +110,12 @@ pub(crate) fn world(with_mistakes: bool) -> impl Strategy<Value = World> {
                 layers.push(Layer { source: 1, kind, name: name(at), extends, body });
             }
         }
-        World { kind, layers }
+        if picked == "Node" {
+            let extends = parents(&mut dice, number, number, with_mistakes);
+            let body = object_of("Node", &mut dice);
+            layers.push(Layer { source: 0, kind: "Node", name: NODE.into(), extends, body });
+        }
+        World { layers }
     })
 }
 
@@ -304,6 +322,9 @@ impl World {
                 }
             }
         }
+        if self.layers.iter().any(|layer| layer.kind == "Node") {
+            bundles[0].files.push(FileText::new("site/environments/prod.yaml", ENVIRONMENT));
+        }
         bundles
     }
 
@@ -312,8 +333,13 @@ impl World {
         for layer in self.layers.iter_mut().filter(|layer| layer.source == 0) {
             layer.extends.get_or_insert_default().insert(0, "base".into());
         }
-        let base =
-            Layer { source: 0, kind: self.kind, name: "base".into(), extends: None, body: Tree::Map(Vec::new()) };
+        let base = Layer {
+            source: 0,
+            kind: self.layers[0].kind,
+            name: "base".into(),
+            extends: None,
+            body: Tree::Map(Vec::new()),
+        };
         self.layers.push(base);
         self
     }
@@ -323,9 +349,10 @@ impl World {
         Design::compile(self.files(&order, 1), &Options::default())
     }
 
-    pub(crate) fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.layers.iter().map(|layer| layer.name.as_str()).collect();
-        names.dedup();
-        names
+    /// Everything that there is, by kind and name.
+    pub(crate) fn subjects(&self) -> Vec<(&'static str, &str)> {
+        let mut subjects: Vec<(&str, &str)> = self.layers.iter().map(|layer| (layer.kind, &*layer.name)).collect();
+        subjects.dedup();
+        subjects
     }
 }

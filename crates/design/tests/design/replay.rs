@@ -36,8 +36,9 @@ pub(crate) fn replay(why: &Why, asked: &[String], body: Type) -> Result<Option<T
     Ok(value)
 }
 
-fn layer_of(step: &Step) -> (&str, &str, &str) {
-    (&step.source, &step.kind, &step.name)
+/// What an environment file says of a node is another layer than what a document of its own says.
+fn layer_of(step: &Step) -> (&str, &str, &str, &str) {
+    (&step.source, &step.kind, &step.name, &step.place.file)
 }
 
 /// The upper members, then the lower ones that are neither among them nor removed.
