@@ -1,27 +1,34 @@
-//! A project directory as the server needs it: what to register, and where its releases are.
+//! A project directory as the server needs it: its design, what to register, and where its releases are.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use muster_core::names::{EnvName, Version};
-use muster_core::records::NodeRecord;
 use muster_core::release::ReleaseSpec;
 use muster_core::release_dir;
-use muster_design::environment::DesignedNode;
+use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
+use muster_server::design::revise::By;
 use muster_server::{FirstVersion, Registration};
+use muster_wire::design::DesignInput;
 
+use crate::author::author;
+use crate::commands::design::load;
+use crate::commands::env::input;
+use crate::design_args;
 use crate::failure::Failure;
 use crate::terminal::Notes;
-
-/// The failure domain of a node whose design names none.
-const DEFAULT_DOMAIN: &str = "default";
 
 /// What a project directory says.
 #[derive(Debug)]
 pub(crate) struct Loaded {
+    /// Its nodes come with the design.
     pub registration: Registration,
+    /// The directory as a source of documents.
+    pub design: DesignInput,
+    /// Who brings it in.
+    pub by: By,
     /// The directory that holds one directory for each release.
     pub releases: PathBuf,
 }
@@ -40,8 +47,17 @@ pub(crate) fn load(
         error @ LoadEnvironmentError::Unknown { .. } => Failure::failed(error),
         error @ LoadEnvironmentError::Ambiguous { .. } => Failure::failed(error).hint("say which with --env NAME"),
     })?;
-    notes.findings(&accepted.warnings);
     let environment = accepted.value;
+    let dirs = design_args::only_dirs(&[dir.display().to_string()])?;
+    let read = load::read(&dirs);
+    let checked = read.compile(Some(&environment.name), BTreeMap::new());
+    let findings: Findings = read.unread.iter().cloned().chain(checked.findings).collect::<Vec<_>>().into();
+    if findings.has_errors() {
+        return Err(Failure::failed(findings));
+    }
+    notes.findings(&findings);
+    let bundles = dirs.iter().zip(&read.bundles).map(|(dir, bundle)| input::bundle(dir, bundle)).collect();
+    let design = DesignInput { bundles, ..DesignInput::default() };
 
     let mut versions = project.releases().to_vec();
     versions.sort_by_key(|version| natural(version.as_str()));
@@ -64,16 +80,11 @@ pub(crate) fn load(
     });
     let releases: BTreeMap<Version, String> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
 
-    let nodes = environment.nodes();
-    let registration = Registration {
-        env: environment.name.clone(),
-        nodes: nodes.iter().enumerate().map(|(at, node)| (node.name.clone(), record(at, node))).collect(),
-        releases,
-        first_version,
-        epoch,
-    };
+    let registration =
+        Registration { env: environment.name.clone(), nodes: BTreeMap::new(), releases, first_version, epoch };
     let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
-    Ok(Loaded { registration, releases })
+    let by = By { author: author(), message: format!("the project in {}", dir.display()) };
+    Ok(Loaded { registration, design, by, releases })
 }
 
 /// The digest of a release whose `release.yaml` can be used. Better here than on every node.
@@ -88,18 +99,6 @@ fn check_release(dir: &Path) -> anyhow::Result<String> {
         anyhow::ensure!(dir.join(file).is_file(), "{} names {file}, which is not in the release", path.display());
     }
     Ok(release_dir::digest(dir)?)
-}
-
-fn record(position: usize, node: &DesignedNode) -> NodeRecord {
-    NodeRecord {
-        role: node.role.clone(),
-        profile: node.profile.clone(),
-        labels: node.labels.clone(),
-        failure_domain: node.failure_domain.clone().unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
-        position: u32::try_from(position).unwrap_or(u32::MAX),
-        flavor: Some(node.flavor.clone()),
-        leaving: None,
-    }
 }
 
 /// Sorts `v9` before `v10`: runs of digits count as numbers.

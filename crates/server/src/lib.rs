@@ -67,7 +67,7 @@ pub use fleet_change::{FleetChange, FollowError, follow_design};
 pub use hub::Hub;
 pub use links::{Contact, Links, Whereabouts};
 pub use newest::Newest;
-pub use registration::{FirstVersion, RegisterError, Registered, Registration, register};
+pub use registration::{FirstVersion, RegisterError, Registered, Registration, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
 pub use server::{Config, Server};

@@ -3,6 +3,7 @@
 //! Doing it again changes nothing. Nodes follow the design as [`crate::fleet_change`] says.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
@@ -11,10 +12,13 @@ use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::records::{NodeRecord, ReleaseRecord};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::StoreError;
+use muster_wire::design::DesignInput;
 use thiserror::Error;
 
 use crate::App;
-use crate::fleet_change::{FleetChange, FollowError, beginning, follow_design};
+use crate::design::revise::By;
+use crate::design::work::{WorkError, apply};
+use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
 use crate::transactions::{carry_out, pack};
 
 /// Two servers that register the same environment at the same moment each meet the other's changes once or twice.
@@ -54,6 +58,8 @@ pub enum RegisterError {
         "environment {env} is being restored since {since}: bring that to its end with the same `muster restore FILE`"
     )]
     Restoring { env: EnvName, since: Timestamp },
+    #[error("environment {env} is being destroyed since {since}: begin anew when it is gone")]
+    Destroying { env: EnvName, since: Timestamp },
     #[error("the environment cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
@@ -64,6 +70,8 @@ pub enum RegisterError {
     Behind(#[source] crate::view::Behind),
     #[error(transparent)]
     Nodes(#[from] FollowError),
+    #[error(transparent)]
+    Design(#[from] WorkError),
 }
 
 /// What a registration changes.
@@ -80,6 +88,22 @@ pub async fn register(app: &App, registration: &Registration) -> Result<Register
     let version = register_releases(app, registration).await?;
     let nodes = follow_design(app, &registration.env, &registration.nodes).await?;
     Ok(Registered { nodes, version })
+}
+
+/// The same with nodes that a design says: it becomes a revision, and is applied. The registration's own nodes do not
+/// count.
+pub async fn register_design(
+    app: &App,
+    registration: &Registration,
+    design: DesignInput,
+    by: &By,
+) -> Result<Registered, RegisterError> {
+    let env = &registration.env;
+    let version = register_releases(app, registration).await?;
+    let before = app.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
+    let done = apply(app, env, &Arc::new(design), None, by).await?;
+    let change = compare(&before, &done.next.records());
+    Ok(Registered { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }
 
 /// Registers the releases and chooses the first version. Returns that one, if it was chosen now.
@@ -106,6 +130,9 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
 fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
     if let Some(restoring) = fleet.restoring() {
         return Err(RegisterError::Restoring { env: registration.env.clone(), since: restoring.since });
+    }
+    if let Some((destroying, _)) = fleet.destroying() {
+        return Err(RegisterError::Destroying { env: registration.env.clone(), since: destroying.since });
     }
     let keys = Keys::of(&registration.env);
     let mut parts: Vec<Txn> = Vec::new();

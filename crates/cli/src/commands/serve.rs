@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use muster_core::liveness::Patience;
-use muster_server::{Clock, Config, LeasePace, Server, register};
+use muster_server::{Clock, Config, LeasePace, Server, register_design};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Globals;
@@ -85,7 +85,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let url = format!("http://{}", server.address());
     let env = loaded.as_ref().map(|loaded| loaded.registration.env.clone());
     if let Some(loaded) = &loaded {
-        register(server.app(), &loaded.registration).await.map_err(Failure::failed)?;
+        let project::Loaded { registration, design, by, releases: _ } = loaded;
+        register_design(server.app(), registration, design.clone(), by).await.map_err(Failure::failed)?;
     }
     let places = Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
     let announced = Announced {

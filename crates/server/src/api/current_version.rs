@@ -10,6 +10,7 @@ use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
 use muster_wire::problem::{Code, Problem};
 
 use crate::App;
+use crate::design::revise::accepts;
 
 use super::answer::{JsonBody, Refusal};
 use super::scope::Scope;
@@ -38,11 +39,12 @@ pub(crate) async fn change(
     // change for the current one, and answer that there is nothing to do.
     let newest = app.newest.revision().await?;
     app.view.reach(newest).await?;
-    let (current, release, releases) = scope.ask(&app, |fleet| {
+    let (accepted, current, release, releases) = scope.ask(&app, |fleet| {
         let current = fleet.current_version().map(|(version, at)| (version.clone(), at));
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
-        (current, fleet.releases().get(&to).cloned(), known)
+        (accepts(fleet), current, fleet.releases().get(&to).cloned(), known)
     })?;
+    accepted?;
     if release.is_none() {
         return Err(Refusal::unknown_version(&to, &releases));
     }
@@ -52,7 +54,8 @@ pub(crate) async fn change(
         return Ok(Json(UpdateTriggered { from, to, changed: false, revision }));
     }
     let key = Keys::of(&scope.env).current_version();
-    let txn = Txn::new().guard(Guard::seen(key.clone(), at)).op(Op::put(key, to.as_str()));
+    let going = Guard::Absent { key: Keys::of(&scope.env).destroying() };
+    let txn = Txn::new().guard(going).guard(Guard::seen(key.clone(), at)).op(Op::put(key, to.as_str()));
     let revision = match app.store.commit(txn).await {
         Ok(Outcome::Committed { revision }) => revision,
         Ok(Outcome::Refused { .. }) => {

@@ -25,7 +25,7 @@ pub enum Erased {
 pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<Erased, StoreError> {
     let keys = Keys::of(env);
     let all = store.range(keys.prefix(), None).await?.kvs.into_iter().map(|kv| kv.key);
-    // The epoch too: agents that come too late must not take the environment for a later life of itself.
+    // The epoch too: an environment of the same name that is founded later begins a later one.
     let is_last = |key: &String| {
         let rest = key.strip_prefix(keys.prefix()).unwrap_or(key);
         ["destroying", "store_epoch"].contains(&rest)

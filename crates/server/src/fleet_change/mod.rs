@@ -55,6 +55,8 @@ pub enum FollowError {
         "environment {env} is being restored since {since}: bring that to its end with the same `muster restore FILE`"
     )]
     Restoring { env: EnvName, since: Timestamp },
+    #[error("environment {env} is being destroyed since {since}: no nodes come to it any more")]
+    Destroying { env: EnvName, since: Timestamp },
     #[error("the nodes cannot be written to the store")]
     Store(#[source] StoreError),
     #[error("a record cannot be written")]
@@ -118,6 +120,11 @@ fn plan(
 ) -> Result<(Vec<Txn>, FleetChange), FollowError> {
     if let Some(restoring) = fleet.restoring() {
         return Err(FollowError::Restoring { env: fleet.env.clone(), since: restoring.since });
+    }
+    if let Some((destroying, _)) = fleet.destroying()
+        && !design.is_empty()
+    {
+        return Err(FollowError::Destroying { env: fleet.env.clone(), since: destroying.since });
     }
     let change = compare(fleet, design);
     let mut parts = plan::parts(fleet, design, &change, now).map_err(FollowError::Record)?;

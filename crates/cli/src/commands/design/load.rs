@@ -14,13 +14,13 @@ use crate::terminal::Notes;
 
 /// What directories hold. A design is evaluated for one environment, and the same files may be evaluated for several.
 #[derive(Debug)]
-pub(in crate::commands) struct Loaded {
-    pub(in crate::commands) bundles: Vec<Bundle>,
+pub(crate) struct Loaded {
+    pub(crate) bundles: Vec<Bundle>,
     /// What could not be read.
-    pub(in crate::commands) unread: Findings,
+    pub(crate) unread: Findings,
 }
 
-pub(in crate::commands) fn read(dirs: &[NamedDir]) -> Loaded {
+pub(crate) fn read(dirs: &[NamedDir]) -> Loaded {
     let mut unread: Vec<Finding> = Vec::new();
     let bundles = dirs.iter().map(|dir| {
         let (bundle, findings) = Directory { name: dir.name.clone(), path: dir.path.clone() }.read();
@@ -32,7 +32,7 @@ pub(in crate::commands) fn read(dirs: &[NamedDir]) -> Loaded {
 
 impl Loaded {
     /// Evaluates the design for one environment; for none: for the only one that there is.
-    pub(in crate::commands) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> Checked {
+    pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> Checked {
         let copy = |bundle: &Bundle| Bundle {
             name: bundle.name.clone(),
             files: bundle.files.iter().map(|file| FileText::new(file.name(), file.text())).collect(),
@@ -43,7 +43,7 @@ impl Loaded {
 
     /// Evaluates the design for the environment that is named, or for each that there is; a design without any is
     /// evaluated once.
-    pub(in crate::commands) fn compile_each(&self, only: Option<&EnvName>) -> Vec<Checked> {
+    pub(crate) fn compile_each(&self, only: Option<&EnvName>) -> Vec<Checked> {
         let first = self.compile(only, BTreeMap::new());
         let all: Vec<EnvName> = first.design.environments().cloned().collect();
         if only.is_some() || all.len() < 2 {

@@ -4,7 +4,7 @@ pub(super) mod check;
 pub(super) mod diff;
 mod document;
 pub(super) mod explain;
-pub(super) mod load;
+pub(crate) mod load;
 pub(super) mod schema;
 pub(super) mod show;
 pub(super) mod why;

@@ -65,12 +65,12 @@ impl InputArgs {
                 notes.findings(&findings);
             }
             for (dir, bundle) in dirs.iter().zip(&loaded.bundles) {
-                let files: Vec<File> = bundle.files.iter().map(|file| sent(dir, file)).collect();
-                for (file, sent) in bundle.files.iter().zip(&files) {
+                let sent = self::bundle(dir, bundle);
+                for (file, sent) in bundle.files.iter().zip(&sent.files) {
                     let here = input.here.entry(sent.path.clone());
                     here.and_modify(|name| *name = None).or_insert_with(|| Some(file.name().to_owned()));
                 }
-                input.design.bundles.push(Bundle { name: dir.name.clone(), files });
+                input.design.bundles.push(sent);
             }
         }
         input.design.cardinality = cardinality;
@@ -95,6 +95,11 @@ impl Input {
         }
         server.failure(error)
     }
+}
+
+/// A directory as the server knows it.
+pub(crate) fn bundle(dir: &NamedDir, read: &muster_design::bundle::Bundle) -> Bundle {
+    Bundle { name: dir.name.clone(), files: read.files.iter().map(|file| sent(dir, file)).collect() }
 }
 
 /// A file as the server knows it: by its path below the directory.

@@ -3,7 +3,7 @@
 pub(super) mod apply;
 pub(super) mod destroy;
 pub(super) mod history;
-mod input;
+pub(crate) mod input;
 pub(super) mod list;
 pub(super) mod plan;
 mod plan_file;

@@ -21,7 +21,7 @@ use muster_core::standing::Word;
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
-use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, register, rows};
+use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, register_design, rows};
 use muster_wire::operator::NodeRow;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -146,7 +146,7 @@ struct LocalFleet {
 
 impl LocalFleet {
     async fn start(args: &Args, loaded: Loaded, state: &Path, notes: &mut Notes) -> Result<Self, Failure> {
-        let Loaded { registration, releases } = loaded;
+        let Loaded { registration, design, by, releases } = loaded;
         let env = registration.env.clone();
         let default = format!("embedded:{}", state.join("store").display());
         let store = args.store.open(Some(&default), notes).await?;
@@ -171,7 +171,14 @@ impl LocalFleet {
             puppet: None,
         };
         let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
-        let registered = register(&app, &registration).await.map_err(refused)?;
+        let registered = match register_design(&app, &registration, design, &by).await {
+            // Somebody has to take its machines away, and nobody else can.
+            Err(error @ RegisterError::Destroying { .. }) => {
+                notes.note(format_args!("{error}; until then this process lets its nodes leave"));
+                Registered::default()
+            }
+            registered => registered.map_err(refused)?,
+        };
         // After the registration, which may be refused: what is removed here does not come back.
         let known = nodes_of(&app, &env);
         let released = driver.release_others(&env, &known).await.map_err(Failure::failed)?;
@@ -267,11 +274,13 @@ fn refused(error: RegisterError) -> Failure {
         }
         RegisterError::ReleaseChanged { .. }
         | RegisterError::Restoring { .. }
+        | RegisterError::Destroying { .. }
         | RegisterError::Store(_)
         | RegisterError::Record(_)
         | RegisterError::Contended { .. }
         | RegisterError::Behind(_)
-        | RegisterError::Nodes(_) => None,
+        | RegisterError::Nodes(_)
+        | RegisterError::Design(_) => None,
     };
     let failure = Failure::failed(error);
     hint.into_iter().fold(failure, Failure::hint)
