@@ -1,13 +1,18 @@
 //! The design: documents in, a checked design and findings out.
 //!
 //! An operator writes YAML by hand, so the way a mistake is answered is as much a part of this crate as what a correct
-//! file means. A file goes through three steps, each with its own module:
+//! file means. From files to a [`Design`] it takes these steps, each with its own module:
 //!
-//! 1. [`file_text`]: bytes become a named text of lines. Too large, unreadable, not UTF-8: it ends here.
-//! 2. [`yaml`]: the text becomes trees that know where everything stands. The parser's types end there, and so do
-//!    alias bombs, tags and other surprises. A broken document does not hide the next one.
-//! 3. [`environment`]: a tree becomes an [`Environment`](environment::Environment) in which everything is legal, or
-//!    the reasons why not. [`project`] finds the files of a project directory.
+//! 1. [`bundle`]: a source is read into named texts of lines ([`file_text`]). Too large, unreadable, not UTF-8: it ends here.
+//! 2. [`yaml`]: a text becomes trees that know where everything stands. The parser's types end there, and so do alias
+//!    bombs, tags and other surprises. A broken document does not hide the next one.
+//! 3. [`consumer`]: trees become [`document`]s, whoever wrote them: Muster's own, an [`environment`] file's, Drydock's. From
+//!    here on they are all alike. Each is held against the [`types`] of its kind ([`kinds`]).
+//! 4. [`inherit`]: the layers of a document become one effective value, and on demand the answer to "who said so?".
+//! 5. Rules, one file each, look at what is in effect; [`resolve`] looks up what values refer to.
+//!
+//! A changed file costs what it changes ([`Design::with`]); [`diff`] compares two designs, [`plan`](fn@plan) says what it takes
+//! to get from one to the other, and [`project`] finds the files of a project directory.
 //!
 //! Everything that is wrong becomes a [`Finding`](finding::Finding): a stable code, one sentence, the place, the
 //! offending line, what was expected, and what to do. A pass never stops at the first: whoever mends a file wants to
