@@ -153,6 +153,27 @@ data:
 }
 
 #[test]
+fn a_disk_is_started_from_by_its_label_and_labels_of_interfaces_say_nothing() {
+    let node = "\
+schema: drydock/BaremetalNode/v1
+metadata: {name: n}
+data:
+  storage:
+    physical_devices:
+      sda: {volume_group: v}
+      sdb:
+        labels: {bootdrive: true}
+        partitions: [{name: root, size: 30g, filesystem: {mountpoint: /, fstype: ext4}}]
+    volume_groups: {v: {}}
+  interfaces:
+    pxe: {slaves: [eno1], labels: {noconfig: true}}
+";
+    insta::assert_snapshot!(effective(node, "Node", "n"), @r#"
+    {"role":"n","storage":{"boot_drive":"sdb","disks":{"sda":{"volume_group":"v"},"sdb":{"labels":{"bootdrive":"true"},"partitions":[{"name":"root","size":"30g","filesystem":{"mountpoint":"/","fstype":"ext4"}}]}},"volume_groups":{"v":{}}},"interfaces":{"pxe":{"devices":["eno1"]}}}
+    "#);
+}
+
+#[test]
 fn a_node_has_the_role_that_is_nearest() {
     let role = |data: &str, files: &[(&str, &str)]| {
         let node = format!("{HOSTS}{{schema: drydock/BaremetalNode/v1, metadata: {{name: web1}}, data: {{{data}}}}}");
@@ -231,7 +252,7 @@ data: []
     insta::assert_snapshot!(messages(text), @r#"
     4:3 M0103: unknown key "interface" in a host profile (did you mean "interfaces"?)
     6:13 M0103: unknown key "slave" in an interface (did you mean "slaves"?)
-    6:25 M0103: unknown key "devices" in an interface (Drydock knows here: device_link, slaves, networks, sriov)
+    6:25 M0103: unknown key "devices" in an interface (Drydock knows here: device_link, slaves, networks, sriov, labels)
     6:49 M0105: "interfaces.bond0.networks" must be a list, but is the text "mgmt" (write it as a list: [mgmt])
     6:73 M0105: "interfaces.bond0.sriov.vf_count" must be an integer, but is the text "many"
     8:42 M0105: "storage.physical_devices.sda.partitions" must be a list, but is a mapping
@@ -378,4 +399,43 @@ data: a text
     deckhand/Certificate/v1 ca "a text"
     "#);
     assert_eq!(found("schema: other/Thing/v1\nmetadata: {name: t}\nmore: 1\n").lines().count(), 6);
+}
+
+/// Each line of a real site with something else behind its key: whatever it is, it is told once at most that it is of the
+/// wrong type, and nothing falls over.
+#[test]
+fn whatever_stands_in_a_place_is_told_once() {
+    let directory = std::path::Path::new("../../examples/drydock/deckhand");
+    for file in ["baremetal.yaml", "networks.yaml", "profiles.yaml", "nodes.yaml", "bootactions.yaml"] {
+        let text = std::fs::read_to_string(directory.join(file)).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let Some((key, _)) = line.split_once(':').filter(|(key, _)| !key.contains(['#', '{', '['])) else {
+                continue;
+            };
+            for odd in ["", "[]", "'!'", "-1", "true", "{a: {b: [c]}}"] {
+                let changed = format!("{key}: {odd}");
+                let indent = line.len() - line.trim_start().len();
+                // What belongs to the key goes with it: else it would not be YAML.
+                let below = lines[number + 1..].iter().take_while(|next| {
+                    let depth = next.len() - next.trim_start().len();
+                    depth > indent
+                        || (depth == indent
+                            && next.trim_start().starts_with("- ")
+                            && !line.trim_start().starts_with("- "))
+                });
+                let after = number + 1 + below.count();
+                let all = [&lines[..number], &[changed.as_str()], &lines[after..]].concat().join("\n");
+                let Checked { findings, .. } = compile(&[(file, &all)]);
+                let at = u32::try_from(number + 1).unwrap();
+                let about = |finding: &&muster_design::finding::Finding| {
+                    let line = finding.place.as_ref().and_then(|place| place.span).map(|span| span.start.line);
+                    line == Some(at) && finding.code.as_str() == "M0105"
+                };
+                let told: Vec<String> = findings.iter().filter(about).map(ToString::to_string).collect();
+                assert!(told.len() <= 1, "{file}:{at} {changed}\n{}", told.concat());
+                assert!(!findings.iter().any(|finding| finding.code.as_str() == "M0004"), "{all}");
+            }
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! A host profile: most of what a node is as well.
 
 use super::DrydockKind;
-use super::draft::Draft;
+use super::draft::{Draft, made};
 use super::envelope::Envelope;
-use super::shape::{Field, Is, Shape, inherited, renamed, same};
+use super::shape::{Field, Is, Shape, ignored, inherited, renamed, same};
 use crate::document::Parent;
 use crate::finding::{Code, Finding, Report};
 use crate::kinds::Kind;
-use crate::yaml::{Entry, Key};
+use crate::yaml::{Entry, Key, Node};
 
 pub(super) const KIND: DrydockKind =
     DrydockKind { word: "HostProfile", becomes: Kind::HostProfile, shape: &HOST_PROFILE, finish };
@@ -19,13 +19,15 @@ pub(super) const FIELDS: &[Field] = &[
     same("hardware_profile", Is::Text),
     same("primary_network", Is::Text),
     same("oob", Is::Object(&OUT_OF_BAND)),
-    same("storage", Is::Object(&STORAGE)),
+    same(STORAGE_KEY, Is::Object(&STORAGE)),
     same("platform", Is::Object(&PLATFORM)),
     same("metadata", Is::Beside(&METADATA)),
     same("interfaces", Is::Named(&INTERFACE)),
 ];
 
 const PARENT: &str = "host_profile";
+const STORAGE_KEY: &str = "storage";
+const DISKS: &str = "disks";
 
 /// Each driver has parameters of its own.
 const OUT_OF_BAND: Shape = Shape {
@@ -43,7 +45,7 @@ const OUT_OF_BAND: Shape = Shape {
 
 const STORAGE: Shape = inherited(
     "a storage layout",
-    &[renamed("physical_devices", "disks", Is::Named(&DEVICE)), same("volume_groups", Is::Named(&VOLUME_GROUP))],
+    &[renamed("physical_devices", DISKS, Is::Named(&DEVICE)), same("volume_groups", Is::Named(&VOLUME_GROUP))],
 );
 
 const DEVICE: Shape = inherited(
@@ -109,6 +111,8 @@ const INTERFACE: Shape = inherited(
         renamed("slaves", "devices", Is::Texts),
         same("networks", Is::Texts),
         same("sriov", Is::Object(&SRIOV)),
+        // It is in the examples of Drydock's manual.
+        ignored("labels"),
     ],
 );
 
@@ -136,9 +140,25 @@ pub(super) fn finish_host(draft: &mut Draft) {
         let name = parent.value.scalar().filter(|_| !parent.value.is_null()).map(|name| name.shared_text());
         draft.extends = Some(name.map(|name| Parent { name, span: parent.value.span }).into_iter().collect());
     }
+    boot_drive(draft);
     // Boot actions select nodes by their owner data, which they call labels.
     let labels = draft
         .get(OWNER_DATA)
         .map(|Entry { key, value }| Entry { key: Key { text: "labels".into(), span: key.span }, value: value.clone() });
     draft.entries.extend(labels);
+}
+
+/// The disk that is labelled as the one to start from.
+fn boot_drive(draft: &mut Draft) {
+    let Some(storage) = draft.entries.iter_mut().find(|entry| &*entry.key.text == STORAGE_KEY) else { return };
+    let entries = |node: &Node| node.map().map(|map| map.entries().to_vec()).unwrap_or_default();
+    let is_labelled = |disk: &Entry| {
+        let label = disk.value.get("labels").and_then(|labels| labels.get("bootdrive"));
+        label.and_then(Node::text).is_some_and(|label| label.eq_ignore_ascii_case("true"))
+    };
+    let disks = storage.value.get(DISKS).map(entries).unwrap_or_default();
+    let Some(disk) = disks.iter().find(|disk| is_labelled(disk)) else { return };
+    let drive = made("boot_drive", Node::from_text(disk.key.text.clone(), disk.key.span));
+    let all = [drive].into_iter().chain(entries(&storage.value)).collect();
+    storage.value = Node::from_entries(all, storage.value.span);
 }

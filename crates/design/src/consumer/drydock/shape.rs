@@ -49,6 +49,8 @@ pub(super) enum Is {
     Members(&'static Shape),
     /// As it is.
     Anything,
+    /// Drydock knows the key, and does nothing with it.
+    Ignored,
 }
 
 impl Is {
@@ -64,7 +66,8 @@ impl Is {
             | Is::Beside(_)
             | Is::Named(_)
             | Is::Members(_)
-            | Is::Anything => false,
+            | Is::Anything
+            | Is::Ignored => false,
         }
     }
 }
@@ -92,6 +95,11 @@ pub(super) const fn inherited(what: &'static str, fields: &'static [Field]) -> S
 /// A field that keeps its name.
 pub(super) const fn same(key: &'static str, is: Is) -> Field {
     Field { key, to: key, is }
+}
+
+/// A field that is left out.
+pub(super) const fn ignored(key: &'static str) -> Field {
+    Field { key, to: key, is: Is::Ignored }
 }
 
 /// A field that has another name in a native document.

@@ -83,7 +83,7 @@ impl<'n> Translation<'_, 'n, '_> {
                 self.named(node, |this, value| this.single(value, "a single value", |node| Some(node.clone())))
             }
             Is::Object(shape) => Some(Node::from_entries(self.entries(node, shape)?, node.span)),
-            Is::Beside(_) => None,
+            Is::Beside(_) | Is::Ignored => None,
             Is::Named(shape) => self.named(node, |this, value| this.value(value, Is::Object(shape))),
             Is::Members(shape) => self.list(node, |this, member| match removed(member) {
                 true => Some(member.clone()),
