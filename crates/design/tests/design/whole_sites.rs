@@ -60,13 +60,11 @@ impl Choices {
 
     fn document(&mut self) -> Value {
         let kind = self.one(KINDS);
-        let spec = match kind.body() {
-            Type::Object(object) => self.object(object, 0),
-            ty => self.value(&ty, 0),
-        };
+        let spec = self.value(&kind.body(), 0);
         let mut document = json!({"kind": kind.word(), "name": self.one(NAMES), "spec": spec});
-        if kind == Kind::Node && !self.rarely(8) {
-            document["spec"]["role"] = json!("web");
+        let has_role = kind == Kind::Node && !self.rarely(8);
+        if let Some(spec) = document["spec"].as_object_mut().filter(|_| has_role) {
+            spec.insert("role".into(), json!("web"));
         }
         if self.rarely(3) {
             document["extends"] = json!([self.one(NAMES)]);

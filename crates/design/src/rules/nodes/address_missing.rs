@@ -7,7 +7,7 @@ use crate::rules::{Check, Out, Rule, Site, Thing};
 pub(crate) const RULE: Rule = Rule::new(Code::AddressMissing, Check::Node(check));
 
 fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
-    for given in addresses(node).filter(|given| !given.is_there) {
+    for given in addresses(node).filter(|given| given.written.is_none()) {
         let message = format!("the address in network {} is missing", quote(given.network.value));
         let help = "add address: ADDRESS, or address: dhcp if the node is given one";
         out.add(given.span, Finding::new(Code::AddressMissing, message).help(help));

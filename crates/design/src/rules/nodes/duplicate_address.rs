@@ -7,7 +7,7 @@ use crate::rules::{Check, Claim, Claims, Rule, Site, Taken, Thing};
 pub(crate) const RULE: Rule = Rule::new(Code::DuplicateAddress, Check::Unique { claim, taken });
 
 fn claim(_: &Site<'_>, node: &Thing<'_>, claims: &mut Claims<'_>) {
-    for address in addresses(node).filter_map(|given| given.address) {
+    for address in addresses(node).filter_map(|given| given.address()) {
         claims.add(Claim::Address(address.value), address.span);
     }
 }

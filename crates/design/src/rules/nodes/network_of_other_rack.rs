@@ -1,7 +1,7 @@
 //! A network that does not leave its rack is used in that rack.
 
 use crate::finding::{Code, Finding, quote};
-use crate::rules::view::interfaces;
+use crate::rules::view::interface_networks;
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
 pub(crate) const RULE: Rule = Rule::new(Code::NetworkOfOtherRack, Check::Parts(&["interfaces", "rack"], check));
@@ -9,7 +9,7 @@ pub(crate) const RULE: Rule = Rule::new(Code::NetworkOfOtherRack, Check::Parts(&
 fn check(site: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     let (Some(part), Some(rack)) = (node.get("interfaces"), node.get("rack")) else { return };
     let Some(name) = rack.text() else { return };
-    for network in interfaces(part).flat_map(|interface| interface.networks) {
+    for network in interface_networks(part) {
         let racks = site.topology().racks_of(network.value);
         if !racks.is_empty() && !racks.contains(&name) {
             let racks = racks.iter().map(|rack| quote(rack)).collect::<Vec<_>>().join(", ");

@@ -1,8 +1,8 @@
 //! A node whose addresses are given has one in its primary network.
 
 use crate::finding::{Code, Finding, quote};
-use crate::rules::view::addresses;
-use crate::rules::{Check, Out, Rule, Site, Thing, attached};
+use crate::rules::view::{addresses, is_attached};
+use crate::rules::{Check, Out, Rule, Site, Thing};
 
 pub(crate) const RULE: Rule = Rule::new(Code::PrimaryWithoutAddress, Check::Node(check));
 
@@ -13,7 +13,7 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     let has_some = given.peek().is_some();
     let has_primary = given.any(|given| given.network.value == name);
     // Not being in the network at all is another finding.
-    if has_some && !has_primary && attached(node).contains(&name) {
+    if has_some && !has_primary && is_attached(node, name) {
         let message = format!("the node has addresses, but none in its primary network {}", quote(name));
         let help = "add one, or say address: dhcp; or choose another primary network";
         out.add(node.at, Finding::new(Code::PrimaryWithoutAddress, message).help(help));

@@ -13,11 +13,18 @@ use crate::yaml::Node;
 #[derive(Debug)]
 pub(crate) struct Given<'d> {
     pub network: Placed<&'d str>,
-    /// The address, if it is one: neither `dhcp` nor absent nor malformed.
-    pub address: Option<Placed<IpAddr>>,
-    /// Whether there is an address, of whatever sort.
-    pub is_there: bool,
+    /// The address as it is written, if there is one.
+    pub written: Option<&'d Node>,
     pub span: Span,
+}
+
+impl Given<'_> {
+    /// The address, if it is one: neither `dhcp` nor absent nor malformed. Made when it is asked for, since most rules
+    /// want the network alone.
+    pub(crate) fn address(&self) -> Option<Placed<IpAddr>> {
+        let written = self.written?;
+        Some(Placed { value: address(written.text()?)?, span: written.span })
+    }
 }
 
 /// An address and the network that it is meant to be in.
@@ -41,10 +48,7 @@ impl Placement<'_> {
 pub(crate) fn addresses<'d>(node: &Thing<'d>) -> impl Iterator<Item = Given<'d>> + use<'d> {
     let items = node.get("addresses").and_then(Node::items).unwrap_or_default();
     items.iter().filter_map(|item| {
-        let network = Placed::text(item, "network")?;
-        let given = item.get("address");
-        let address = given.and_then(|node| Some(Placed { value: address(node.text()?)?, span: node.span }));
-        Some(Given { network, address, is_there: given.is_some(), span: item.span })
+        Some(Given { network: Placed::text(item, "network")?, written: item.get("address"), span: item.span })
     })
 }
 
@@ -52,6 +56,6 @@ pub(crate) fn addresses<'d>(node: &Thing<'d>) -> impl Iterator<Item = Given<'d>>
 pub(crate) fn placements<'s>(site: &'s Site<'_>, node: &Thing<'s>) -> impl Iterator<Item = Placement<'s>> {
     addresses(node).filter_map(|given| {
         let network = site.topology().network(given.network.value)?;
-        Some(Placement { address: given.address?, network, network_at: given.network.span })
+        Some(Placement { address: given.address()?, network, network_at: given.network.span })
     })
 }

@@ -1,5 +1,7 @@
 //! A node's interfaces, as rules read them.
 
+use std::collections::HashSet;
+
 use super::{Placed, addresses};
 use crate::rules::Thing;
 use crate::span::Span;
@@ -28,19 +30,28 @@ pub(crate) fn interfaces(node: &Node) -> impl Iterator<Item = Interface<'_>> {
     })
 }
 
-/// The networks that a node is in, by its interfaces or its addresses, each once. The network of its out-of-band access
-/// is not among them: another machine, its controller, is in that one.
-pub(crate) fn attached<'d>(node: &Thing<'d>) -> Vec<&'d str> {
-    let by_interface = node.get("interfaces").into_iter().flat_map(interfaces);
-    let by_interface = by_interface.flat_map(|interface| interface.networks).map(|network| network.value);
+/// The networks of all interfaces under a node's key `interfaces`: for who wants nothing else of them.
+pub(crate) fn interface_networks(node: &Node) -> impl Iterator<Item = Placed<&str>> {
+    let entries = node.map().map(|map| map.entries()).unwrap_or_default();
+    let lists = entries.iter().filter_map(|entry| entry.value.get("networks")?.items());
+    lists.flatten().filter_map(|item| Some(Placed { value: item.text()?, span: item.span }))
+}
+
+/// The networks that a node is in, by its interfaces or its addresses; some more than once. The network of its
+/// out-of-band access is not among them: another machine, its controller, is in that one.
+fn all_attached<'d>(node: &Thing<'d>) -> impl Iterator<Item = &'d str> + use<'d> {
+    let by_interface = node.get("interfaces").into_iter().flat_map(interface_networks).map(|network| network.value);
     let out_of_band = node.get("oob").and_then(|oob| oob.get("network")?.text());
     let by_address = addresses(node).map(|address| address.network.value);
-    let by_address = by_address.filter(|network| Some(*network) != out_of_band);
-    let mut names: Vec<&'d str> = Vec::new();
-    for name in by_interface.chain(by_address) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    by_interface.chain(by_address.filter(move |network| Some(*network) != out_of_band))
+}
+
+/// The networks that a node is in, each once.
+pub(crate) fn attached<'d>(node: &Thing<'d>) -> Vec<&'d str> {
+    let mut seen = HashSet::new();
+    all_attached(node).filter(|name| seen.insert(*name)).collect()
+}
+
+pub(crate) fn is_attached(node: &Thing<'_>, network: &str) -> bool {
+    all_attached(node).any(|name| name == network)
 }

@@ -13,7 +13,7 @@ pub(crate) mod storage;
 mod topology;
 
 pub(crate) use address::{Placement, addresses, placements};
-pub(crate) use interface::{Interface, attached, interfaces};
+pub(crate) use interface::{Interface, attached, interface_networks, interfaces, is_attached};
 pub(crate) use link::{BondMode, Link};
 pub(crate) use network::{Network, Range, RangeKind};
 pub(crate) use overlap::{Addressed, Overlap, overlapping, overlaps};
