@@ -31,7 +31,7 @@ The directories become a new revision of the design. Each replaces what it broug
 API stays, and wins. An environment that is not there is created.
 
 Nodes that go leave service before they are stopped. Without --no-wait the command waits until new and changed nodes are \
-validated and the others are gone; whoever does not wait, or stops waiting, changes nothing: it goes on by itself.
+validated and the others are gone, or until nothing moves any more; whoever does not wait, or stops waiting, changes nothing: it goes on by itself.
 
 Exit codes:
   0   done; or nothing was to do
@@ -133,6 +133,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         terminal
             .notes
             .note("no version was chosen yet, so the nodes have nothing to run: muster trigger-update VERSION");
+    } else if arrival.stuck {
+        terminal.notes.note("they will not get there by themselves: muster node show NODE says what is wrong");
     } else if !arrival.there {
         terminal.notes.note("not all nodes are there; it goes on by itself, and `muster status` shows how far it is");
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use crate::commands::rows::count;
+use crate::commands::up::verdict::{Standing, Verdict, judge};
 use crate::failure::Failure;
 use crate::session::{Server, is_interruption};
 use crate::terminal::Notes;
@@ -33,6 +34,8 @@ pub(super) struct Arrival {
     pub(super) unseen: Vec<NodeName>,
     /// The environment has no version yet, so that nobody can be validated.
     pub(super) no_version: bool,
+    /// Nothing moves any more, and nothing will by itself: somebody has to look at it.
+    pub(super) stuck: bool,
 }
 
 /// Asks until all nodes of the plan are where it wants them, or the time is over. A server that goes away meanwhile is
@@ -58,7 +61,7 @@ pub(super) async fn until_there(
                 }
                 let arrival = look(plan, page.items);
                 tell(plan, &arrival, &mut told, notes);
-                if arrival.there || arrival.no_version || Instant::now() >= deadline {
+                if arrival.there || arrival.no_version || arrival.stuck || Instant::now() >= deadline {
                     notes.end_progress();
                     return Ok(arrival);
                 }
@@ -81,6 +84,9 @@ pub(super) async fn until_there(
 }
 
 fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
+    // Of all nodes: one that is new may wait for one that stays, and moves.
+    let fleet: Vec<Standing> = rows.iter().map(|row| Standing { row: row.clone(), ran: true }).collect();
+    let verdict = judge(&fleet);
     let mut rows: BTreeMap<NodeName, NodeRow> = rows.into_iter().map(|row| (row.node.clone(), row)).collect();
     let mut arrival = Arrival::default();
     for node in &plan.nodes {
@@ -99,6 +105,8 @@ fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
         && arrival.leaving.is_empty()
         && !arrival.missing.is_empty()
         && arrival.missing.iter().all(waits);
+    let nobody_else = arrival.unseen.is_empty() && arrival.leaving.is_empty();
+    arrival.stuck = nobody_else && !arrival.missing.is_empty() && verdict == Verdict::Stuck;
     arrival
 }
 
@@ -186,5 +194,12 @@ mod tests {
             let arrival = look(&plan, rows);
             assert_eq!((arrival.there, arrival.no_version), (there, no_version), "{what}");
         }
+
+        let often = |attempt| Some(Why::Failed { reason: None, errors: Vec::new(), attempt, retry: None });
+        let one = plan(&[("web1", Create), ("web2", Keep)]);
+        assert!(!look(&one, vec![row("web1", Word::Failed, often(1))]).stuck, "it tries again");
+        assert!(look(&one, vec![row("web1", Word::Failed, often(3))]).stuck);
+        let another_moves = vec![row("web1", Word::Failed, often(3)), row("web2", Word::Applying, None)];
+        assert!(!look(&one, another_moves).stuck);
     }
 }

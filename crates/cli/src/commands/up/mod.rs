@@ -4,7 +4,7 @@ mod line;
 mod live;
 mod switched_off;
 mod transcript;
-mod verdict;
+pub(super) mod verdict;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

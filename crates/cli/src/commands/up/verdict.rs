@@ -10,7 +10,7 @@ use super::line::is_about_to_run;
 pub(super) const ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::commands) enum Verdict {
     Validated,
     Underway,
     /// Nothing moves, and nothing will: what does not stand right either failed often enough, or waits for those.
@@ -19,13 +19,13 @@ pub(super) enum Verdict {
 
 /// A node, and whether its last run began since the fleet was brought up: what is older proves nothing about now.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
-    pub(super) row: NodeRow,
-    pub(super) ran: bool,
+pub(in crate::commands) struct Standing {
+    pub(in crate::commands) row: NodeRow,
+    pub(in crate::commands) ran: bool,
 }
 
 /// Judges those that stay: a node that leaves keeps nobody waiting.
-pub(super) fn judge(fleet: &[Standing]) -> Verdict {
+pub(in crate::commands) fn judge(fleet: &[Standing]) -> Verdict {
     let fleet: Vec<&Standing> = fleet.iter().filter(|node| node.row.standing != Word::Leaving).collect();
     if fleet.iter().all(|node| node.row.standing == Word::Validated && node.ran) {
         Verdict::Validated
