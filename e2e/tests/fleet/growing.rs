@@ -21,11 +21,11 @@ const PUPPET: Duration = Duration::from_secs(240);
 /// A client that asks again is served before this: a listener that is replaced is away for a moment.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The design of the quickstart with so many web nodes, in a directory of its own.
+/// The design of the quickstart with so many web nodes, in a directory of the same name: it replaces what that brought.
 fn design(stage: &Stage, webs: u32) -> PathBuf {
     let text = fs::read_to_string(repository().join("examples/quickstart/environments/quickstart.yaml")).unwrap();
     let changed = text.replace("    cardinality: 2\n", &format!("    cardinality: {webs}\n"));
-    let dir = stage.path("design");
+    let dir = stage.path("quickstart");
     fs::create_dir_all(dir.join("environments")).unwrap();
     fs::write(dir.join("environments/quickstart.yaml"), changed).unwrap();
     dir
@@ -85,7 +85,7 @@ fn the_quickstart_grows_and_shrinks_while_it_runs() {
     assert_eq!(lives(&api, &others), before, "nobody else ran, and no agent was started again");
     assert_eq!(stage.ask(&["verify-hosts", "v1", "web3"]).code(), 0);
     let planned =
-        stage.ask(&["env", "plan", "quickstart", stage.path("design").to_str().unwrap(), "--detailed-exitcode"]);
+        stage.ask(&["env", "plan", "quickstart", stage.path("quickstart").to_str().unwrap(), "--detailed-exitcode"]);
     assert_eq!(planned.code(), 0, "nothing is to do: {planned:?}");
 
     // It is asked all the time while it shrinks, and answers: whom it asks is there.
