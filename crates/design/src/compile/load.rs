@@ -105,7 +105,8 @@ fn one(piece: &Piece<'_>, budget: &Budget) -> Loaded {
     consumer::consume(text, &trees, &mut made);
     for document in &documents {
         if let AnyKind::Known(kind) = &document.kind {
-            types::check(&document.body, &kind.body(), &mut references, &mut report);
+            let words = consumer::words(document.maker);
+            types::check(&document.body, &kind.body(), words, &mut references, &mut report);
         }
     }
     Loaded { documents, environments, references, findings: report.finish() }

@@ -4,10 +4,11 @@ mod drydock;
 mod environment;
 mod native;
 
-use crate::document::Document;
+use crate::document::{Document, Maker};
 use crate::environment::Environment;
 use crate::file_text::FileText;
 use crate::finding::Report;
+use crate::types::Words;
 use crate::yaml::Node;
 
 pub(crate) use environment::generate;
@@ -38,6 +39,14 @@ pub struct Made<'m, 'r> {
 /// All consumers. The first that claims a tree gets it; the native one takes what nobody else knows.
 const CONSUMERS: &[&dyn Consumer] =
     &[&environment::EnvironmentFiles, &drydock::DrydockDocuments, &native::NativeDocuments];
+
+/// What the native keys of a document are called where it is written, so that findings speak its author's language.
+pub(crate) fn words(maker: Maker) -> Words {
+    match maker {
+        Maker::Default | Maker::Drydock => drydock::word,
+        Maker::Environment | Maker::Native => |native| native,
+    }
+}
 
 /// Hands the trees of a file to whoever claims them.
 pub(crate) fn consume(file: &FileText, trees: &[Node], made: &mut Made<'_, '_>) {

@@ -24,14 +24,18 @@ pub(crate) struct Reference {
 
 /// Checks a value and everything in it. References are collected: whether they lead anywhere is known when all documents
 /// are.
-pub(crate) fn check(node: &Node, ty: &Type, references: &mut Vec<Reference>, report: &mut Report<'_>) {
-    let mut check = Check { path: Vec::new(), references, report };
+pub(crate) fn check(node: &Node, ty: &Type, words: Words, references: &mut Vec<Reference>, report: &mut Report<'_>) {
+    let mut check = Check { path: Vec::new(), words, references, report };
     check.value(node, ty);
 }
+
+/// What a key is called where the document is written.
+pub(crate) type Words = fn(&str) -> &str;
 
 struct Check<'c, 'n, 'r> {
     /// Where in the document: for messages only.
     path: Vec<&'n str>,
+    words: Words,
     references: &'c mut Vec<Reference>,
     report: &'c mut Report<'r>,
 }
@@ -255,7 +259,10 @@ impl<'n> Check<'_, 'n, '_> {
     fn here(&self) -> String {
         match self.path.as_slice() {
             [] => "the document's content".to_owned(),
-            path => format!("\"{}\"", one_line(&path.join("."))),
+            path => {
+                let words: Vec<&str> = path.iter().map(|key| (self.words)(key)).collect();
+                format!("\"{}\"", one_line(&words.join(".")))
+            }
         }
     }
 }

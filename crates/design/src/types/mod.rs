@@ -9,7 +9,7 @@ mod describe;
 mod format;
 mod json_schema;
 
-pub(crate) use check::{Reference, check, removal};
+pub(crate) use check::{Reference, Words, check, removal};
 pub(crate) use describe::wrong_type;
 pub use format::{Cidr, Format};
 pub(crate) use format::{Size, address, cidr, mac, size};

@@ -269,6 +269,22 @@ data: []
 }
 
 #[test]
+fn values_of_a_wrong_form_are_too() {
+    let text = "\
+schema: drydock/BaremetalNode/v1
+metadata: {name: n}
+data:
+  storage: {physical_devices: {sda: {partitions: [{name: root, size: big}]}}}
+  addressing: [{network: lan, address: somewhere}]
+---
+{schema: drydock/Network/v1, metadata: {name: lan}, data: {cidr: 10.0.0.0/24}}
+";
+    let found = messages(text);
+    assert!(found.contains("\"storage.physical_devices.sda.partitions.root.size\" is \"big\""), "{found}");
+    assert!(found.contains("\"addressing.lan.address\" is \"somewhere\""), "{found}");
+}
+
+#[test]
 fn envelopes_that_are_not_whole() {
     let text = "\
 schema: drydock/Rack/v1
@@ -401,41 +417,40 @@ data: a text
     assert_eq!(found("schema: other/Thing/v1\nmetadata: {name: t}\nmore: 1\n").lines().count(), 6);
 }
 
-/// Each line of a real site with something else behind its key: whatever it is, it is told once at most that it is of the
-/// wrong type, and nothing falls over.
+/// Each line of the example site with something else behind its key: whatever it is, it is told once at most that it is of
+/// the wrong type, and nothing falls over.
 #[test]
 fn whatever_stands_in_a_place_is_told_once() {
     let directory = std::path::Path::new("../../examples/drydock/deckhand");
     for file in ["baremetal.yaml", "networks.yaml", "profiles.yaml", "nodes.yaml", "bootactions.yaml"] {
         let text = std::fs::read_to_string(directory.join(file)).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        for (number, line) in lines.iter().enumerate() {
-            let Some((key, _)) = line.split_once(':').filter(|(key, _)| !key.contains(['#', '{', '['])) else {
-                continue;
-            };
-            for odd in ["", "[]", "'!'", "-1", "true", "{a: {b: [c]}}"] {
-                let changed = format!("{key}: {odd}");
-                let indent = line.len() - line.trim_start().len();
-                // What belongs to the key goes with it: else it would not be YAML.
-                let below = lines[number + 1..].iter().take_while(|next| {
-                    let depth = next.len() - next.trim_start().len();
-                    depth > indent
-                        || (depth == indent
-                            && next.trim_start().starts_with("- ")
-                            && !line.trim_start().starts_with("- "))
-                });
-                let after = number + 1 + below.count();
-                let all = [&lines[..number], &[changed.as_str()], &lines[after..]].concat().join("\n");
-                let Checked { findings, .. } = compile(&[(file, &all)]);
-                let at = u32::try_from(number + 1).unwrap();
-                let about = |finding: &&muster_design::finding::Finding| {
-                    let line = finding.place.as_ref().and_then(|place| place.span).map(|span| span.start.line);
-                    line == Some(at) && finding.code.as_str() == "M0105"
-                };
-                let told: Vec<String> = findings.iter().filter(about).map(ToString::to_string).collect();
-                assert!(told.len() <= 1, "{file}:{at} {changed}\n{}", told.concat());
-                assert!(!findings.iter().any(|finding| finding.code.as_str() == "M0004"), "{all}");
+        for document in text.split("---\n") {
+            let lines: Vec<&str> = document.lines().collect();
+            for (number, line) in lines.iter().enumerate() {
+                let key = line.split_once(':').map(|(key, _)| key).filter(|key| !key.contains(['#', '{', '[']));
+                for odd in ["", "[]", "'!'", "-1", "true", "{a: {b: [c]}}", "['!*']"] {
+                    let Some(key) = key else { continue };
+                    assert_told_once(&lines, number, &format!("{key}: {odd}"));
+                }
             }
         }
     }
+}
+
+/// Checks a document with one line changed. What belonged to the line goes with it: else it would not be YAML.
+fn assert_told_once(lines: &[&str], number: usize, changed: &str) {
+    let depth = |line: &str| line.len() - line.trim_start().len();
+    let is_member = |line: &str| line.trim_start().starts_with("- ");
+    let line = lines[number];
+    let belongs =
+        |next: &&&str| depth(next) > depth(line) || (depth(next) == depth(line) && is_member(next) && !is_member(line));
+    let after = number + 1 + lines[number + 1..].iter().take_while(belongs).count();
+    let text = [&lines[..number], &[changed], &lines[after..]].concat().join("\n");
+    let Checked { findings, .. } = compile(&[("site.yaml", &text)]);
+    let is_about = |finding: &&muster_design::finding::Finding| {
+        let span = finding.place.as_ref().and_then(|place| place.span);
+        span.is_some_and(|span| span.start.line as usize == number + 1) && finding.code.as_str() == "M0105"
+    };
+    assert!(findings.iter().filter(is_about).count() <= 1, "{text}\n{findings}");
+    assert!(findings.iter().all(|finding| finding.code.as_str() != "M0004"), "{text}\n{findings}");
 }

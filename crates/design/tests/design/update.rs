@@ -27,6 +27,10 @@ fn document() -> impl Strategy<Value = String> {
     let profile = prop::sample::select(vec!["base", "base", "base", "base", "rack", "rack", "rack", "none"]);
     let address = prop::sample::select(vec!["10.0.0.1", "10.0.0.2", "10.9.0.1", "dhcp", "dhcp", "x"]);
     let role = prop::sample::select(vec!["role: web, ", "role: db, ", "role: db, ", ""]);
+    // Drydock's nodes have a layer of defaults below them.
+    let drydock = (name.clone(), profile.clone()).prop_map(|(name, profile)| {
+        format!("{{schema: drydock/BaremetalNode/v1, metadata: {{name: {name}}}, data: {{host_profile: {profile}}}}}")
+    });
     let node = (name, profile.clone(), address, role, any::<bool>()).prop_map(|(name, profile, address, role, overlay)| {
         let overlay = if overlay { "overlay: true, " } else { "" };
         format!("{{kind: Node, name: {name}, {overlay}extends: [{profile}], spec: {{{role}'!tags': x, addresses: [{{network: mgmt, address: {address}}}]}}}}")
@@ -37,7 +41,7 @@ fn document() -> impl Strategy<Value = String> {
     });
     let network = Just("{kind: Network, name: mgmt, spec: {cidr: 10.0.0.0/24}}".to_owned());
     let broken = Just("{kind: Node, name: [".to_owned());
-    prop_oneof![12 => node, 1 => host, 1 => network, 1 => broken]
+    prop_oneof![12 => node, 3 => drydock, 1 => host, 1 => network, 1 => broken]
 }
 
 fn text() -> impl Strategy<Value = String> {

@@ -23,6 +23,7 @@ mod region;
 mod role;
 mod shape;
 mod translate;
+mod words;
 
 use super::{Consumer, Made};
 use crate::file_text::FileText;
@@ -34,6 +35,7 @@ use draft::Draft;
 use envelope::Envelope;
 use shape::Shape;
 use translate::translate;
+pub(super) use words::word;
 
 pub(super) struct DrydockDocuments;
 
