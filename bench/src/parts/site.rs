@@ -17,13 +17,13 @@ const RACK: u32 = 100;
 const MOST: u32 = 62_000;
 
 /// The networks: name, VLAN, and the largest packet. The last one is of IPv6.
-const NETWORKS: [(&str, u32, u32); 6] = [
-    ("oob", 101, 1500),
-    ("pxe", 102, 1500),
-    ("mgmt", 103, 1500),
-    ("storage", 104, 9000),
-    ("overlay", 105, 9000),
-    ("public", 106, 1500),
+const NETWORKS: [(&str, Option<u32>, u32); 6] = [
+    ("oob", None, 1500),
+    ("pxe", None, 1500),
+    ("mgmt", Some(103), 1500),
+    ("storage", Some(104), 9000),
+    ("overlay", Some(105), 9000),
+    ("public", Some(106), 1500),
 ];
 
 /// How the documents of a site are spread over files.
@@ -124,10 +124,8 @@ fn shared() -> String {
                 )
             }
         };
-        writeln_to(
-            &mut text,
-            format_args!("---\nkind: Network\nname: {name}\nspec:\n  vlan: {vlan}\n  mtu: {mtu}\n{spec}"),
-        );
+        let vlan = vlan.map(|vlan| format!("  vlan: {vlan}\n")).unwrap_or_default();
+        writeln_to(&mut text, format_args!("---\nkind: Network\nname: {name}\nspec:\n{vlan}  mtu: {mtu}\n{spec}"));
     }
     text.push_str(LINKS);
     text.push_str(PROFILES);
