@@ -71,6 +71,13 @@ fn role(key: &str) -> Option<&str> {
     }
 }
 
+/// When a node came into its role, if it left so soon after that a run which it woke may not have been reported yet.
+fn came_just_before(node: &Node) -> Option<Timestamp> {
+    let left = node.record.as_ref()?.leaving?.since;
+    let (observed, _) = node.observed.as_ref()?;
+    observed.since.filter(|came| left.duration_since(*came) < PATIENCE)
+}
+
 /// Who has yet to run without a node that leaves. Others that leave do not count.
 pub fn waits_for(fleet: &Fleet, node: &Node) -> Vec<NodeName> {
     let Some(record) = &node.record else { return Vec::new() };
@@ -78,10 +85,15 @@ pub fn waits_for(fleet: &Fleet, node: &Node) -> Vec<NodeName> {
     if node.observed.as_ref().is_none_or(|(observed, _)| observed.passed.is_none()) {
         return Vec::new();
     }
+    let came = came_just_before(node);
     let is_behind = |name: &&NodeName| {
         let other = fleet.get(name).filter(|other| other.is_designed());
         let observed = other.and_then(|other| other.observed.as_ref());
-        observed.is_some_and(|(observed, _)| observed.looked_up.differs(fleet, &record.role))
+        observed.is_some_and(|(observed, _)| {
+            // What has been reported may be as if the node had never been there, while a run that has found it is under way.
+            let ran_before = |came| observed.last.as_ref().is_some_and(|last| last.started < came);
+            observed.looked_up.differs(fleet, &record.role) || came.is_some_and(ran_before)
+        })
     };
     fleet.lookers(&record.role).filter(is_behind).cloned().collect()
 }
