@@ -8,12 +8,11 @@ use std::thread;
 
 use super::parallel::spread;
 use crate::consumer::{self, Made};
-use crate::document::Document;
+use crate::document::{Document, Maker};
 use crate::environment::Environment;
 use crate::file_text::FileText;
 use crate::finding::{Findings, Report};
-use crate::kinds::AnyKind;
-use crate::types::{self, Reference};
+use crate::types::{self, Reference, TEXT_MAP, Type};
 use crate::yaml::{self, Budget, Limits};
 
 /// What a file holds.
@@ -104,9 +103,14 @@ fn one(piece: &Piece<'_>, budget: &Budget) -> Loaded {
     };
     consumer::consume(text, &trees, &mut made);
     for document in &documents {
-        if let AnyKind::Known(kind) = &document.kind {
-            let words = consumer::words(document.maker);
-            types::check(&document.body, &kind.body(), words, &mut references, &mut report);
+        let words = consumer::words(document.maker);
+        match (document.kind.body(), document.body.get("labels")) {
+            // Of what is somebody else's, the labels are ours.
+            (Type::Any, Some(labels)) if document.maker == Maker::Native => {
+                types::check(labels, &TEXT_MAP, words, &mut references, &mut report);
+            }
+            (Type::Any, _) => {}
+            (ty, _) => types::check(&document.body, &ty, words, &mut references, &mut report),
         }
     }
     Loaded { documents, environments, references, findings: report.finish() }

@@ -59,7 +59,12 @@ fn schema(ty: &Type) -> Value {
         Type::Keyed { key, item } => {
             let mut member = mapping(item, &[]);
             member["required"] = json!([key]);
-            json!({"type": ["array", "null"], "items": members(member)})
+            let removal = json!({
+                "type": "object",
+                "properties": {*key: {"type": "string", "pattern": "^!."}},
+                "required": [key],
+            });
+            json!({"type": ["array", "null"], "items": members(json!({"anyOf": [removal, member]}))})
         }
         Type::Map(value) => json!({
             "type": ["object", "null"],
