@@ -236,6 +236,9 @@ catalogue! {
     NoOobType = "M1606" Warning "An out-of-band access does not say of which type it is.",
     DriverWithoutName = "M1607" Error "A driver has parameters, and no name.",
 
+    ItemDoesNotFit = "M1701" Error "A configuration item does not fit the schema of its kind.",
+    NotASchema = "M1702" Error "A document of kind Schema holds no JSON Schema that can be used.",
+
     DrydockKind = "M1801" Error "The kind of a document of Drydock's is not known.",
     DrydockVersion = "M1802" Error "A document of Drydock's has a version that is not known.",
     NotRendered = "M1803" Warning "A document of Drydock's needs something that only Deckhand does.",

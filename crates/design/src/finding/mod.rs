@@ -237,8 +237,13 @@ pub(crate) fn quote(text: &str) -> String {
 pub(crate) fn one_line(text: &str) -> String {
     /// Enough to recognise what was written.
     const LONGEST: usize = 80;
-    let mut shown: String = text.chars().take(LONGEST).map(excerpt::visible).collect();
-    if text.chars().nth(LONGEST).is_some() {
+    shortened(text, LONGEST)
+}
+
+/// The same for what somebody else has to say.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    let mut shown: String = text.chars().take(longest).map(excerpt::visible).collect();
+    if text.chars().nth(longest).is_some() {
         shown.push('…');
     }
     shown

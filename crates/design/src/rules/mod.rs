@@ -8,6 +8,7 @@ mod access;
 mod boot_action;
 mod claims;
 mod hardware;
+mod items;
 mod networks;
 mod nodes;
 mod out;
@@ -146,6 +147,8 @@ pub(crate) const RULES: &[&Rule] = &[
     &boot_action::path_twice::RULE,
     &boot_action::selects_nothing::RULE,
     &boot_action::unit_name::RULE,
+    &items::item_does_not_fit::RULE,
+    &items::not_a_schema::RULE,
     &access::driver_without_name::RULE,
     &access::libvirt_uri::RULE,
     &access::libvirt_without_mac::RULE,

@@ -193,3 +193,75 @@ fn boot_actions_of_several_environments_are_left_alone() {
     assert_eq!(found(&["prod"]), ["M1508", "M1506", "M1507"]);
     assert_eq!(found(&["prod", "staging"]), ["M1508"]);
 }
+
+/// A schema, and an item of its kind, as JSON, which is YAML.
+fn item(schema: &str, item: &str) -> Vec<String> {
+    found(&format!("{{kind: Schema, name: Thing, spec: {schema}}}\n---\n{{kind: Thing, name: one, spec: {item}}}\n"))
+}
+
+#[test]
+fn items_are_held_against_their_schema_without_their_labels() {
+    let text = "kind: Schema
+name: acme/Thing
+labels: {a: b}
+spec: {additionalProperties: false, required: [size], properties: {size: {type: integer}, parts: {items: {enum: [x]}}}}
+---
+kind: acme/Thing
+name: one
+labels: {c: d}
+spec:
+  size: 1
+  parts: [x]
+---
+kind: acme/Thing
+name: two
+spec:
+  siez: 1
+  parts:
+  - x
+  - y
+";
+    assert_eq!(found(text), ["M1701 14", "M1701 16", "M1701 19"]);
+}
+
+#[test]
+fn what_an_item_inherits_counts() {
+    let text = "{kind: Schema, name: Thing, spec: {required: [a, b]}}
+---
+{kind: Thing, name: base, spec: {a: 1, b: 2}}
+---
+{kind: Thing, name: one, extends: [base], spec: {c: 3}}
+---
+{kind: Thing, name: two, extends: [base], spec: {'!a': null}}\n";
+    assert_eq!(found(text), ["M1701 7"]);
+}
+
+#[test]
+fn schemas_that_are_none_are_told_where_they_are_wrong() {
+    for bad in [
+        "{type: strnig}",
+        "{properties: [a]}",
+        "{pattern: '('}",
+        "{pattern: '(?=a)b'}",
+        "{$schema: 'https://example.org/mine'}",
+        "{$ref: '#'}",
+        "{$ref: 'file:///etc/hostname'}",
+        "{$ref: '#/$defs/%61', $defs: {a: {}, '%61': {}}}",
+        "{properties: {a: {$id: 'x:y', properties: {b: {$ref: '#'}}}}}",
+        "{$defs: {a: {$ref: 'https://example.org/x.json'}}}",
+        "{pattern: '(a{1000}){1000}'}",
+    ] {
+        assert_eq!(item(bad, "{a: 1}"), ["M1702 1"], "{bad}");
+    }
+}
+
+#[test]
+fn a_schema_may_go_as_deep_as_items_do() {
+    let deep = |levels: usize| format!("{}1{}", "{a: ".repeat(levels), "}".repeat(levels));
+    let plain = "{properties: {a: {allOf: [{allOf: [{$ref: '#'}]}]}}}";
+    assert_eq!(item(plain, &deep(55)), [""; 0]);
+    let branching =
+        "{properties: {a: {anyOf: [{$ref: '#/$defs/never'}, {$ref: '#'}, {$ref: '#'}]}}, $defs: {never: false}}";
+    assert_eq!(item(branching, &deep(10)), [""; 0]);
+    assert_eq!(item(branching, &deep(55)), ["M1701 3"], "two to the power of fifty-five");
+}
