@@ -5,15 +5,21 @@ use std::time::{Duration, Instant};
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::{Change, Design, Options};
+use muster_wire::client::{Client, WriteOptions};
+use muster_wire::design::{ApplyDesign, Bundle as Sent, DesignInput, DocumentText, File};
 
 use crate::bench::Bench;
+use crate::parts::inside::Inside;
+use crate::parts::project;
 use crate::parts::site::{self, Files};
 use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
 pub(crate) const HOW: &str = "the generated site of design-check, compiled in this process. An edit is a new text of one \
     file, up to the new design with all its findings; the old one stays as it is. A file of its own: the node is \
-    overlaid by one document, as one that was written through the API is. In its rack's file: 100 nodes are read anew.";
+    overlaid by one document, as one that was written through the API is. In its rack's file: 100 nodes are read anew. \
+    Through the API: PUT to a server in this process on an embedded store, up to the answer, which comes when the revision \
+    and its files are on disk.";
 
 /// The source that holds what was written through the API.
 const API: &str = "api";
@@ -35,11 +41,35 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let in_rack = edit(&checked.design, "site", repeat, |number| {
         FileText::new(name, text.replacen("tags: [unit-01]", &format!("tags: [edit-{number}]"), 1))
     })?;
+    let through_api = put(bench, &texts, bench.size(50, 5)).await?;
     let name = |what: &str| format!("design of {nodes} nodes: one edited, {what}");
     Ok(vec![
         Row::new(name("in a file of its own"), Unit::Seconds, alone.median()).under(0.010).detail(alone.spread()),
         Row::new(name("in its rack's file"), Unit::Seconds, in_rack.median()).detail(in_rack.spread()),
+        Row::new(name("through the API"), Unit::Seconds, through_api.median())
+            .under(0.010)
+            .detail(through_api.spread()),
     ])
+}
+
+/// Edits a node of a design that a server has, through its API.
+async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::Result<Sample> {
+    let dir = bench.dir()?;
+    let project = project::Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
+    let inside = Inside::start(dir.path(), &project).await?;
+    let (client, env) = (Client::new(&format!("http://{}", inside.address))?, project::env()?);
+    let files = texts.iter().map(|(path, text)| File { path: path.clone(), text: text.clone() }).collect();
+    let design = DesignInput { bundles: vec![Sent { name: "site".to_owned(), files }], ..DesignInput::default() };
+    client.apply_design(&env, &ApplyDesign { design, ..ApplyDesign::default() }).await?;
+    let mut times: Vec<Duration> = Vec::new();
+    for number in 0..=repeat {
+        let document = DocumentText::Yaml(overlay(&format!("unit-{number}")).text().to_owned());
+        let begin = Instant::now();
+        client.put_document(&env, "Node", "compute7", &document, &WriteOptions::default()).await?;
+        times.push(begin.elapsed());
+    }
+    // The first one brings the source that it is written to.
+    Ok(Sample::new(times.into_iter().skip(1)))
 }
 
 /// A document that is laid over one of the site's nodes.

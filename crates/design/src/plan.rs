@@ -147,3 +147,80 @@ fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<Ro
     };
     order.into_iter().map(role).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::Bundle;
+    use crate::file_text::FileText;
+
+    fn design(web: u32, nodes: &str) -> Design {
+        let roles = format!("roles:\n  db: {{cardinality: 1, flavor: s}}\n  web: {{cardinality: {web}, flavor: s}}\n");
+        let files = vec![FileText::new("environments/test.yaml", roles), FileText::new("nodes.yaml", nodes)];
+        let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
+        assert!(!checked.findings.has_errors(), "{}", checked.findings);
+        checked.design
+    }
+
+    fn fleet(design: &Design) -> BTreeMap<NodeName, NodeRecord> {
+        design.nodes().iter().map(|node| (node.name.clone(), node.record.clone())).collect()
+    }
+
+    fn told(planned: &Planned) -> String {
+        let node = |node: &NodePlan| format!("{}{}", node.action.sign(), node.node);
+        planned.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
+    }
+
+    const NODES: &str = "kind: Region\nname: r1\nspec: {}\n";
+
+    #[test]
+    fn nodes_come_go_change_and_stay() {
+        let (two, three) = (design(2, NODES), design(3, NODES));
+        assert_eq!(told(&plan(None, &two, &BTreeMap::new())), "+db1 +web1 +web2");
+        let same = plan(Some(&two), &two, &fleet(&two));
+        assert_eq!((told(&same), same.documents), ("=db1 =web1 =web2".into(), DocumentTotals::default()));
+        assert_eq!(told(&plan(Some(&two), &three, &fleet(&two))), "=db1 =web1 =web2 +web3");
+        let fewer = plan(Some(&three), &design(1, NODES), &fleet(&three));
+        assert_eq!(told(&fewer), "=db1 =web1 -web2 -web3");
+        assert_eq!(fewer.totals, Totals { create: 0, change: 0, remove: 2, keep: 2 });
+        let web = &fewer.roles[1];
+        assert_eq!((web.role.as_str(), web.before, web.after, web.removes_highest), ("web", 3, 1, true));
+
+        let moved = design(2, "kind: Node\nname: web1\nspec: {failure_domain: rack7}\n");
+        let changed = plan(Some(&two), &moved, &fleet(&two));
+        assert_eq!(told(&changed), "=db1 ~web1 =web2");
+        let change = &changed.nodes[1].changes[0];
+        assert_eq!(
+            (change.path.as_str(), &change.before, &change.after),
+            ("failure_domain", &None, &Some("rack7".into()))
+        );
+    }
+
+    #[test]
+    fn what_is_there_is_asked_of_the_fleet() {
+        let two = design(2, NODES);
+        let mut there = fleet(&two);
+        // An earlier apply was cut off before web2 came.
+        there.remove("web2");
+        assert_eq!(told(&plan(Some(&two), &two, &there)), "=db1 =web1 +web2");
+        // What came before there were designs is compared by what is known of it; its place does not count.
+        for record in there.values_mut() {
+            record.position += 7;
+        }
+        assert_eq!(told(&plan(None, &two, &there)), "=db1 =web1 +web2");
+        if let Some(record) = there.get_mut("db1") {
+            record.flavor = Some("large".into());
+        }
+        let planned = plan(None, &two, &there);
+        assert_eq!((told(&planned), planned.nodes[0].changes[0].path.as_str()), ("~db1 =web1 +web2".into(), "flavor"));
+    }
+
+    #[test]
+    fn a_hole_in_the_numbers_is_not_the_highest() {
+        let role = |name: &str| format!("kind: Node\nname: {name}\nspec: {{role: app, flavor: s}}\n");
+        let all = design(0, &["app1", "app2", "app3"].map(role).join("---\n"));
+        let planned = plan(Some(&all), &design(0, &["app1", "app3"].map(role).join("---\n")), &fleet(&all));
+        let app = planned.roles.iter().find(|role| role.role.as_str() == "app").unwrap();
+        assert_eq!((told(&planned), app.removes_highest), ("=db1 =app1 =app3 -app2".into(), false));
+    }
+}

@@ -20,6 +20,8 @@ use crate::replica::Held;
 
 /// What was not done is tried again after this.
 const AGAIN: Duration = Duration::from_millis(500);
+/// What only a person can mend is looked at again after this: often enough to notice, and a log stays readable.
+const SOME_DAY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct DesignController {
@@ -38,6 +40,8 @@ enum Follow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Done {
     All,
+    /// Somebody has to bring back what is missing.
+    Stuck,
     /// Something else has to happen first, which any step of the view may show.
     Waits,
     /// It failed, and is tried again.
@@ -66,6 +70,7 @@ impl DesignController {
                 _ = tenures.changed() => {}
                 _ = steps.changed(), if done == Done::Waits => {}
                 () = tokio::time::sleep(AGAIN), if done == Done::Failed => {}
+                () = tokio::time::sleep(SOME_DAY), if done == Done::Stuck => {}
             }
         }
     }
@@ -100,7 +105,7 @@ impl DesignController {
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
                 tracing::error!(%env, error, "the nodes stay as they are: their design cannot be read");
-                return Done::Failed;
+                return Done::Stuck;
             }
         };
         if !design.is_usable() {

@@ -7,7 +7,7 @@
 //! Each of these is a blob, named by its digest. A source's files are sorted by path and cut into parts; where a part ends
 //! is decided by the path of its last file alone. So the same files are always cut in the same way, and a change of one
 //! file makes one part anew, however many files there are: a design of thousands of documents is changed by writing a few
-//! kilobytes.
+//! kilobytes. A source of one part has it in the manifest itself: one file less to be synced to disk.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -72,8 +72,17 @@ struct Manifest {
 #[derive(Debug, Serialize, Deserialize)]
 struct ManifestSource {
     name: String,
-    files: usize,
-    parts: Vec<String>,
+    #[serde(flatten)]
+    content: Content,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Content {
+    /// The only part, or none.
+    Files(Vec<FileRef>),
+    /// The digests of several.
+    Parts(Vec<String>),
 }
 
 /// Why the files of a revision are not known.
@@ -92,7 +101,11 @@ impl Tree {
     pub fn read(blobs: &Blobs, digest: &str) -> Result<Self, TreeError> {
         let manifest = manifest(blobs, digest)?;
         let sources = manifest.sources.into_iter().map(|source| {
-            let parts = source.parts.iter().map(|part| read_part(blobs, part).map(Arc::new));
+            let parts = match source.content {
+                Content::Files(files) => return Ok(SourceTree::new(source.name, files)),
+                Content::Parts(parts) => parts,
+            };
+            let parts = parts.iter().map(|part| read_part(blobs, part).map(Arc::new));
             Ok(SourceTree { name: source.name, parts: parts.collect::<Result<_, _>>()? })
         });
         Ok(Self { cardinality: manifest.cardinality, sources: sources.collect::<Result<_, _>>()? })
@@ -142,7 +155,9 @@ impl Tree {
 
     /// The manifest and the parts that another tree does not have; not the files.
     pub fn new_blobs(&self, before: Option<&Tree>) -> Vec<NewBlob> {
-        let parts = |tree: &Tree| tree.sources.iter().flat_map(|source| source.parts.clone()).collect::<Vec<_>>();
+        let several =
+            |tree: &Tree| tree.sources.iter().filter(|source| source.parts.len() > 1).cloned().collect::<Vec<_>>();
+        let parts = |tree: &Tree| several(tree).into_iter().flat_map(|source| source.parts).collect::<Vec<_>>();
         let known: HashSet<String> = before.map(parts).into_iter().flatten().map(|part| part.digest.clone()).collect();
         let mut seen = HashSet::new();
         let new =
@@ -157,8 +172,10 @@ impl Tree {
     fn manifest(&self) -> Vec<u8> {
         let source = |source: &SourceTree| ManifestSource {
             name: source.name.clone(),
-            files: source.len(),
-            parts: source.parts.iter().map(|part| part.digest.clone()).collect(),
+            content: match source.parts.as_slice() {
+                [] | [_] => Content::Files(source.files().cloned().collect()),
+                several => Content::Parts(several.iter().map(|part| part.digest.clone()).collect()),
+            },
         };
         let sources = self.sources.iter().map(source).collect();
         text(&Manifest { format: FORMAT, cardinality: self.cardinality.clone(), sources })
@@ -272,9 +289,18 @@ pub fn name_all(blobs: &Blobs, digest: &str, named: &mut HashSet<String>) -> Res
     if !named.insert(digest.to_owned()) {
         return Ok(());
     }
-    for part in manifest(blobs, digest)?.sources.into_iter().flat_map(|source| source.parts) {
-        if named.insert(part.clone()) {
-            named.extend(read_part(blobs, &part)?.files.into_iter().map(|file| file.digest));
+    for source in manifest(blobs, digest)?.sources {
+        let parts = match source.content {
+            Content::Files(files) => {
+                named.extend(files.into_iter().map(|file| file.digest));
+                continue;
+            }
+            Content::Parts(parts) => parts,
+        };
+        for part in parts {
+            if named.insert(part.clone()) {
+                named.extend(read_part(blobs, &part)?.files.into_iter().map(|file| file.digest));
+            }
         }
     }
     Ok(())
@@ -372,15 +398,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap();
         let cardinality = BTreeMap::from([(Role::new("web").unwrap(), 3)]);
-        let tree = Tree { cardinality, sources: vec![source(0..200), SourceTree::new("site", [])] };
+        let tree = Tree { cardinality, sources: vec![source(0..1000), SourceTree::new("site", [])] };
         let new = tree.new_blobs(None);
         for blob in &new {
             assert_eq!(blobs.put(&blob.bytes).unwrap(), blob.digest);
         }
         assert_eq!(Tree::read(&blobs, &tree.digest()).unwrap(), tree);
+        // A small source costs no blob of its own, and reads back all the same.
+        let small = Tree { sources: vec![SourceTree::new("api", [file(1), file(2)])], ..Tree::default() };
+        assert_eq!(small.new_blobs(None).len(), 1);
+        blobs.put(&small.new_blobs(None)[0].bytes).unwrap();
+        assert_eq!(Tree::read(&blobs, &small.digest()).unwrap(), small);
+        let mut few = HashSet::new();
+        name_all(&blobs, &small.digest(), &mut few).unwrap();
+        assert_eq!(few.len(), 3);
         let mut named = HashSet::new();
         name_all(&blobs, &tree.digest(), &mut named).unwrap();
-        assert_eq!(named.len(), new.len() + 200);
+        assert_eq!(named.len(), new.len() + 1000);
 
         blobs.remove(&new[0].digest);
         let missing = TreeError::Missing { digest: new[0].digest.clone(), what: "a list of files".into() };

@@ -137,6 +137,24 @@ on_both_stores! {
         a.stop().await;
     }
 
+    async fn a_directory_of_megabytes_is_taken_whole(place: Place) {
+        let a = place.replica().await;
+        let mut bundles = site(1);
+        let remark = "# much is said here, and little meant\n".repeat(3000);
+        for number in 1..=40 {
+            let text = format!("{remark}kind: Region\nname: r{number}\nspec: {{}}\n");
+            bundles.extend([bundle(&format!("lot{number}"), &[("region.yaml", &text)])]);
+        }
+        assert_eq!(a.apply(bundles).await.unwrap().design, DesignRevision(1));
+        // What one document may be is less.
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let much = http.put(a.at("/documents/Region/r1")).header("content-type", "application/yaml");
+        let answer = much.body(remark.repeat(30)).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 413);
+        assert_eq!(answer.json::<muster_wire::problem::Problem>().await.unwrap().code, Code::TooLarge);
+        a.stop().await;
+    }
+
     async fn sources_keep_apart_and_can_be_taken_out(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();

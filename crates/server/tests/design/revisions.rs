@@ -94,7 +94,7 @@ on_both_stores! {
         a.stop().await;
     }
 
-    async fn a_revision_whose_files_are_lost_is_told_and_repaired_by_what_is_applied_next(place: Place) {
+    async fn a_revision_whose_files_are_lost_is_told_and_nobodys_nodes_go_for_it(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         a.stop().await;
