@@ -27,6 +27,7 @@ mod rendering;
 mod replay;
 mod resolve;
 mod resolve_host;
+mod schemas;
 mod update;
 mod value;
 mod whole_sites;
