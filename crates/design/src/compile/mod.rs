@@ -8,18 +8,23 @@
 //!
 //! [`update`] does the same for a changed file, at the cost of what has changed.
 
+mod assemble;
 mod compose;
 mod design;
+mod environments;
 mod flatten;
+mod hosts;
 mod load;
 mod lookup;
 mod parallel;
 mod planned;
 mod update;
+mod why;
 
-pub use design::{Checked, Design, DocumentRef, Options, WhyError};
+pub use design::{Checked, Design, DocumentRef, Options};
 pub use lookup::Written;
 pub(crate) use parallel::in_parallel;
 pub use planned::PlannedNode;
-pub(crate) use planned::belongs;
+pub(crate) use planned::{belongs, spare};
 pub use update::Change;
+pub use why::WhyError;

@@ -110,6 +110,25 @@ pub(super) fn in_order(mut nodes: Vec<Arc<PlannedNode>>, environment: Option<&En
     nodes.into()
 }
 
+/// A node that is described beyond the number of nodes that its role has.
+pub(crate) struct Spare {
+    /// How many nodes the role has.
+    pub cardinality: usize,
+}
+
+/// Whether a document describes a node that its role has no use for, for now: its name is one that the environment file
+/// would make if the role had more nodes, and it says nothing of a role itself. Shrinking a role must not need its nodes'
+/// addresses to be taken out.
+pub(crate) fn spare(site: &Site<'_>, thing: &Thing<'_>) -> Option<Spare> {
+    let environment = site.environment.filter(|_| thing.get("role").is_none())?;
+    let name = NodeName::new(thing.name).ok()?;
+    let (role, number, stack) = name.natural();
+    let role = environment.roles.iter().find(|known| known.role.as_str() == role)?;
+    let is_of_stack = environment.stack.as_ref().map_or("", |stack| stack.as_str()) == stack;
+    let cardinality = role.cardinality();
+    (is_of_stack && number as usize > cardinality).then_some(Spare { cardinality })
+}
+
 /// Whether a node belongs to the environment that the design is made for.
 pub(crate) fn belongs(tree: &Node, env: Option<&EnvName>) -> bool {
     match (tree.get("environment").and_then(Node::text), env) {

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::assemble::assemble;
 use super::compose::{check_references, check_stack, stack};
-use super::design::{Checked, Design, Inner, Slot, assemble, is_host, plan_one};
+use super::design::{Checked, Design, Inner, Slot};
 use super::flatten::{Bases, flatten, own, report_idle};
+use super::hosts::{is_host, plan_one};
 use super::load::{Assigned, Loaded, load};
 use super::planned::{self, PlannedNode};
 use crate::document::Document;

@@ -134,6 +134,7 @@ catalogue! {
     UnknownFlavor = "M1030" Error "The cloud's map file does not know a flavor.",
     UnknownRole = "M1031" Error "A cardinality is given for a role that is not in the environment.",
     TooManyLayers = "M1032" Error "A document inherits from more documents than is accepted.",
+    SpareNode = "M1033" Warning "A node is described beyond the number of nodes that its role has.",
 
     HostBitsSet = "M1101" Error "A network is written with the address of a host.",
     NoCidr = "M1102" Error "A network says something about its addresses, but not which they are.",

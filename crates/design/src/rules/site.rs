@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use muster_core::names::EnvName;
 
 use super::view::Topology;
+use crate::compile;
 use crate::document::Document;
 use crate::environment::Environment;
 use crate::inherit::lineage::{Index, Subject};
@@ -71,7 +72,7 @@ impl<'d> Site<'d> {
     /// The nodes of the environment that the design is made for, by name.
     pub(crate) fn nodes(&self) -> Vec<Thing<'d>> {
         let mut nodes = self.all(Kind::Node);
-        nodes.retain(|node| crate::compile::belongs(node.tree, self.env));
+        nodes.retain(|node| compile::belongs(node.tree, self.env) && compile::spare(self, node).is_none());
         nodes
     }
 

@@ -1,0 +1,90 @@
+//! The environment that a design is made for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_core::names::EnvName;
+
+use super::design::Options;
+use super::load::{Assigned, Loaded};
+use crate::environment::Environment;
+use crate::finding::{Code, Finding, Report, quote};
+use crate::inherit::lineage::Index;
+use crate::kinds::{AnyKind, Kind};
+
+/// The environment file that the design is made for, and its source.
+pub(super) fn choose(
+    loads: &[(Assigned, Arc<Loaded>)],
+    environments: &BTreeSet<EnvName>,
+    options: &Options,
+    report: &mut Report<'_>,
+) -> Option<(Environment, usize)> {
+    let all = loads.iter().flat_map(|(assigned, loaded)| loaded.environments.iter().map(|env| (env, assigned.source)));
+    let names = || environments.iter().map(EnvName::as_str).collect::<Vec<_>>().join(", ");
+    let wanted = match (&options.env, environments.len()) {
+        (_, 0) => return None,
+        (Some(wanted), _) if environments.contains(wanted) => wanted.clone(),
+        (Some(wanted), _) => {
+            let finding =
+                Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(wanted.as_str())));
+            report.add_to_file(finding.help(format!("there is: {}", names())));
+            return None;
+        }
+        (None, 1) => environments.first()?.clone(),
+        (None, _) => {
+            let finding = Finding::new(Code::UnknownEnvironment, "there are several environments, and none was chosen");
+            report.add_to_file(finding.help(format!("say which with --env: {}", names())));
+            return None;
+        }
+    };
+    // A later source's file stands in the place of an earlier one's.
+    let files: Vec<(&Environment, usize)> = all.filter(|(environment, _)| environment.name == wanted).collect();
+    for pair in files.windows(2) {
+        if let [(lower, below), (upper, above)] = pair {
+            check_files(lower, upper, below == above, report);
+        }
+    }
+    let (environment, source) = *files.last()?;
+    let mut environment = environment.clone();
+    for (role, cardinality) in &options.cardinality {
+        if !environment.set_cardinality(role, *cardinality) {
+            let roles: Vec<&str> = environment.roles.iter().map(|role| role.role.as_str()).collect();
+            let message = format!("role {} cannot be given {cardinality} nodes", quote(role.as_str()));
+            let finding = Finding::new(Code::UnknownRole, message);
+            report.add_to_file(finding.help(format!("the environment's roles are {}", roles.join(", "))));
+        }
+    }
+    Some((environment, source))
+}
+
+/// Says what two files of one environment mean.
+fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, report: &mut Report<'_>) {
+    let at = |environment: &Environment| environment.roles.first().map(|role| role.written.key.span);
+    let (Some(other), Some(span)) = (at(lower), at(upper)) else { return };
+    let name = quote(upper.name.as_str());
+    let finding = if is_one_source {
+        Finding::new(Code::DuplicateDocument, format!("there are two files of environment {name} in one source"))
+            .help("remove or rename one of them")
+    } else {
+        Finding::new(
+            Code::OverlaidDocument,
+            format!("this file of environment {name} replaces that of an earlier source"),
+        )
+        .help("an environment's file is taken as a whole: remove one of them")
+    };
+    report.add_with_note(span, finding, "the other one is here", other);
+}
+
+/// The map file of the environment's cloud must be there.
+pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut Report<'_>) {
+    let Some(cloud) = &environment.cloud else { return };
+    let clouds = AnyKind::Known(Kind::Cloud);
+    if index.find(&clouds, &cloud.name).is_none() {
+        let finding = Finding::new(Code::DanglingReference, format!("there is no cloud {}", quote(&cloud.name)));
+        let help = match index.nearest(&clouds, &cloud.name) {
+            Some(near) => format!("did you mean {}?", quote(near)),
+            None => format!("add its map file, environments/{}.map.yaml", cloud.name),
+        };
+        report.add(cloud.span, finding.help(help));
+    }
+}
