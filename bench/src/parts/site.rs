@@ -16,7 +16,7 @@ const RACK: u32 = 100;
 /// The most nodes that the networks have addresses for.
 const MOST: u32 = 62_000;
 
-/// The networks: name, VLAN, and the largest packet. The last one is of IPv6.
+/// The networks: name, VLAN where the link carries several, and the largest packet. The last one is of IPv6.
 const NETWORKS: [(&str, Option<u32>, u32); 6] = [
     ("oob", None, 1500),
     ("pxe", None, 1500),
@@ -29,7 +29,7 @@ const NETWORKS: [(&str, Option<u32>, u32); 6] = [
 /// How the documents of a site are spread over files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
-    /// One for each rack, and one for everything else.
+    /// One for the nodes of each rack, and one for everything else.
     ByRack,
     /// All in one.
     One,
@@ -62,13 +62,10 @@ impl Site {
 pub(crate) fn texts(nodes: u32, files: Files) -> Vec<(String, String)> {
     let nodes = nodes.min(MOST);
     let racks = nodes.div_ceil(RACK).max(1);
-    let mut texts = vec![("site.yaml".to_owned(), shared())];
+    let mut texts = vec![("site.yaml".to_owned(), shared() + &(1..=racks).map(rack_document).collect::<String>())];
     for rack in 1..=racks {
-        let mut text = rack_document(rack);
-        for number in (rack - 1) * RACK + 1..=(rack * RACK).min(nodes) {
-            text.push_str(&node(number));
-        }
-        texts.push((format!("rack-{rack:03}.yaml"), text));
+        let of_rack = (rack - 1) * RACK + 1..=(rack * RACK).min(nodes);
+        texts.push((format!("rack-{rack:03}.yaml"), of_rack.map(node).collect()));
     }
     match files {
         Files::ByRack => texts,
@@ -125,7 +122,7 @@ fn shared() -> String {
             }
         };
         let vlan = vlan.map(|vlan| format!("  vlan: {vlan}\n")).unwrap_or_default();
-        writeln_to(&mut text, format_args!("---\nkind: Network\nname: {name}\nspec:\n{vlan}  mtu: {mtu}\n{spec}"));
+        writeln_to(&mut text, format_args!("---\nkind: Network\nname: {name}\nspec:\n  mtu: {mtu}\n{vlan}{spec}"));
     }
     text.push_str(LINKS);
     text.push_str(PROFILES);
