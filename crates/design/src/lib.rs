@@ -55,6 +55,7 @@ pub mod resolve;
 mod rules;
 pub mod span;
 mod spelling;
+mod table;
 pub mod types;
 pub mod yaml;
 

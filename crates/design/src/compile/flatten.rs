@@ -1,13 +1,12 @@
 //! The layers of a subject become one value.
 
-use std::collections::HashMap;
-
 use crate::document::Document;
 use crate::finding::{Code, Finding, Report, quote};
 use crate::inherit::lineage::Subject;
 use crate::inherit::merge::lay;
 use crate::inherit::record::{IdleRemovals, Record, Unrecorded};
 use crate::kinds::AnyKind;
+use crate::table::Table;
 use crate::types::Type;
 use crate::yaml::Node;
 
@@ -15,7 +14,7 @@ use crate::yaml::Node;
 /// such order is merged once.
 #[derive(Debug, Default)]
 pub(super) struct Bases {
-    known: HashMap<Box<[usize]>, Option<Node>>,
+    known: Table<Box<[usize]>, Option<Node>>,
 }
 
 impl Bases {

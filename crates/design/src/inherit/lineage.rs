@@ -1,6 +1,5 @@
 //! Which documents a document is made of, in which order.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::document::{Document, Parent, title};
@@ -8,6 +7,7 @@ use crate::finding::{Code, Finding, Report, quote};
 use crate::graph::{self, Edge};
 use crate::kinds::AnyKind;
 use crate::spelling;
+use crate::table::Table;
 
 /// So many documents may be above each other. Real chains have four; without a bound, a chain of a hundred thousand would
 /// cost the square of its length.
@@ -27,7 +27,7 @@ pub(crate) struct Subject {
 /// Finds a subject by kind and name without making a key for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    by_kind: HashMap<AnyKind, HashMap<Arc<str>, usize>>,
+    by_kind: Table<AnyKind, Table<Arc<str>, usize>>,
 }
 
 impl Index {

@@ -1,6 +1,5 @@
 //! Runs the rules: those about the site once, those about nodes on each of them, on all processors.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::claims::{Claim, Claims, Taken};
@@ -10,17 +9,18 @@ use super::view::{Interface, interfaces, placements};
 use super::{Check, RULES, Rule};
 use crate::finding::Finding;
 use crate::span::Span;
+use crate::table::Table;
 use crate::yaml::{Node, Value};
 
 /// What the rules have found on nodes, kept so that one node can be looked at anew.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Results {
     /// By subject; only those with something to say.
-    raws: HashMap<usize, Arc<[Raw]>>,
+    raws: Table<usize, Arc<[Raw]>>,
     /// By rule and claim: who makes it.
-    claims: HashMap<(usize, Claim), Vec<Claimant>>,
+    claims: Table<(usize, Claim), Vec<Claimant>>,
     /// What each subject claims, to take it back.
-    claimed: HashMap<usize, Arc<[(usize, Claim)]>>,
+    claimed: Table<usize, Arc<[(usize, Claim)]>>,
 }
 
 #[derive(Clone, Debug)]
@@ -180,7 +180,7 @@ fn check_addresses(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
 /// from one profile is one value. The site outlives this, so no place is used twice.
 #[derive(Default)]
 struct Parts {
-    seen: HashMap<(usize, Places), Vec<Raw>>,
+    seen: Table<(usize, Places), Vec<Raw>>,
 }
 
 /// Where the parts are that a rule looks at; none for one that is not there.

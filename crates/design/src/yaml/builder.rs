@@ -3,7 +3,7 @@
 //! The stack of what is open is a vector and not the call stack, and costs are counted when something is added:
 //! nothing is built that must be thrown away because it is too much.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use saphyr_parser::{Event, ScalarStyle, Tag};
@@ -15,6 +15,7 @@ use super::tree::{Entry, Key, Map, Node, Value};
 use crate::file_text::FileText;
 use crate::finding::{Code, Finding, Report, quote};
 use crate::span::{Position, Span};
+use crate::table::{Set, Table};
 
 /// The rest of the document cannot be read; why has been reported.
 #[derive(Debug)]
@@ -27,10 +28,14 @@ pub(super) struct Builder<'b, 'r> {
     report: &'b mut Report<'r>,
     documents: Vec<Node>,
     open: Vec<Open>,
+    /// The members of all lists that are open, those of the innermost last; and so for mappings. When one ends, its members
+    /// move into memory of their exact size.
+    items: Vec<Node>,
+    entries: Vec<Entry>,
     /// `None` while the anchored value is still being read.
     anchors: HashMap<usize, Option<Subtree>>,
     /// The same few keys are in every document: each text is kept once.
-    keys: HashSet<Arc<str>>,
+    keys: Set<Arc<str>>,
     tree_bytes: usize,
     alias_bytes: usize,
     /// What was taken of the budget: as much as the trees take, or a little more.
@@ -55,9 +60,10 @@ struct Open {
     height: usize,
 }
 
+/// What it holds stands in the builder, from `first` on.
 enum Content {
-    Seq(Vec<Node>),
-    Map { map: Map, index: Index, slot: Slot },
+    Seq { first: usize },
+    Map { first: usize, has_refused: bool, index: Index, slot: Slot },
 }
 
 /// What a mapping takes next.
@@ -82,8 +88,10 @@ impl<'b, 'r> Builder<'b, 'r> {
             report,
             documents: Vec::new(),
             open: Vec::new(),
+            items: Vec::new(),
+            entries: Vec::new(),
             anchors: HashMap::new(),
-            keys: HashSet::new(),
+            keys: Set::default(),
             tree_bytes: 0,
             alias_bytes: 0,
             taken: 0,
@@ -100,6 +108,8 @@ impl<'b, 'r> Builder<'b, 'r> {
     /// Forgets the document that was being read.
     pub(super) fn abandon_document(&mut self) {
         self.open.clear();
+        self.items.clear();
+        self.entries.clear();
     }
 
     /// Whether the file has used up what it may ask for, so that reading on would only say so again. One that has used up
@@ -126,11 +136,12 @@ impl<'b, 'r> Builder<'b, 'r> {
             }
             Event::SequenceStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), span);
-                self.begin(Content::Seq(Vec::new()), anchor, span)
+                self.begin(Content::Seq { first: self.items.len() }, anchor, span)
             }
             Event::MappingStart(anchor, tag) => {
                 self.refuse_tag(tag.as_deref(), span);
-                let content = Content::Map { map: Map::default(), index: Index::default(), slot: Slot::Key };
+                let first = self.entries.len();
+                let content = Content::Map { first, has_refused: false, index: Index::default(), slot: Slot::Key };
                 self.begin(content, anchor, span)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
@@ -146,19 +157,43 @@ impl<'b, 'r> Builder<'b, 'r> {
         tag: Option<&Tag>,
         span: Span,
     ) -> Result<(), Abandoned> {
-        // A tag has been refused already; what it says is heeded only to keep from complaining twice.
-        let scalar = match (tag, style) {
-            (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(text),
-            (None, ScalarStyle::Plain) => Scalar::plain(text),
-            _ => Scalar::quoted(text),
-        };
         // Where nothing is written, the parser gives the span of what comes next.
-        let span = if text.is_empty() && style == ScalarStyle::Plain { Span::at(span.file, span.start) } else { span };
-        let node = Node::new(Value::Scalar(scalar), span);
+        let plain = style == ScalarStyle::Plain;
+        let span = if text.is_empty() && plain { Span::at(span.file, span.start) } else { span };
         let bytes = size_of::<Entry>() + text.len();
         self.charge(bytes, span)?;
-        let plain = style == ScalarStyle::Plain;
+        // Half of all scalars are keys, and most of those are known: they need no memory of their own.
+        if anchor == 0
+            && let Some(Open { content: Content::Map { slot: Slot::Key, .. }, .. }) = self.open.last()
+        {
+            self.key(text, plain, span, bytes);
+            return Ok(());
+        }
+        // A tag has been refused already; what it says is heeded only to keep from complaining twice.
+        let scalar = match (tag, plain) {
+            (Some(tag), _) if tag.is_yaml_core_schema() && tag.suffix != "str" => Scalar::plain(text),
+            (None, true) => Scalar::plain(text),
+            (Some(_), _) | (None, false) => Scalar::quoted(text),
+        };
+        let node = Node::new(Value::Scalar(scalar), span);
         self.finished(Subtree { node, bytes, height: 1 }, anchor, plain)
+    }
+
+    /// Takes a text as the next key of the innermost mapping.
+    fn key(&mut self, text: &str, plain: bool, span: Span, bytes: usize) {
+        let Some(open) = self.open.last_mut() else { return };
+        open.grow(bytes, 1, span);
+        if let Content::Map { first, has_refused, index, slot } = &mut open.content {
+            let entries = self.entries.get(*first..).unwrap_or_default();
+            *slot = match accept_key(text, plain, span, entries, index, &mut self.keys, self.report) {
+                Accepted::As(key) => Slot::Value(key),
+                Accepted::Twice => Slot::Nothing,
+                Accepted::Not => {
+                    *has_refused = true;
+                    Slot::Nothing
+                }
+            };
+        }
     }
 
     fn begin(&mut self, content: Content, anchor: usize, span: Span) -> Result<(), Abandoned> {
@@ -179,8 +214,10 @@ impl<'b, 'r> Builder<'b, 'r> {
             open.span.end = span.end;
         }
         let value = match open.content {
-            Content::Seq(items) => Value::Seq(items.into()),
-            Content::Map { map, .. } => Value::Map(map.into()),
+            Content::Seq { first } => Value::Seq(self.items.drain(first..).collect()),
+            Content::Map { first, has_refused, .. } => {
+                Value::Map(Arc::new(Map { entries: self.entries.drain(first..).collect(), has_refused }))
+            }
         };
         let node = Node::new(value, open.span);
         self.finished(Subtree { node, bytes: open.bytes, height: open.height }, open.anchor, false)
@@ -218,14 +255,20 @@ impl<'b, 'r> Builder<'b, 'r> {
             self.documents.push(node);
             return Ok(());
         };
-        open.bytes += bytes;
-        open.height = open.height.max(height + 1);
-        open.span.end = open.span.end.max(node.span.end);
+        open.grow(bytes, height, node.span);
         match &mut open.content {
-            Content::Seq(items) => items.push(node),
-            Content::Map { map, index, slot } => match std::mem::replace(slot, Slot::Key) {
-                Slot::Key => *slot = accept_key(node, plain, map, index, &mut self.keys, self.report),
-                Slot::Value(key) => map.entries.push(Entry { key, value: node }),
+            Content::Seq { .. } => self.items.push(node),
+            Content::Map { has_refused, slot, .. } => match std::mem::replace(slot, Slot::Key) {
+                Slot::Key => match &node.value {
+                    // An alias, or a key that has an anchor itself.
+                    Value::Scalar(scalar) => self.key(scalar.text(), plain, node.span, 0),
+                    Value::Seq(_) | Value::Map(_) => {
+                        (*has_refused, *slot) = (true, Slot::Nothing);
+                        let finding = Finding::new(Code::KeyNotText, "a key must be a text, not a list or a mapping");
+                        self.report.add(node.span, finding.help("a text that begins with { or [ must be in quotes"));
+                    }
+                },
+                Slot::Value(key) => self.entries.push(Entry { key, value: node }),
                 Slot::Nothing => {}
             },
         }
@@ -292,59 +335,63 @@ impl<'b, 'r> Builder<'b, 'r> {
     }
 }
 
-/// Takes a node as a mapping's next key, or says why it is none.
+impl Open {
+    /// Takes in what was read inside of it.
+    fn grow(&mut self, bytes: usize, height: usize, span: Span) {
+        self.bytes += bytes;
+        self.height = self.height.max(height + 1);
+        self.span.end = self.span.end.max(span.end);
+    }
+}
+
+/// What becomes of a text in the place of a key.
+enum Accepted {
+    As(Key),
+    /// The key is there already, and the first one counts.
+    Twice,
+    /// It is no key, so that something is missing that stands in the file.
+    Not,
+}
+
+/// Takes a text as a mapping's next key, or says why it is none.
 fn accept_key(
-    node: Node,
+    text: &str,
     plain: bool,
-    map: &mut Map,
+    span: Span,
+    entries: &[Entry],
     index: &mut Index,
-    keys: &mut HashSet<Arc<str>>,
+    keys: &mut Set<Arc<str>>,
     report: &mut Report<'_>,
-) -> Slot {
-    let span = node.span;
-    let scalar = match node.value {
-        Value::Scalar(scalar) if !(plain && scalar.text().is_empty()) => scalar,
-        Value::Scalar(_) => {
-            report.add(span, Finding::new(Code::KeyNotText, "the key is empty").expected("expected a key"));
-            map.has_refused = true;
-            return Slot::Nothing;
-        }
-        Value::Seq(_) | Value::Map(_) => {
-            let finding = Finding::new(Code::KeyNotText, "a key must be a text, not a list or a mapping");
-            report.add(span, finding.help("a text that begins with { or [ must be in quotes"));
-            map.has_refused = true;
-            return Slot::Nothing;
-        }
-    };
-    if plain && scalar.text() == "<<" {
+) -> Accepted {
+    if plain && text.is_empty() {
+        report.add(span, Finding::new(Code::KeyNotText, "the key is empty").expected("expected a key"));
+        return Accepted::Not;
+    }
+    if plain && text == "<<" {
         let finding = Finding::new(Code::MergeKey, "the merge key << is not supported")
             .help("it is not part of YAML 1.2; write the values out, or use an alias for the whole mapping");
         report.add(span, finding);
-        map.has_refused = true;
-        return Slot::Nothing;
+        return Accepted::Not;
     }
-    if let Some(first) = index.find(&map.entries, scalar.text()) {
-        let finding = Finding::new(Code::DuplicateKey, format!("the key {} is there twice", quote(scalar.text())))
+    if let Some(first) = index.find(entries, text) {
+        let finding = Finding::new(Code::DuplicateKey, format!("the key {} is there twice", quote(text)))
             .help("remove one of the two");
         report.add_with_note(span, finding, "the first one is here", first.key.span);
-        return Slot::Nothing;
+        return Accepted::Twice;
     }
-    let text = match keys.get(scalar.text()) {
-        Some(known) => known.clone(),
-        None => {
-            let text = scalar.into_text();
-            keys.insert(text.clone());
-            text
-        }
-    };
-    Slot::Value(Key { text, span })
+    let text = keys.get(text).cloned().unwrap_or_else(|| {
+        let new: Arc<str> = text.into();
+        keys.insert(new.clone());
+        new
+    });
+    Accepted::As(Key { text, span })
 }
 
 /// Finds an entry by its key while a mapping is being read. Short mappings are looked through; long ones, which would
 /// cost the square of their length, get a table.
 #[derive(Default)]
 struct Index {
-    table: HashMap<Arc<str>, usize>,
+    table: Table<Arc<str>, usize>,
 }
 
 impl Index {

@@ -47,10 +47,6 @@ impl Scalar {
         self.text.clone()
     }
 
-    pub(super) fn into_text(self) -> Arc<str> {
-        self.text
-    }
-
     pub fn kind(&self) -> Kind {
         self.kind
     }
