@@ -218,6 +218,9 @@ on_both_stores! {
             ("source=api", &["Rack r1"]),
             ("kind=HostProfile extends", &["HostProfile frontend"]),
             ("name=web*", &["Node web1", "Node web2"]),
+            ("kind=Node role=web state!=validated", &["Node web1", "Node web2"]),
+            ("kind=Node state=validated", &[]),
+            ("state name!=db1", &["Node web1", "Node web2"]),
         ] {
             let page = a.client.documents(&env(), Some(filter), None).await.unwrap();
             let found: Vec<String> = page.items.iter().map(|row| format!("{} {}", row.kind, row.name)).collect();

@@ -12,7 +12,7 @@ use crate::terminal::{Table, Terminal};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Terms of a FILTER are joined by spaces, and all must hold: key=a,b  key!=a,b  key  !key, and * stands for any text. \
-Keys are kind, name, source, file, extends, role and label.NAME.
+Keys are kind, name, source, file, extends, role, state (of the node) and label.NAME.
 
 Exit codes:
   0   they were listed

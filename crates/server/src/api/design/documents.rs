@@ -1,11 +1,12 @@
 //! The documents of a design.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
 use axum::extract::{Query, State};
 use muster_core::filter::{Fields, Filter, Keys};
 use muster_design::diff::{Difference, diff};
+use muster_design::kinds::Kind;
 use muster_design::yaml::Node;
 use muster_design::{Design, Written};
 use muster_wire::design::{DocumentDiff, DocumentRow, Sort, ValueChange};
@@ -20,10 +21,13 @@ use crate::api::scope::Scope;
 use crate::design::compiled::Compiled;
 
 /// What documents can be chosen by.
-const KEYS: Keys<'static> = Keys { fixed: &["kind", "name", "source", "file", "extends", "role"], open: &["label."] };
+const KEYS: Keys<'static> =
+    Keys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
+/// How the node stands that a document describes: the one key that is not in the design.
+const STATE: &str = "state";
 
-/// Lists documents by kind and name: those that a filter chooses, such as `kind=Node role=compute label.rack=r1`. There is
-/// kind, name, source, file, extends, role and label.NAME.
+/// Lists documents by kind and name: those that a filter chooses, such as `kind=Node role=compute label.rack=r1
+/// state!=validated`. There is kind, name, source, file, extends, role, state (of a node that is there) and label.NAME.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents",
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DocumentRow>)))]
@@ -37,13 +41,24 @@ pub(crate) async fn list(
     let Query(revision) = revision.map_err(|error| Refusal::invalid(error.body_text()))?;
     let filter = query.read(&KEYS)?;
     let (_, design) = revision.design(&app, &scope).await?;
-    let listing = tokio::task::spawn_blocking(move || rows(&design, &filter));
+    let states =
+        if filter.terms().iter().any(|term| &*term.key == STATE) { states(&app, &scope).await? } else { States::new() };
+    let listing = tokio::task::spawn_blocking(move || rows(&design, &filter, &states));
     let rows = listing.await.map_err(|_| Refusal::stopping())?;
     let revision = app.view.revision().unwrap_or_default();
     Ok(Json(page.cut(rows, revision, |row| format!("{} {}", row.kind, row.name))?))
 }
 
-fn rows(design: &Compiled, filter: &Filter) -> Vec<DocumentRow> {
+/// How each node stands, by name.
+type States = HashMap<String, &'static str>;
+
+async fn states(app: &App, scope: &Scope) -> Result<States, Refusal> {
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let rows = scope.ask(app, |fleet| crate::rows::all(fleet, app.agents(&elsewhere)))?;
+    Ok(rows.into_iter().map(|row| (row.node.to_string(), row.standing.as_str())).collect())
+}
+
+fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow> {
     let mut layers: BTreeMap<(&str, &str), Vec<Written<'_>>> = BTreeMap::new();
     // What environment files make has no document of its own, and is there all the same.
     for (kind, name, _) in design.design.effective_documents() {
@@ -55,7 +70,8 @@ fn rows(design: &Compiled, filter: &Filter) -> Vec<DocumentRow> {
     let mut rows = Vec::new();
     for ((kind, name), mut layers) in layers {
         layers.sort_by_key(|layer| design.tree.sources.iter().position(|source| source.name == layer.source));
-        let chosen = Chosen { kind, name, layers: &layers, effective: design.design.effective(kind, name) };
+        let state = if kind == Kind::Node.word() { states.get(name).copied() } else { None };
+        let chosen = Chosen { kind, name, state, layers: &layers, effective: design.design.effective(kind, name) };
         if !filter.matches(&chosen) {
             continue;
         }
@@ -76,6 +92,7 @@ fn rows(design: &Compiled, filter: &Filter) -> Vec<DocumentRow> {
 struct Chosen<'d> {
     kind: &'d str,
     name: &'d str,
+    state: Option<&'static str>,
     layers: &'d [Written<'d>],
     effective: Option<&'d Node>,
 }
@@ -96,6 +113,7 @@ impl Fields for Chosen<'_> {
             "source" => self.layers.iter().any(|layer| test(layer.source)),
             "file" => self.layers.iter().any(|layer| test(layer.file)),
             "extends" => self.layers.iter().flat_map(Written::extends).any(test),
+            STATE => self.state.is_some_and(test),
             "role" => self.effective.and_then(|tree| tree.get("role")).and_then(Node::text).is_some_and(test),
             key => match key.strip_prefix("label.") {
                 Some(name) => self.labels().filter(|(label, _)| *label == name).any(|(_, value)| test(value)),
