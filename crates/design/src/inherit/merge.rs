@@ -14,6 +14,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::record::Record;
+use crate::span::Span;
 use crate::types::{Object, Type, removal};
 use crate::yaml::{Entry, Map, Node, Value};
 
@@ -74,11 +75,9 @@ fn maps<R: Record>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, re
     let lower = below.map(Map::entries).unwrap_or_default();
     let upper_keys = Names::new(above.entries().iter().map(|entry| &*entry.key.text));
     let lower_keys = Names::new(lower.iter().map(|entry| &*entry.key.text));
-    let removes = above.entries().iter().any(|entry| removal(&entry.key.text).is_some());
-    let removed = |name: &str| {
-        let removals = above.entries().iter().filter(|_| removes);
-        removals.map(|entry| &entry.key).find(|key| removal(&key.text) == Some(name)).map(|key| key.span)
-    };
+    let removals = above.entries().iter().filter_map(|entry| Some((removal(&entry.key.text)?, entry.key.span)));
+    let removes: HashMap<&str, Span> = removals.collect();
+    let removed = |name: &str| removes.get(name).copied();
     let type_of = |key: &str| ty.below(key).unwrap_or(Type::Any);
 
     let mut entries = Vec::with_capacity(lower.len() + above.entries().len());
@@ -132,11 +131,13 @@ fn list<R: Record>(below: Option<&[Node]>, above: &[Node], upper: &Node, record:
     let inherited: Vec<Node> = lower.iter().filter(|member| single(member).is_none_or(stays)).cloned().collect();
     drop(there);
     items.extend(inherited);
-    for member in above {
-        if let Some(name) = removed_member(member)
-            && !lower.iter().any(|lower| name == ALL || single(lower) == Some(name))
-        {
-            record.removes_nothing(name, member.span);
+    if !removes.is_empty() {
+        let known: HashSet<&str> = lower.iter().filter_map(single).collect();
+        let finds = |name: &str| if name == ALL { !lower.is_empty() } else { known.contains(name) };
+        for member in above {
+            if let Some(name) = removed_member(member).filter(|name| !finds(name)) {
+                record.removes_nothing(name, member.span);
+            }
         }
     }
     let value = Node::from_items(items, upper.span);
