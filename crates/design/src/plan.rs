@@ -133,6 +133,10 @@ fn roles(nodes: &[NodePlan], fleet: &BTreeMap<&NodeName, &NodeRecord>) -> Vec<Ro
             staying.push(&node.node);
         }
     }
+    // A role whose nodes all get another one has no node in the plan.
+    let left: BTreeSet<&Role> =
+        fleet.values().map(|record| &record.role).filter(|role| !after.contains_key(role)).collect();
+    order.extend(left);
     let role = |role: &Role| {
         let staying = after.get(role).map(Vec::as_slice).unwrap_or_default();
         let before = fleet.values().filter(|record| record.role == *role).count();
@@ -194,6 +198,16 @@ mod tests {
             (change.path.as_str(), &change.before, &change.after),
             ("failure_domain", &None, &Some("rack7".into()))
         );
+    }
+
+    #[test]
+    fn a_role_whose_nodes_get_another_one_is_told() {
+        let (before, after) =
+            ("kind: Node\nname: old1\nspec: {role: old}\n", "kind: Node\nname: old1\nspec: {role: new}\n");
+        let (before, after) = (design(1, before), design(1, after));
+        let roles = plan(Some(&before), &after, &fleet(&before)).roles;
+        let told: Vec<_> = roles.iter().map(|role| (role.role.as_str(), role.before, role.after)).collect();
+        assert_eq!(told, [("db", 1, 1), ("web", 1, 1), ("new", 0, 1), ("old", 1, 0)]);
     }
 
     #[test]
