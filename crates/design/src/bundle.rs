@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::file_text::FileText;
@@ -84,6 +85,9 @@ impl Reading {
                 } else if !is_releases {
                     self.directory(&path, depth + 1);
                 }
+            } else if is_yaml(&path) && is_pipe(&path) {
+                // Whoever opens one waits until somebody writes to it, and that may be for ever.
+                self.complain(Code::Unreadable, "this is a pipe, and not a file".into(), &path);
             } else if is_yaml(&path) {
                 self.file(&path);
             }
@@ -117,6 +121,10 @@ impl Reading {
 
 fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
 /// What is in a directory and not hidden, sorted.

@@ -268,3 +268,15 @@ fn reads_greedy_files() {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     println!("\npeak in KiB: {}", peak.trim().trim_end_matches(" kB"));
 }
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "it is the test that starts a process, not the crate")]
+fn a_pipe_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(directory.path().join("a.yaml")).status().unwrap();
+    assert!(made.success());
+    fs::write(directory.path().join("z.yaml"), WITNESS).unwrap();
+    let (unread, checked) = read(directory.path());
+    assert_eq!(unread, ["M0001 a.yaml"]);
+    assert_witnessed(&checked);
+}
