@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::finding::{Code, Excerpt, Finding, Findings, Place, one_line};
+use crate::secrets;
 use crate::span::{FileId, Position, Span};
 
 /// A file's text, cut into lines so that a finding can show the one it speaks of.
@@ -121,7 +122,8 @@ impl FileText {
     /// The place of a span in this file, with the line to show.
     pub(crate) fn place(&self, span: Span) -> Place {
         let line = self.line(span.start.line).unwrap_or_default();
-        Place { file: self.name.clone(), span: Some(span), excerpt: Some(Excerpt::cut(line, span)) }
+        let excerpt = (!secrets::is_in(line)).then(|| Excerpt::cut(line, span));
+        Place { file: self.name.clone(), span: Some(span), excerpt }
     }
 
     /// The file as a whole.

@@ -53,6 +53,7 @@ pub mod plan;
 pub mod project;
 pub mod resolve;
 mod rules;
+mod secrets;
 pub mod span;
 mod spelling;
 mod table;

@@ -7,7 +7,7 @@ use muster_core::names::EnvName;
 
 use super::compose::{check_kinds, check_references, check_stack, subjects};
 use super::design::{Checked, Inner, Options, Slot};
-use super::environments::{check_cloud, choose};
+use super::environments::{check_cloud, check_named, choose, is_elsewhere};
 use super::flatten::{Bases, flatten, own, report_idle};
 use super::hosts::{hosts, plan};
 use super::load::{Assigned, Loaded};
@@ -44,6 +44,18 @@ pub(super) fn assemble(
         documents.extend(consumer::generate(environment, *source).map(Some));
     }
     let environment = environment.map(|(environment, _)| Arc::new(environment));
+    let lacks_environment = loads.iter().any(|(assigned, loaded)| {
+        let is_broken = loaded.environments.is_empty() && loaded.findings.has_errors();
+        is_broken && consumer::is_environment_file(assigned.text.name())
+    });
+    let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
+    for document in &mut documents {
+        let Some(known) = document else { continue };
+        check_named(known, &environments, &mut report);
+        if is_elsewhere(known, env) {
+            *document = None;
+        }
+    }
 
     let (mut subjects, index) = subjects(&documents);
     let stacks = |subject: &&Subject| {
@@ -61,7 +73,6 @@ pub(super) fn assemble(
     trace(&mut subjects, &index, &documents, &mut report);
     let trees = flatten_all(&subjects, &documents, &mut report);
 
-    let env = environment.as_ref().map(|environment| &environment.name).or(options.env.as_ref());
     let site = Site {
         documents: &documents,
         subjects: &subjects,
@@ -69,7 +80,7 @@ pub(super) fn assemble(
         index: &index,
         environments: &environments,
         environment: environment.as_deref(),
-        env,
+        lacks_environment,
         topology: Topology::default(),
     }
     .surveyed();
@@ -91,6 +102,7 @@ pub(super) fn assemble(
         trees,
         environments: Arc::new(environments),
         environment,
+        lacks_environment,
         nodes,
         composed,
         of_site,

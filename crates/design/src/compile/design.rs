@@ -61,6 +61,8 @@ pub(super) struct Inner {
     /// The environments that there are files of.
     pub environments: Arc<BTreeSet<EnvName>>,
     pub environment: Option<Arc<Environment>>,
+    /// There is an environment file that could not be understood.
+    pub lacks_environment: bool,
     pub nodes: Arc<[Arc<PlannedNode>]>,
     /// What was found when the documents were put together.
     pub composed: Findings,
@@ -174,7 +176,6 @@ impl Design {
 
 impl Inner {
     pub(super) fn site(&self) -> Site<'_> {
-        let env = self.environment.as_ref().map(|environment| &environment.name);
         Site {
             documents: &self.documents,
             subjects: &self.subjects,
@@ -182,7 +183,7 @@ impl Inner {
             index: &self.index,
             environments: &self.environments,
             environment: self.environment.as_deref(),
-            env: env.or(self.options.env.as_ref()),
+            lacks_environment: self.lacks_environment,
             topology: Topology::default(),
         }
         .surveyed()

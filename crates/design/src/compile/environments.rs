@@ -7,10 +7,13 @@ use muster_core::names::EnvName;
 
 use super::design::Options;
 use super::load::{Assigned, Loaded};
+use crate::document::Document;
 use crate::environment::Environment;
 use crate::finding::{Code, Finding, Report, quote};
 use crate::inherit::lineage::Index;
 use crate::kinds::{AnyKind, Kind};
+use crate::span::Span;
+use crate::spelling;
 
 /// The environment file that the design is made for, and its source.
 pub(super) fn choose(
@@ -87,4 +90,27 @@ pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut
         };
         report.add(cloud.span, finding.help(help));
     }
+}
+
+/// Reports a node that is said to be of an environment that there is no file of.
+pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>, report: &mut Report<'_>) {
+    let Some((named, span)) = named(document) else { return };
+    if !environments.is_empty() && !environments.contains(named) {
+        let finding = Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(named)));
+        let near = spelling::nearest(named, environments.iter().map(EnvName::as_str));
+        report.add(span, finding.help_if(near.map(|near| format!("did you mean {}?", quote(near)))));
+    }
+}
+
+/// Whether a document is about a node of another environment. It is as if it were not there: both environments may have a
+/// node of this name.
+pub(super) fn is_elsewhere(document: &Document, env: Option<&EnvName>) -> bool {
+    named(document).zip(env).is_some_and(|((named, _), env)| named != env.as_str())
+}
+
+/// The environment that a node's document names.
+fn named(document: &Document) -> Option<(&str, Span)> {
+    let of_node = document.kind == AnyKind::Known(Kind::Node);
+    let node = document.body.get("environment").filter(|_| of_node)?;
+    Some((node.text()?, node.span))
 }

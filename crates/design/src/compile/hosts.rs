@@ -3,16 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use muster_core::names::EnvName;
-
 use super::parallel::in_parallel;
 use super::planned::{self, PlannedNode};
 use crate::document::Maker;
 use crate::finding::{Code, Finding, Report, quote};
 use crate::kinds::{AnyKind, Kind};
 use crate::rules::{Out, Raw, Site};
-use crate::spelling;
-use crate::yaml::Node;
 
 /// The nodes that belong to the environment, by subject.
 pub(super) fn hosts(site: &Site<'_>, report: &mut Report<'_>) -> Vec<usize> {
@@ -26,20 +22,11 @@ pub(super) fn hosts(site: &Site<'_>, report: &mut Report<'_>) -> Vec<usize> {
 /// Whether a node belongs to the environment; what is not clear about that is reported.
 pub(super) fn is_host(site: &Site<'_>, host: usize, report: &mut Report<'_>) -> bool {
     let Some(thing) = site.thing(host) else { return false };
-    let environments = site.environments;
-    match thing.get("environment").and_then(Node::text) {
-        Some(named) if !environments.is_empty() && !environments.contains(named) => {
-            let span = thing.get("environment").map_or(thing.at, |node| node.span);
-            let finding = Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(named)));
-            let near = spelling::nearest(named, environments.iter().map(EnvName::as_str));
-            report.add(span, finding.help_if(near.map(|near| format!("did you mean {}?", quote(near)))));
-        }
-        None if environments.len() > 1 && !is_generated(site, host) && site.environment.is_some() => {
-            let message = format!("node {} does not say which environment it belongs to", quote(thing.name));
-            let finding = Finding::new(Code::WhichEnvironment, message);
-            report.add(thing.at, finding.help("there are several: add \"environment: NAME\" to its spec"));
-        }
-        Some(_) | None => {}
+    let is_said = thing.get("environment").is_some_and(|node| node.text().is_some());
+    if !is_said && site.environments.len() > 1 && site.environment.is_some() && !is_generated(site, host) {
+        let message = format!("node {} does not say which environment it belongs to", quote(thing.name));
+        let finding = Finding::new(Code::WhichEnvironment, message);
+        report.add(thing.at, finding.help("there are several: add \"environment: NAME\" to its spec"));
     }
     if let Some(spare) = planned::spare(site, &thing) {
         let message = format!("node {} is not used: its role has {}", quote(thing.name), spare.cardinality);
@@ -47,7 +34,7 @@ pub(super) fn is_host(site: &Site<'_>, host: usize, report: &mut Report<'_>) -> 
         report.add(thing.at, finding.help("give the role a higher cardinality to use it, or look at the number"));
         return false;
     }
-    planned::belongs(thing.tree, site.env)
+    true
 }
 
 fn is_generated(site: &Site<'_>, subject: usize) -> bool {

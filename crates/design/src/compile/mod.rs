@@ -25,6 +25,6 @@ pub use design::{Checked, Design, DocumentRef, Options};
 pub use lookup::Written;
 pub(crate) use parallel::in_parallel;
 pub use planned::PlannedNode;
-pub(crate) use planned::{belongs, spare};
+pub(crate) use planned::spare;
 pub use update::Change;
 pub use why::WhyError;

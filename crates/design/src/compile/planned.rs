@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{NodeName, Role};
 use muster_core::records::NodeRecord;
 
 use crate::environment::{Environment, FAILURE_DOMAIN};
@@ -34,7 +34,7 @@ pub(super) fn plan(site: &Site<'_>, subject: usize, out: &mut Out) -> Option<Pla
         let finding = Finding::new(Code::NodeName, format!("{} is not a legal name of a node", quote(thing.name)));
         out.add(thing.at, finding.help(format!("legal: {}", error.rule)));
     });
-    let role = role(&thing, out);
+    let role = role(site, &thing, out);
     let cloud_flavor = cloud_flavor(site, &thing, out);
     let labels: BTreeMap<String, String> = thing.get("labels").map(texts).unwrap_or_default();
     let failure_domain =
@@ -51,8 +51,12 @@ pub(super) fn plan(site: &Site<'_>, subject: usize, out: &mut Out) -> Option<Pla
     Some(PlannedNode { name: name.ok()?, record, cloud_flavor })
 }
 
-fn role(thing: &Thing<'_>, out: &mut Out) -> Option<Role> {
+fn role(site: &Site<'_>, thing: &Thing<'_>, out: &mut Out) -> Option<Role> {
     let Some(node) = thing.get("role") else {
+        // The environment file would say it, and what is wrong with that has been reported.
+        if site.lacks_environment {
+            return None;
+        }
         let finding = Finding::new(Code::NoRole, format!("node {} has no role", quote(thing.name)));
         out.add(thing.at, finding.help("add it to the document's spec, for instance: role: compute"));
         return None;
@@ -127,12 +131,4 @@ pub(crate) fn spare(site: &Site<'_>, thing: &Thing<'_>) -> Option<Spare> {
     let is_of_stack = environment.stack.as_ref().map_or("", |stack| stack.as_str()) == stack;
     let cardinality = role.cardinality();
     (is_of_stack && number as usize > cardinality).then_some(Spare { cardinality })
-}
-
-/// Whether a node belongs to the environment that the design is made for.
-pub(crate) fn belongs(tree: &Node, env: Option<&EnvName>) -> bool {
-    match (tree.get("environment").and_then(Node::text), env) {
-        (Some(named), Some(env)) => named == env.as_str(),
-        (None, _) | (_, None) => true,
-    }
 }

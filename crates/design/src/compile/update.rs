@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::assemble::assemble;
 use super::compose::{check_references, check_stack, stack};
 use super::design::{Checked, Design, Inner, Slot};
+use super::environments::{check_named, is_elsewhere};
 use super::flatten::{Bases, flatten, own, report_idle};
 use super::hosts::{is_host, plan_one};
 use super::load::{Assigned, Loaded, load};
@@ -139,11 +140,14 @@ impl Inner {
             }
             let Some((_, loaded)) = &swap.after else { continue };
             let first = self.documents.len();
-            self.documents.extend(loaded.documents.iter().cloned().map(Some));
+            let env = self.environment.as_ref().map(|environment| environment.name.clone());
+            let env = env.or_else(|| self.options.env.clone());
+            let is_here = |document: &&Document| !is_elsewhere(document, env.as_ref());
+            self.documents.extend(loaded.documents.iter().map(|document| Some(document).filter(is_here).cloned()));
             if let Some(slot) = self.slots.get_mut(&swap.file) {
                 slot.documents = (first..self.documents.len()).collect();
             }
-            for (at, document) in loaded.documents.iter().enumerate() {
+            for (at, document) in loaded.documents.iter().enumerate().filter(|(_, document)| is_here(document)) {
                 names.insert(document.name.clone());
                 let subject = self.index.find(&nodes, &document.name).unwrap_or_else(|| {
                     self.index.insert(&nodes, document.name.clone(), self.subjects.len());
@@ -191,6 +195,9 @@ impl Inner {
         report.extend(composed.into_iter().filter(stays).collect::<Vec<_>>().into());
         let references = swaps.iter().filter_map(|swap| swap.after.as_ref()).flat_map(|(_, loaded)| &loaded.references);
         check_references(references, &self.index, &mut report);
+        for (_, loaded) in swaps.iter().filter_map(|swap| swap.after.as_ref()) {
+            loaded.documents.iter().for_each(|document| check_named(document, &self.environments, &mut report));
+        }
 
         let mut bases = Bases::default();
         let mut changed: Vec<usize> = names.iter().filter_map(|name| self.index.find(&nodes, name)).collect();

@@ -22,12 +22,21 @@ const BONDING: Object = closed(
     &[&[
         field(
             "mode",
-            Type::OneOf(&["disabled", "802.3ad", "active-backup", "balance-rr"]),
+            Type::OneOf(&[
+                "disabled",
+                "802.3ad",
+                "active-backup",
+                "balance-rr",
+                "balance-xor",
+                "broadcast",
+                "balance-tlb",
+                "balance-alb",
+            ]),
             "How the members share the work.",
         ),
         field(
             "hash",
-            Type::OneOf(&["layer2", "layer2+3", "layer3+4"]),
+            Type::OneOf(&["layer2", "layer2+3", "layer3+4", "encap2+3", "encap3+4", "vlan+srcmac"]),
             "What a packet's member is chosen by (802.3ad).",
         ),
         field("peer_rate", Type::OneOf(&["slow", "fast"]), "How often the peer is asked to speak (802.3ad)."),

@@ -8,7 +8,11 @@ use crate::span::Span;
 /// Something that a node has, and no other may have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Claim {
-    Address(IpAddr),
+    /// Within one routing domain, or one network that belongs to none: networks that never meet may have the same.
+    Address {
+        scope: u64,
+        address: IpAddr,
+    },
     Mac([u8; 6]),
     Name(Arc<str>),
 }

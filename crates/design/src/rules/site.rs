@@ -25,8 +25,8 @@ pub(crate) struct Site<'d> {
     pub(crate) environments: &'d BTreeSet<EnvName>,
     /// The file of the environment that the design is made for.
     pub(crate) environment: Option<&'d Environment>,
-    /// The name of that environment, which may have no file.
-    pub(crate) env: Option<&'d EnvName>,
+    /// There is an environment file that could not be understood: what it would say is not there.
+    pub(crate) lacks_environment: bool,
     /// Made by [`Site::surveyed`].
     pub(crate) topology: Topology<'d>,
 }
@@ -72,7 +72,7 @@ impl<'d> Site<'d> {
     /// The nodes of the environment that the design is made for, by name.
     pub(crate) fn nodes(&self) -> Vec<Thing<'d>> {
         let mut nodes = self.all(Kind::Node);
-        nodes.retain(|node| compile::belongs(node.tree, self.env) && compile::spare(self, node).is_none());
+        nodes.retain(|node| compile::spare(self, node).is_none());
         nodes
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::{Format, Object, Type, wrong_type};
 use crate::finding::{Code, Finding, Report, one_line, quote};
 use crate::kinds::Kind;
+use crate::secrets;
 use crate::span::Span;
 use crate::spelling;
 use crate::yaml::{self, Entry, Key, Map, Node, Scalar, Value};
@@ -83,7 +84,8 @@ impl<'n> Check<'_, 'n, '_> {
         // What stands behind a removal is not looked at: nothing, or `{}`, or `null`.
         if removal(&key.text).is_none() {
             self.path.push(&key.text);
-            if matches!(ty, Type::Any) {
+            let is_free = matches!(ty, Type::Any | Type::Text(Format::Any));
+            if is_free && (secrets::is_called(&key.text) || matches!(ty, Type::Any)) {
                 self.parameter(&key.text, node);
             } else {
                 self.value(node, ty);
@@ -220,7 +222,7 @@ impl<'n> Check<'_, 'n, '_> {
     }
 
     fn parameter(&mut self, name: &str, value: &'n Node) {
-        if is_called_secret(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
+        if secrets::is_called(name) && value.scalar().is_some_and(|scalar| !scalar.text().is_empty()) {
             self.secret(value);
         } else if !names_secret(value) {
             self.anything(value);
@@ -267,18 +269,16 @@ impl<'n> Check<'_, 'n, '_> {
     }
 }
 
+/// A name has no spaces and is short: a secret that was put there by mistake often has, or is not.
+fn is_name_of_secret(name: &str) -> bool {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    (1..=128).contains(&name.len()) && name.chars().all(legal)
+}
+
 /// `{secret: NAME}`
 fn names_secret(node: &Node) -> bool {
     let only = node.map().map(Map::entries);
-    matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(|name| !name.is_empty()))
-}
-
-/// Whether a parameter of somebody else's is one that nobody should read.
-fn is_called_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase().replace('-', "_");
-    let words =
-        ["password", "passwd", "passphrase", "secret", "token", "credential", "credentials", "private_key", "api_key"];
-    words.iter().any(|word| name == *word || name.strip_suffix(word).is_some_and(|before| before.ends_with('_')))
+    matches!(only, Some([only]) if &*only.key.text == "secret" && only.value.text().is_some_and(is_name_of_secret))
 }
 
 /// What `'!name'` removes.

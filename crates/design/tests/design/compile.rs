@@ -169,3 +169,57 @@ spec:
     let codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M0105", "M1023", "M1023", "M1023", "M1023"]);
 }
+
+#[test]
+fn each_environment_may_say_its_own_of_a_node_of_one_name() {
+    let file = |name: &str| (format!("environments/{name}.yaml"), "roles: {web: {cardinality: 1, flavor: small}}\n");
+    let nodes = "{kind: Node, name: web1, spec: {environment: prod, owner_data: {site: hall}}}
+---
+{kind: Node, name: web1, spec: {environment: test, owner_data: {site: desk}}}
+";
+    let ((prod, of_prod), (test, of_test), (spare, of_spare)) = (file("prod"), file("test"), file("spare"));
+    let all = [(prod.as_str(), of_prod), (test.as_str(), of_test), (spare.as_str(), of_spare), ("nodes.yaml", nodes)];
+    for (env, site) in [("prod", "\"hall\""), ("test", "\"desk\""), ("spare", "null")] {
+        let files = all.iter().map(|(name, text)| FileText::new(*name, *text)).collect();
+        let options = Options { env: Some(env.parse().unwrap()), ..Options::default() };
+        let Checked { design, findings } = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
+        assert_eq!(findings.to_string(), "", "{env}");
+        assert_eq!(design.nodes().len(), 1, "{env}");
+        let tree = design.effective("Node", "web1").unwrap();
+        let said = tree.get("owner_data").and_then(|data| data.get("site"));
+        assert_eq!(serde_json::to_string(&said).unwrap(), site, "{env}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_environment_file_is_said_once() {
+    let files = [
+        ("environments/prod.yaml", "roles: {web: {cardinality: 20000, flavor: small}}\n"),
+        ("nodes.yaml", "{kind: Node, name: web1}\n---\n{kind: Node, name: web2}\n"),
+    ];
+    let codes: Vec<_> = compile(&files).findings.iter().map(|finding| finding.code.as_str()).collect();
+    assert_eq!(codes, ["M0108"]);
+}
+
+#[test]
+fn a_line_with_a_secret_is_shown_by_no_finding_whatever_is_wrong_with_it() {
+    let broken = [
+        "spec: {oob: {credential: hunter2",
+        "\toob: {credential: hunter2}",
+        "kind: Network\nname: a b\nspec: {credential: hunter2}",
+        "{kind: Rack, name: 'r 1', credential: hunter2}",
+        "oob: {credential: 'hunter2}",
+        "a: {password: hunter2, password: hunter2}",
+        "x: *unknown # password: hunter2",
+    ];
+    for text in broken {
+        let findings = compile(&[("site.yaml", text)]).findings;
+        assert!(findings.has_errors(), "{text}");
+        assert!(!serde_json::to_string(&findings).unwrap().contains("hunter2"), "{findings}");
+    }
+    let many = format!(
+        "kind: HostProfile\nname: a\nspec:\n{}  oob: {{credential: hunter2, type: 5}}\n",
+        (0..400).map(|n| format!("  bogus{n}: 1\n")).collect::<String>()
+    );
+    assert!(!compile(&[("site.yaml", &many)]).findings.to_string().contains("hunter2"));
+}

@@ -15,6 +15,8 @@ fn claim(_: &Site<'_>, node: &Thing<'_>, claims: &mut Claims<'_>) {
 fn taken(taken: &Taken<'_>) -> String {
     match taken.claim {
         Claim::Name(name) => format!("{} is the host name of node {} already", quote(name), quote(taken.first)),
-        Claim::Address(_) | Claim::Mac(_) => format!("the host name is that of node {} already", quote(taken.first)),
+        Claim::Address { .. } | Claim::Mac(_) => {
+            format!("the host name is that of node {} already", quote(taken.first))
+        }
     }
 }

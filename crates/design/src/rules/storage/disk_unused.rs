@@ -12,7 +12,11 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
     if storage.divides_the_rest {
         return;
     }
-    for disk in storage.disks.iter().filter(|disk| disk.volume_group.is_none() && disk.partitions.is_empty()) {
+    for disk in storage
+        .disks
+        .iter()
+        .filter(|disk| disk.volume_group.is_none() && disk.partitions.is_empty() && !disk.has_labels)
+    {
         let message = format!("disk {} has no partitions and belongs to no volume group", quote(&disk.key.text));
         let help = "nothing will be on it: give it one or the other, or remove it";
         out.add(disk.key.span, Finding::new(Code::DiskUnused, message).help(help));

@@ -20,6 +20,8 @@ pub(crate) struct Disk<'n> {
     /// The volume group that all of it belongs to.
     pub volume_group: Option<Placed<&'n str>>,
     pub partitions: Vec<Volume<'n>>,
+    /// Whether something is said about what it is for.
+    pub has_labels: bool,
 }
 
 /// A volume group.
@@ -53,6 +55,11 @@ impl<'n> Storage<'n> {
             key: &entry.key,
             volume_group: Placed::text(&entry.value, "volume_group"),
             partitions: items(&entry.value, "partitions").iter().filter_map(Volume::read).collect(),
+            has_labels: entry
+                .value
+                .get("labels")
+                .and_then(Node::map)
+                .is_some_and(|labels| !labels.entries().is_empty()),
         };
         let group = |entry: &'n crate::yaml::Entry| Group {
             key: &entry.key,
