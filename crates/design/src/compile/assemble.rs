@@ -18,7 +18,7 @@ use crate::files::Files;
 use crate::finding::Report;
 use crate::inherit::lineage::{Subject, trace};
 use crate::inherit::record::IdleRemovals;
-use crate::rules::{Raw, Results, Site, Topology, check_hosts, check_site};
+use crate::rules::{Raw, Results, Site, Topology, check_fleet, check_hosts, check_site};
 use crate::yaml::Node;
 
 /// Puts together what was loaded.
@@ -87,6 +87,7 @@ pub(super) fn assemble(
     let hosts = hosts(&site, &mut report);
     let (nodes, of_plan) = plan(&site, &hosts);
     let of_site: Arc<[Raw]> = check_site(&site).into();
+    let of_fleet: Arc<[Raw]> = check_fleet(&site).into();
     let mut of_nodes = Results::default();
     check_hosts(&site, &hosts, &mut of_nodes);
 
@@ -106,6 +107,7 @@ pub(super) fn assemble(
         nodes,
         composed,
         of_site,
+        of_fleet,
         of_nodes,
         of_plan,
     };

@@ -66,7 +66,9 @@ pub(super) struct Inner {
     pub nodes: Arc<[Arc<PlannedNode>]>,
     /// What was found when the documents were put together.
     pub composed: Findings,
+    /// What was found by looking at everything but the nodes, and at all nodes together.
     pub of_site: Arc<[Raw]>,
+    pub of_fleet: Arc<[Raw]>,
     pub of_nodes: Results,
     /// What was found when nodes were made of documents, by subject.
     pub of_plan: HashMap<usize, Arc<[Raw]>>,
@@ -199,7 +201,8 @@ impl Inner {
         }
         report.extend(self.composed.clone());
         let of_plan = self.of_plan.values().flat_map(|raws| raws.iter().cloned());
-        let mut raws: Vec<Raw> = self.of_site.iter().cloned().chain(self.of_nodes.raws()).chain(of_plan).collect();
+        let mut raws: Vec<Raw> =
+            self.of_site.iter().chain(&*self.of_fleet).cloned().chain(self.of_nodes.raws()).chain(of_plan).collect();
         // Findings come in one order, whoever found them first; and the first three of many nodes are the first by name.
         raws.sort_by(|a, b| (a.finding.code, a.span, &a.node).cmp(&(b.finding.code, b.span, &b.node)));
         raws.iter().for_each(|raw| raw.tell(&mut report));

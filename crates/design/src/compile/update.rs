@@ -21,7 +21,7 @@ use crate::finding::Report;
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};
 use crate::inherit::record::IdleRemovals;
 use crate::kinds::{AnyKind, Kind};
-use crate::rules::{check_hosts, check_site};
+use crate::rules::{check_fleet, check_hosts};
 use crate::span::{FileId, Span};
 
 /// A change of one file of a source.
@@ -236,9 +236,9 @@ impl Inner {
         }
         let nodes = planned::in_order(planned, site.environment);
         check_hosts(&site, &changed, &mut of_nodes);
-        let of_site = check_site(&site).into();
+        let of_fleet = check_fleet(&site).into();
         self.of_plan.extend(of_plan);
-        (self.nodes, self.of_nodes, self.of_site) = (nodes, of_nodes, of_site);
+        (self.nodes, self.of_nodes, self.of_fleet) = (nodes, of_nodes, of_fleet);
         self.composed = report.finish();
         self.checked()
     }

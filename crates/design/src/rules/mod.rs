@@ -19,7 +19,7 @@ pub(crate) mod view;
 
 pub(crate) use claims::{Claim, Claims, Taken};
 pub(crate) use out::{Out, Raw};
-pub(crate) use run::{Results, check_hosts, check_site};
+pub(crate) use run::{Results, check_fleet, check_hosts, check_site};
 pub(crate) use site::{Site, Thing};
 pub(crate) use view::{Interface, Network, Placement, Topology, attached};
 

@@ -30,19 +30,20 @@ struct Claimant {
     span: Span,
 }
 
-/// The rules that look at things once: those about everything but the nodes, and those about all nodes together.
+/// The rules about everything but the nodes: when nothing but nodes has changed, they need not be asked again.
 pub(crate) fn check_site(site: &Site<'_>) -> Vec<Raw> {
+    ask(site, |check| if let Check::Site(check) = check { Some(*check) } else { None })
+}
+
+/// The rules about all nodes together.
+pub(crate) fn check_fleet(site: &Site<'_>) -> Vec<Raw> {
+    ask(site, |check| if let Check::Fleet(check) = check { Some(*check) } else { None })
+}
+
+fn ask(site: &Site<'_>, wanted: impl Fn(&Check) -> Option<fn(&Site<'_>, &mut Out)>) -> Vec<Raw> {
     let mut out = Out::default();
-    for rule in RULES {
-        match &rule.check {
-            Check::Site(check) | Check::Fleet(check) => check(site, &mut out),
-            Check::Node(_)
-            | Check::Part(..)
-            | Check::Parts(..)
-            | Check::Interfaces(_)
-            | Check::Address(_)
-            | Check::Unique { .. } => {}
-        }
+    for check in RULES.iter().filter_map(|rule| wanted(&rule.check)) {
+        check(site, &mut out);
     }
     out.raws
 }
