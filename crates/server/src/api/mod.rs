@@ -2,7 +2,7 @@
 
 mod activities;
 mod activity;
-mod answer;
+pub(crate) mod answer;
 mod backup;
 mod current_version;
 mod design;

@@ -11,8 +11,11 @@ use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::replicas::ControllerName;
 use muster_core::txn::{Guard, Revision};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::stuck::Stuck;
 use crate::App;
+use crate::api::answer::chain;
 use crate::design::cache::Meant;
 use crate::design::erase::{Erased, erase};
 use crate::fleet_change::{compare, follow_design_while};
@@ -20,8 +23,6 @@ use crate::replica::Held;
 
 /// What was not done is tried again after this.
 const AGAIN: Duration = Duration::from_millis(500);
-/// What only a person can mend is looked at again after this: often enough to notice, and a log stays readable.
-const SOME_DAY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct DesignController {
@@ -37,11 +38,11 @@ enum Follow {
 }
 
 /// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Done {
     All,
-    /// Somebody has to bring back what is missing.
-    Stuck,
+    /// Somebody has to bring back what is missing, or apply another design.
+    Stuck(String),
     /// Something else has to happen first, which any step of the view may show.
     Waits,
     /// It failed, and is tried again.
@@ -54,24 +55,54 @@ impl DesignController {
         let mut servers = self.app.view.subscribe_servers();
         let mut tenures = self.app.tenures.subscribe();
         let mut steps = self.app.view.subscribe();
+        let mut stuck = Stuck::default();
         loop {
             servers.mark_unchanged();
             tenures.mark_unchanged();
             steps.mark_unchanged();
             let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
-            let mut done = Done::All;
-            for env in envs {
-                if let Some(held) = self.app.tenures.held(&env, ControllerName::Design) {
-                    done = done.max(self.look(&held).await);
+            stuck.keep(&envs);
+            let (mut waits, mut failed) = (false, false);
+            for env in &envs {
+                let Some(held) = self.app.tenures.held(env, ControllerName::Design) else {
+                    stuck.forget(env);
+                    continue;
+                };
+                let since = self.told_at(env);
+                if stuck.rests(env, since, Instant::now()) {
+                    continue;
                 }
+                match self.look(&held).await {
+                    Done::Stuck(cause) => {
+                        if stuck.add(env, since, cause.clone(), Instant::now()) {
+                            tracing::error!(%env, cause, "the nodes stay as they are");
+                        }
+                        continue;
+                    }
+                    Done::All => {}
+                    Done::Waits => waits = true,
+                    Done::Failed => failed = true,
+                }
+                stuck.forget(env);
             }
+            let next = stuck.next();
             tokio::select! {
                 _ = servers.changed() => {}
                 _ = tenures.changed() => {}
-                _ = steps.changed(), if done == Done::Waits => {}
-                () = tokio::time::sleep(AGAIN), if done == Done::Failed => {}
-                () = tokio::time::sleep(SOME_DAY), if done == Done::Stuck => {}
+                _ = steps.changed(), if waits => {}
+                () = sleep(AGAIN), if failed => {}
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
+        }
+    }
+
+    /// The revision of the store that says what an environment's nodes are to follow.
+    fn told_at(&self, env: &EnvName) -> Option<Revision> {
+        let fleets = self.app.view.fleets();
+        let fleet = fleets.get(env)?;
+        match (fleet.destroying(), &fleet.design().applied) {
+            (Some((_, at)), _) | (None, Some((_, at))) => Some(*at),
+            (None, None) => None,
         }
     }
 
@@ -84,10 +115,7 @@ impl DesignController {
                 (Some((_, at)), _) => Follow::End(*at),
                 (None, Some((applied, at))) => match Meant::of(fleet, Some(applied.revision)) {
                     Ok(meant) => Follow::Design(meant, *at),
-                    Err(error) => {
-                        tracing::error!(env = %held.env, %error, "the nodes are to follow a design that is not there");
-                        return Done::All;
-                    }
+                    Err(error) => return Done::Stuck(chain(&error)),
                 },
                 (None, None) => return Done::All,
             }
@@ -102,16 +130,11 @@ impl DesignController {
         let env = &held.env;
         let design = match self.app.designs.get(env, meant).await {
             Ok(design) => design,
-            Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::error!(%env, error, "the nodes stay as they are: their design cannot be read");
-                return Done::Stuck;
-            }
+            Err(error) => return Done::Stuck(chain(&error)),
         };
         if !design.is_usable() {
             // It was accepted by a Muster that knew fewer rules. Nobody's nodes go for that.
-            tracing::error!(%env, design = %meant.number, "the nodes stay as they are: their design has errors");
-            return Done::All;
+            return Done::Stuck(format!("their design, number {}, has errors", meant.number));
         }
         let records = design.records();
         if self.app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {

@@ -3,3 +3,4 @@
 pub mod design;
 pub mod liveness;
 pub mod provision;
+mod stuck;
