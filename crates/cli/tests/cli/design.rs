@@ -643,3 +643,48 @@ async fn two_designs_are_compared_by_what_is_in_effect() {
     let more = machine.run(&["design", "diff", "site", "other", "-o", "json"]).await;
     assert!(more.contains("\"added_environments\": [\n    \"lab\"\n  ]"), "{more}");
 }
+
+#[tokio::test]
+async fn a_design_with_errors_is_asked_all_the_same_unless_a_secret_would_be_seen() {
+    let machine = site();
+    let other = machine.path("elsewhere/site/other.yaml");
+    write(&other, "kind: HostProfile\nname: other\nspec: {tagz: [a]}\n");
+    snapshot!(machine.run(&["design", "why", "site", "web1", "platform.kernel"]).await, @r#"
+    exit 1
+    --- stdout
+    platform.kernel of node web1 is lowlatency
+
+    HostProfile compute (source site) sets it to hwe
+       --> site/profiles.yaml:13:22
+     13 |   platform: {kernel: hwe}
+        |                      ^^^
+
+    HostProfile edge (source site) changes it to ga
+       --> site/profiles.yaml:19:22
+     19 |   platform: {kernel: ga}
+        |                      ^^
+
+    Node web1 (source site) changes it to lowlatency
+      --> site/nodes.yaml:5:22
+     5 |   platform: {kernel: lowlatency}
+       |                      ^^^^^^^^^^
+    --- stderr
+    error[M0103]: unknown key "tagz" in a host profile
+     --> site/other.yaml:3:8
+      |
+    3 | spec: {tagz: [a]}
+      |        ^^^^
+    help: did you mean "tags"?
+    "#);
+    let shown = machine.run(&["design", "show", "site", "web1", "-o", "json"]).await;
+    assert!(shown.starts_with("exit 1\n--- stdout\n{"), "{shown}");
+    assert!(shown.contains("\"kernel\": \"lowlatency\"") && shown.contains("error[M0103]"), "{shown}");
+
+    write(&other, "kind: HostProfile\nname: other\nspec:\n  oob:\n    type: ipmi\n    credential: hunter2\n");
+    for args in [&["why", "site", "HostProfile/other", "oob"][..], &["show", "site"], &["show", "site", "web1"]] {
+        let told = machine.run(&[&["design"], args].concat()).await;
+        assert!(told.starts_with("exit 1\n--- stderr\nerror[M1023]"), "{told}");
+        assert!(told.contains("error: no value is shown: a secret is written as text"), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

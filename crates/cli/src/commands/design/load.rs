@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use muster_core::names::{EnvName, Role};
 use muster_design::bundle::{Bundle, Directory, Origin};
 use muster_design::file_text::FileText;
-use muster_design::finding::{Finding, Findings};
+use muster_design::finding::{Code, Finding, Findings};
 use muster_design::{Checked, Design, Options};
 
 use crate::design_args::NamedDir;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Notes;
 
@@ -53,8 +54,9 @@ impl Loaded {
     }
 }
 
-/// The one design that is meant, which must hold together. Warnings are noted.
-pub(super) fn design(dirs: &[NamedDir], env: Option<&EnvName>, notes: &mut Notes) -> Result<Design, Failure> {
+/// The one design that is meant, and whether it holds together. What was found is noted: one that has errors can be asked
+/// all the same, which is how they are understood.
+pub(super) fn design(dirs: &[NamedDir], env: Option<&EnvName>, notes: &mut Notes) -> Result<(Design, Exit), Failure> {
     let loaded = read(dirs);
     let checked = loaded.compile(env, BTreeMap::new());
     let environments: Vec<&str> = checked.design.environments().map(EnvName::as_str).collect();
@@ -63,9 +65,11 @@ pub(super) fn design(dirs: &[NamedDir], env: Option<&EnvName>, notes: &mut Notes
         return Err(failure.hint("choose one with --env, or with MUSTER_ENV"));
     }
     let findings: Findings = loaded.unread.into_iter().chain(checked.findings).collect::<Vec<_>>().into();
-    if findings.has_errors() {
-        return Err(Failure::failed(findings));
-    }
     notes.findings(&findings);
-    Ok(checked.design)
+    if findings.iter().any(|finding| finding.code == Code::SecretAsText) {
+        let failure =
+            Failure::failed(anyhow::anyhow!("no value is shown: a secret is written as text, and could be seen"));
+        return Err(failure.hint("name the secret in its place, {secret: NAME}, and ask again"));
+    }
+    Ok((checked.design, Exit::yes_if(!findings.has_errors())))
 }

@@ -25,7 +25,7 @@ is meant with --dir: muster design show --dir site web1.
 
 Exit codes:
   0   it was shown
-  1   there is no such document, or the design has errors, which are shown
+  1   there is no such document, or the design has errors: they are shown first, and then what there is
   64  there is no such directory, or it cannot be told which environment is meant
 
 Examples:
@@ -62,7 +62,7 @@ struct Row<'d> {
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let words = design_args::split(&args.words, &args.dirs, 1)?;
-    let design = load::design(&words.dirs, globals.env.as_ref(), &mut terminal.notes)?;
+    let (design, exit) = load::design(&words.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     // A design is YAML, so that is how people see it as well.
     let format = if globals.output == Format::Table { Format::Yaml } else { globals.output };
     let out = &mut terminal.out;
@@ -86,7 +86,7 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
             }
         }
     }
-    Ok(Exit::Yes)
+    Ok(exit)
 }
 
 /// Everything by kind and name, and then the environment's nodes in their order. Nodes of other environments stay out.

@@ -34,7 +34,7 @@ Words that are directories and stand in front are the design; a node that has th
 
 Exit codes:
   0   it was shown; also that a value was removed, and by whom
-  1   there is no such value or document, or the design has errors, which are shown
+  1   there is no such value or document, or the design has errors: they are shown first, and then what there is
   64  there is no such directory, or it cannot be told which environment is meant
 
 Examples:
@@ -71,13 +71,13 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
         return Err(failure.hint("for instance: muster design why site web1 interfaces.bond0.mtu"));
     };
     let path: Path = path.parse().map_err(|error| Failure::usage(format!("cannot read the path {path:?}: {error}")))?;
-    let design = load::design(&words.dirs, globals.env.as_ref(), &mut terminal.notes)?;
+    let (design, exit) = load::design(&words.dirs, globals.env.as_ref(), &mut terminal.notes)?;
     let subject = Subject::read(name, args.kind.as_deref(), &design);
     let why =
         design.why(&subject.kind, &subject.name, &path).map_err(|error| unknown(error, &subject, &path, &design))?;
     let answer = Answer { kind: &subject.kind, name: &subject.name, path: path.to_string(), why: &why };
     terminal.out.answer(&answer, |out| show(&answer, &path, out));
-    Ok(Exit::Yes)
+    Ok(exit)
 }
 
 fn unknown(error: WhyError, subject: &Subject, path: &Path, design: &Design) -> Failure {
