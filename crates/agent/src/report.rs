@@ -177,6 +177,7 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         | Code::UnknownDesignRevision
         | Code::Destroying
         | Code::PlanOutdated
+        | Code::RemovesAll
         | Code::NotAsExpected
         | Code::DesignRefused
         | Code::DesignUnreadable

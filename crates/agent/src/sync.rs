@@ -232,6 +232,7 @@ fn failed(error: &ClientError) -> StreamEnd {
                 | Code::UnknownDesignRevision
                 | Code::Destroying
                 | Code::PlanOutdated
+                | Code::RemovesAll
                 | Code::NotAsExpected
                 | Code::TooLarge
                 | Code::DesignRefused

@@ -74,6 +74,7 @@ impl From<ClientError> for Failure {
                     | Code::Conflict
                     | Code::Destroying
                     | Code::PlanOutdated
+                    | Code::RemovesAll
                     | Code::NotAsExpected
                     | Code::TooLarge
                     | Code::DesignRefused

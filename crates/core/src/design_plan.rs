@@ -19,6 +19,11 @@ pub struct Plan {
     pub base: PlanBase,
     /// Digest of the manifest of the design that is to be: of every file of every source, and of their order.
     pub design: String,
+    /// How many nodes roles have, in place of what the environment file says: as it was given, and again when the plan is
+    /// carried out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, u32>)]
+    pub cardinality: BTreeMap<Role, u32>,
     /// Every node that there is or is to be, in the order of the design; those that go come last.
     pub nodes: Vec<NodePlan>,
     pub roles: Vec<RolePlan>,
@@ -102,13 +107,22 @@ impl Plan {
         create + change + remove == 0 && self.documents == DocumentTotals::default()
     }
 
+    /// Whether no node would be left where there are some.
+    pub fn removes_all(&self) -> bool {
+        let Totals { create, change, remove, keep } = self.totals;
+        create + change + keep == 0 && remove > 0
+    }
+
     /// What is different in a plan that was made later, in words; empty if it would do the same.
     pub fn moved(&self, now: &Plan) -> Vec<String> {
         let mut moved = Vec::new();
         if self.env != now.env {
             moved.push(format!("the plan is for environment {}, not for {}", self.env, now.env));
         }
-        if self.design != now.design {
+        if self.cardinality != now.cardinality {
+            let (then, now) = (given(&self.cardinality), given(&now.cardinality));
+            moved.push(format!("the numbers of nodes that were given were {then}, and are {now}"));
+        } else if self.design != now.design {
             moved.push("the files are not those that the plan was made from".to_owned());
         }
         let revision =
@@ -129,6 +143,12 @@ impl Plan {
         }
         moved
     }
+}
+
+/// "web=3, db=1": as it is given.
+fn given(cardinality: &BTreeMap<Role, u32>) -> String {
+    let all: Vec<String> = cardinality.iter().map(|(role, nodes)| format!("{role}={nodes}")).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 /// The first few nodes of which the two plans say different things.
@@ -189,6 +209,7 @@ mod tests {
             env: EnvName::new("prod").unwrap(),
             base: PlanBase { head: Some(DesignRevision(3)), applied: Some(DesignRevision(3)) },
             design: "ab".into(),
+            cardinality: BTreeMap::new(),
             nodes: vec![node],
             roles: Vec::new(),
             totals: Totals { create: 1, ..Totals::default() },
@@ -208,9 +229,22 @@ mod tests {
         let mut now = then.clone();
         now.nodes[0].action = NodeAction::Keep;
         assert_eq!(then.moved(&now), ["web1: was to create, and now keep"]);
+        // The digest is of these as well, and the files need not be others.
+        let mut now = then.clone();
+        (now.design, now.cardinality) = ("cd".into(), BTreeMap::from([(Role::new("web").unwrap(), 3)]));
+        assert_eq!(then.moved(&now), ["the numbers of nodes that were given were none, and are web=3"]);
         let mut edited = then.clone();
         edited.totals.create = 0;
         assert_eq!(edited.moved(&then), ["the plan was not made by this server, or was edited"]);
+    }
+
+    #[test]
+    fn a_plan_that_leaves_no_node_is_told_from_one_that_has_none() {
+        let with = |create, change, remove, keep| Plan { totals: Totals { create, change, remove, keep }, ..plan() };
+        assert!(with(0, 0, 2, 0).removes_all());
+        for left in [with(0, 0, 0, 0), with(1, 0, 2, 0), with(0, 1, 2, 0), with(0, 0, 2, 1)] {
+            assert!(!left.removes_all(), "{:?}", left.totals);
+        }
     }
 
     #[test]

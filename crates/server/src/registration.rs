@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::App;
 use crate::design::revise::By;
-use crate::design::work::{WorkError, apply};
+use crate::design::work::{Terms, WorkError, apply};
 use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
 use crate::transactions::{carry_out, pack};
 
@@ -101,7 +101,9 @@ pub async fn register_design(
     let env = &registration.env;
     let version = register_releases(app, registration).await?;
     let before = app.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
-    let done = apply(app, env, &Arc::new(design), None, by).await?;
+    // Whoever starts a server with a design has an environment file: what it says is meant, none included.
+    let terms = Terms { shown: None, remove_all: true };
+    let done = apply(app, env, &Arc::new(design), terms, by).await?;
     let change = compare(&before, &done.next.records());
     Ok(Registered { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }

@@ -58,6 +58,8 @@ pub enum Code {
     Destroying,
     /// What a plan was made from has changed since.
     PlanOutdated,
+    /// No node would be left, and the request does not say that this is meant.
+    RemovesAll,
     /// What is there is not what the request expected (`If-Match`, `If-None-Match`).
     NotAsExpected,
     /// The body is larger than what is taken here.
@@ -87,7 +89,7 @@ impl Code {
             | Code::UnknownKind
             | Code::UnknownDesignRevision
             | Code::NotFound => 404,
-            Code::Conflict | Code::Destroying | Code::PlanOutdated => 409,
+            Code::Conflict | Code::Destroying | Code::PlanOutdated | Code::RemovesAll => 409,
             Code::NotAsExpected => 412,
             Code::TooLarge => 413,
             Code::DesignRefused => 422,
@@ -111,6 +113,7 @@ impl Code {
             Code::Conflict => "Someone else changed it meanwhile",
             Code::Destroying => "The environment is being destroyed",
             Code::PlanOutdated => "The world has moved since the plan was made",
+            Code::RemovesAll => "No node would be left",
             Code::NotAsExpected => "It is not what was expected",
             Code::TooLarge => "The body is too large",
             Code::DesignRefused => "The design cannot be used",

@@ -163,6 +163,81 @@ async fn a_plan_that_the_world_has_outrun_is_refused() {
 }
 
 #[tokio::test]
+async fn a_plan_keeps_the_numbers_that_it_was_made_with() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    let more = ["--cardinality", "web=3"];
+    let plan = fleet.muster(&[&["env", "plan", "lab", "site", "--out", "plan.json", "-q"], &more[..]].concat()).await;
+    assert!(plan.starts_with("exit 0\n"), "{plan}");
+    let apply = ["env", "apply", "lab", "site", "--plan", "plan.json", "--no-wait"];
+    let other = fleet.muster(&[&apply[..], &["--cardinality", "web=4"]].concat()).await;
+    assert!(other.contains("the numbers of nodes that were given were web=3, and are web=4\n"), "{other}");
+    let done = fleet.muster(&apply).await;
+    assert!(done.starts_with("exit 0\n") && done.contains("+ create  web3\n"), "{done}");
+}
+
+#[tokio::test]
+async fn an_empty_checkout_removes_nothing_unless_that_is_meant() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    std::fs::create_dir_all(fleet.machine.path("elsewhere/checkout/site")).unwrap();
+    snapshot!(fleet.muster(&["env", "apply", "lab", "checkout/site", "--no-wait"]).await, @"
+    exit 1
+    --- stdout
+    - remove  db1, web1, web2
+
+    db: 1 → 0 nodes: the highest numbers go
+    web: 2 → 0 nodes: the highest numbers go
+    documents: 0 added, 0 changed, 4 removed
+    lab: 0 to create, 0 to change, 3 to remove, 0 to keep
+    --- stderr
+    error: no node of lab would be left, of 3 that it has
+    hint: look whether the directory is what you take it for; `muster env destroy lab` takes the environment down, and --remove-all (`remove_all` in the API) removes the nodes alone
+    ");
+    let all_there = fleet.muster(&["env", "plan", "lab", "site"]).await;
+    assert!(all_there.contains("nothing to do; 3 nodes to keep"), "{all_there}");
+    let meant = fleet.muster(&["env", "apply", "lab", "checkout/site", "--no-wait", "--remove-all", "-q"]).await;
+    assert!(meant.starts_with("exit 0\n") && meant.contains("lab follows design 2"), "{meant}");
+}
+
+#[tokio::test]
+async fn what_the_server_finds_and_what_else_it_has_is_said() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
+    write(&fleet.machine.path("elsewhere/over/edge.yaml"), "kind: HostProfile\nname: edge\nspec: {tags: [over]}\n");
+    snapshot!(fleet.muster(&["env", "plan", "lab", "over"]).await, @r#"
+    exit 0
+    --- stdout
+    = keep    db1
+    ~ change  web1, web2
+          tags: [front] → [over, front]
+
+    documents: 0 added, 3 changed, 0 removed
+    lab: 0 to create, 2 to change, 0 to remove, 1 to keep
+    --- stderr
+    note: lab has other sources too, which stay as they are: site
+    warning[M1005]: HostProfile "edge" of source "over" is laid over that of source "site"
+     --> over/edge.yaml:2:7
+      |
+    2 | name: edge
+      |       ^^^^
+    note: the other one is here
+     --> profiles.yaml:2:7
+      |
+    2 | name: edge
+      |       ^^^^
+    help: if that is meant, say so with "overlay: true"; else rename one of them
+    "#);
+    // Whatever way it is applied, it is said once.
+    fleet.muster(&["env", "plan", "lab", "over", "--out", "plan.json"]).await.clear();
+    let warned = |told: &str| told.starts_with("exit 0\n") && told.matches("warning[M1005]").count() == 1;
+    let saved = fleet.muster(&["env", "apply", "lab", "over", "--plan", "plan.json", "--no-wait"]).await;
+    assert!(warned(&saved) && saved.contains("sources too"), "{saved}");
+    let both = fleet.muster(&["env", "apply", "lab", "site", "over", "--no-wait"]).await;
+    assert!(warned(&both) && !both.contains("sources too"), "{both}");
+}
+
+#[tokio::test]
 async fn errors_are_found_here_with_the_paths_of_this_machine() {
     let fleet = server().await;
     write(&fleet.machine.path("elsewhere/site/profiles.yaml"), "kind: HostProfile\nname: edge\nspec: {tag: [front]}\n");
@@ -190,6 +265,7 @@ async fn errors_that_only_the_server_can_find_name_the_same_paths() {
     snapshot!(fleet.muster(&["env", "plan", "lab", "over"]).await, @r#"
     exit 1
     --- stderr
+    note: lab has other sources too, which stay as they are: site
     error[M1010]: there is no Rack "r9"
      --> over/edge.yaml:4:14
       |
@@ -214,7 +290,7 @@ async fn an_environment_tells_of_its_design() {
     version     -
     nodes       4 nodes
     design      2, applied 5d ago by jo@desk
-    source      site: 2 files, 1 document
+    source      site: 2 files, 1 document; its environment file makes 4 nodes
     source      api: 0 files, 0 documents
 
     ROLE  NODES  STATE

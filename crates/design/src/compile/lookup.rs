@@ -2,7 +2,7 @@
 
 use super::design::Design;
 use crate::document::{Document, Maker};
-use crate::kinds::AnyKind;
+use crate::kinds::{AnyKind, Kind};
 use crate::yaml::Node;
 
 /// One document as a source wrote it. Cheap: the line to show is not cut out.
@@ -36,6 +36,14 @@ impl Design {
     /// All documents as they are written, generated ones not included.
     pub fn written(&self) -> impl Iterator<Item = Written<'_>> {
         self.inner.documents.iter().flatten().filter_map(|document| self.as_written(document))
+    }
+
+    /// The source of each node that an environment file makes, whether or not somebody wrote more about it.
+    pub fn generated_nodes(&self) -> impl Iterator<Item = &str> {
+        let generated =
+            |document: &&Document| document.maker == Maker::Environment && document.kind == AnyKind::Known(Kind::Node);
+        let documents = self.inner.documents.iter().flatten().filter(generated);
+        documents.filter_map(|document| self.inner.sources.get(document.source).map(String::as_str))
     }
 
     /// What the sources say of one thing, in their order: the last one wins.

@@ -40,6 +40,8 @@ pub enum WorkError {
     Findings(Findings),
     #[error("the plan is no longer true: {}", .0.join("; "))]
     Moved(Vec<String>),
+    #[error("no node of {env} would be left, of {nodes} that it has")]
+    RemovesAll { env: EnvName, nodes: usize },
     #[error("environment {env} has no design yet, so there is nothing to apply")]
     Nothing { env: EnvName },
     #[error("others change the design of {env} all the time, and were quicker each time")]
@@ -122,7 +124,17 @@ pub async fn plan(app: &App, laid: &Laid) -> Result<Plan, WorkError> {
     let head = base.head.map(|(number, _)| number);
     let base = PlanBase { head, applied: base.applied.as_ref().map(|(applied, _)| applied.revision) };
     let muster_design::Planned { nodes, roles, totals, documents } = planned;
-    Ok(Plan { env: env.clone(), base, design: next.manifest.clone(), nodes, roles, totals, documents })
+    let (design, cardinality) = (next.manifest.clone(), next.tree.cardinality.clone());
+    Ok(Plan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
+}
+
+/// What applying a design is held to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms<'p> {
+    /// What was shown: it is done exactly so.
+    pub shown: Option<&'p Plan>,
+    /// That no node is left is meant. Else it is more likely a directory that is not what somebody takes it for.
+    pub remove_all: bool,
 }
 
 /// Applies a design: exactly what was planned, if a plan is given.
@@ -130,14 +142,17 @@ pub async fn apply(
     app: &App,
     env: &EnvName,
     input: &Arc<DesignInput>,
-    shown: Option<&Plan>,
+    terms: Terms<'_>,
     by: &By,
 ) -> Result<Done, WorkError> {
     for _ in 0..TRIES {
         let laid = lay_over(app, env, input).await?;
         let plan = plan(app, &laid).await?;
-        if let Some(moved) = shown.map(|shown| shown.moved(&plan)).filter(|moved| !moved.is_empty()) {
+        if let Some(moved) = terms.shown.map(|shown| shown.moved(&plan)).filter(|moved| !moved.is_empty()) {
             return Err(WorkError::Moved(moved));
+        }
+        if plan.removes_all() && !terms.remove_all {
+            return Err(WorkError::RemovesAll { env: env.clone(), nodes: plan.totals.remove });
         }
         let Laid { base, next, texts } = &laid;
         let head = base.head.map(|(number, _)| number);

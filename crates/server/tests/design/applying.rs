@@ -117,6 +117,32 @@ on_both_stores! {
         a.stop().await;
     }
 
+    async fn an_empty_directory_takes_no_environment_down(place: Place) {
+        let a = place.replica().await;
+        a.apply(site(2)).await.unwrap();
+        let empty = || DesignInput { bundles: vec![bundle("site", &[])], ..DesignInput::default() };
+        let shown = plan(&a, &empty()).await;
+        assert_eq!(actions(&shown), "-db1 -web1 -web2", "what would be done can be seen");
+        let apply = |shown: Option<&Plan>, remove_all: bool| {
+            let apply = ApplyDesign { design: empty(), plan: shown.cloned(), remove_all, ..ApplyDesign::default() };
+            let client = a.client.clone();
+            async move { client.apply_design(&env(), &apply).await }
+        };
+        for shown in [None, Some(&shown)] {
+            let refusal = refused(apply(shown, false).await);
+            assert_eq!((refusal.code, refusal.status), (Code::RemovesAll, 409));
+            assert_eq!(refusal.detail, "no node of test would be left, of 3 that it has");
+            assert!(refusal.hint.unwrap().contains("muster env destroy test"));
+        }
+        assert_eq!(a.client.design(&env()).await.unwrap().head, Some(DesignRevision(1)), "nothing was accepted");
+        assert_eq!(a.nodes(), ["db1", "web1", "web2"]);
+        assert_eq!(apply(Some(&shown), true).await.unwrap().plan, shown);
+        assert_eq!(a.nodes(), Vec::<String>::new());
+        // Where there is no node, none is removed.
+        a.apply(vec![bundle("site", &[("r.yaml", "kind: Region\nname: r1\nspec: {}\n")])]).await.unwrap();
+        a.stop().await;
+    }
+
     async fn a_directory_with_errors_is_refused_whole(place: Place) {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();

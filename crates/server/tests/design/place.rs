@@ -100,7 +100,8 @@ impl Replica {
 
     pub(crate) async fn apply(&self, bundles: Vec<Bundle>) -> Result<Applied, ClientError> {
         let design = DesignInput { bundles, ..DesignInput::default() };
-        let apply = ApplyDesign { design, message: "a test".into(), author: Some("ann".into()), plan: None };
+        let apply =
+            ApplyDesign { design, message: "a test".into(), author: Some("ann".into()), ..ApplyDesign::default() };
         self.client.apply_design(&env(), &apply).await
     }
 

@@ -31,7 +31,11 @@ pub struct DesignSummary {
 pub struct SourceRow {
     pub name: String,
     pub files: usize,
+    /// Documents that are written in them.
     pub documents: usize,
+    /// Nodes that its environment file makes.
+    #[serde(default)]
+    pub generated_nodes: usize,
 }
 
 /// One accepted change.

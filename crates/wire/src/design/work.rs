@@ -82,6 +82,9 @@ pub struct ApplyDesign {
     /// What was shown: it is carried out exactly so, or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// That it is meant if no node would be left of an environment that has some; else that is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remove_all: bool,
 }
 
 /// What became of it.

@@ -25,10 +25,13 @@ use super::{plan_file, plan_view};
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 The plan is shown, and carried out exactly so: if the world has moved meanwhile, nothing is done. With --plan it is the \
-one that `muster env plan --out` has saved; the directories must still be the same.
+one that `muster env plan --out` has saved; the directories must still be the same, and --cardinality is as it was.
 
 The directories become a new revision of the design. Each replaces what it brought before; what was written through the \
 API stays, and wins. An environment that is not there is created.
+
+A design that leaves no node of an environment that has some is refused without --remove-all: more likely the directory \
+is not what you take it for. `muster env destroy` takes an environment down.
 
 Nodes that go leave service before they are stopped. Without --no-wait the command waits until new and changed nodes are \
 validated and the others are gone, or until nothing moves any more; whoever does not wait, or stops waiting, changes nothing: it goes on by itself.
@@ -56,6 +59,9 @@ pub struct Args {
     /// Why, for the design's history; who is in MUSTER_AUTHOR, or your name on this machine
     #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     message: String,
+    /// Do it even if no node is left of an environment that has some
+    #[arg(long)]
+    remove_all: bool,
     /// Show the plan, and do nothing
     #[arg(long, conflicts_with_all = ["wait", "no_wait"])]
     dry_run: bool,
@@ -82,11 +88,16 @@ struct Done {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut server = Server::find(globals)?;
     let env = &args.name;
-    let input = args.input.read(&server, env, &mut terminal.notes).await?;
-    let plan = match &args.plan {
-        Some(path) => plan_file::read(path)?,
+    let saved = args.plan.as_deref().map(plan_file::read).transpose()?;
+    let input = args.input.read(&server, env, saved.as_ref(), &mut terminal.notes).await?;
+    let is_saved = saved.is_some();
+    let plan = match saved {
+        Some(plan) => plan,
         None => {
-            server.client.plan_design(env, &input.design).await.map_err(|error| input.failure(&server, error))?.plan
+            let planned = server.client.plan_design(env, &input.design).await;
+            let mut planned = planned.map_err(|error| input.failure(&server, error))?;
+            input.note(&mut planned.findings, &mut terminal.notes);
+            planned.plan
         }
     };
     if args.dry_run {
@@ -103,8 +114,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         message: args.message.clone(),
         author: Some(author()),
         plan: Some(plan),
+        remove_all: args.remove_all,
     };
-    let applied = server.client.apply_design(env, &apply).await.map_err(|error| input.failure(&server, error))?;
+    let mut applied = server.client.apply_design(env, &apply).await.map_err(|error| input.failure(&server, error))?;
+    // They have been shown with the plan, if it was made just now.
+    if is_saved {
+        input.note(&mut applied.findings, &mut terminal.notes);
+    }
     let arrival = if args.no_wait || !applied.changed {
         None
     } else {

@@ -1,17 +1,19 @@
 //! The design that is planned or applied: directories of this machine, or what the server has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use muster_core::design_plan::Plan;
 use muster_core::names::{EnvName, Role};
 use muster_design::file_text::FileText;
 use muster_wire::client::ClientError;
-use muster_wire::design::{Bundle, DesignInput, File};
+use muster_wire::design::{Bundle, DesignInput, File, Finding};
 use muster_wire::problem::Code;
 
 use crate::commands::design::load;
 use crate::design_args::{self, NamedDir};
 use crate::failure::Failure;
+use crate::server_findings;
 use crate::session::Server;
 use crate::terminal::Notes;
 
@@ -46,9 +48,19 @@ fn cardinality(text: &str) -> Result<(Role, u32), String> {
 }
 
 impl InputArgs {
-    /// Reads the directories, and checks them here first: what is wrong is shown with the paths of this machine.
-    pub(super) async fn read(&self, server: &Server, env: &EnvName, notes: &mut Notes) -> Result<Input, Failure> {
-        let cardinality: BTreeMap<Role, u32> = self.cardinality.iter().cloned().collect();
+    /// Reads the directories, and checks them here first: what is wrong is shown with the paths of this machine. A plan
+    /// that is to be carried out says how many nodes roles have, if nothing else is said.
+    pub(super) async fn read(
+        &self,
+        server: &Server,
+        env: &EnvName,
+        plan: Option<&Plan>,
+        notes: &mut Notes,
+    ) -> Result<Input, Failure> {
+        let cardinality: BTreeMap<Role, u32> = match plan {
+            Some(plan) if self.cardinality.is_empty() => plan.cardinality.clone(),
+            Some(_) | None => self.cardinality.iter().cloned().collect(),
+        };
         let remove_sources = self.remove_source.clone();
         let mut input = Input::default();
         if !self.dirs.is_empty() {
@@ -58,11 +70,14 @@ impl InputArgs {
                 return Err(Failure::failed(loaded.unread));
             }
             let findings = loaded.compile(Some(env), cardinality.clone()).findings;
-            if findings.has_errors() && !has_other_sources(server, env, &dirs).await? {
+            let others = self.other_sources(server, env, &dirs).await?;
+            // With more to the design than these directories, only the server can say what is wrong with all of it
+            // together; it is asked for warnings in any case.
+            if findings.has_errors() && others.is_empty() {
                 return Err(Failure::failed(findings));
             }
-            if !findings.has_errors() {
-                notes.findings(&findings);
+            if !others.is_empty() {
+                notes.note(format_args!("{env} has other sources too, which stay as they are: {}", others.join(", ")));
             }
             for (dir, bundle) in dirs.iter().zip(&loaded.bundles) {
                 let sent = self::bundle(dir, bundle);
@@ -77,23 +92,48 @@ impl InputArgs {
         input.design.remove_sources = remove_sources;
         Ok(input)
     }
+
+    /// What the server has to the design beside these directories.
+    async fn other_sources(&self, server: &Server, env: &EnvName, dirs: &[NamedDir]) -> Result<Vec<String>, Failure> {
+        let design = match server.client.design(env).await {
+            Ok(design) => design,
+            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => {
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(server.failure(error)),
+        };
+        let is_given = |name: &str| dirs.iter().any(|dir| dir.name == name);
+        let stays = |name: &String| !is_given(name) && !self.remove_source.contains(name);
+        let sources = design.sources.into_iter().filter(|source| source.files > 0).map(|source| source.name);
+        Ok(sources.filter(stays).collect())
+    }
 }
 
 impl Input {
     /// What went wrong when the server was asked; findings name the files of this machine.
     pub(super) fn failure(&self, server: &Server, mut error: ClientError) -> Failure {
         if let ClientError::Refused(problem) = &mut error {
-            let rename = |file: &mut Option<String>| {
-                if let Some(here) = file.as_ref().and_then(|file| self.here.get(file)).and_then(Option::as_ref) {
-                    *file = Some(here.clone());
-                }
-            };
-            for finding in &mut problem.findings {
-                rename(&mut finding.file);
-                finding.notes.iter_mut().for_each(|note| rename(&mut note.file));
-            }
+            self.to_places_here(&mut problem.findings);
         }
         server.failure(error)
+    }
+
+    /// Shows what the server has found, with the files of this machine.
+    pub(super) fn note(&self, findings: &mut [Finding], notes: &mut Notes) {
+        self.to_places_here(findings);
+        server_findings::note(findings, notes);
+    }
+
+    fn to_places_here(&self, findings: &mut [Finding]) {
+        let rename = |file: &mut Option<String>| {
+            if let Some(here) = file.as_ref().and_then(|file| self.here.get(file)).and_then(Option::as_ref) {
+                *file = Some(here.clone());
+            }
+        };
+        for finding in findings {
+            rename(&mut finding.file);
+            finding.notes.iter_mut().for_each(|note| rename(&mut note.file));
+        }
     }
 }
 
@@ -108,17 +148,4 @@ fn sent(dir: &NamedDir, file: &FileText) -> File {
     let path = path.strip_prefix(&dir.path).unwrap_or(path);
     let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     File { path: parts.join("/"), text: file.text().to_owned() }
-}
-
-/// Whether the server has more to the design than these directories: then only the server can say what is wrong with
-/// all of it together.
-async fn has_other_sources(server: &Server, env: &EnvName, dirs: &[NamedDir]) -> Result<bool, Failure> {
-    let given: BTreeSet<&str> = dirs.iter().map(|dir| dir.name.as_str()).collect();
-    match server.client.design(env).await {
-        Ok(design) => {
-            Ok(design.sources.iter().any(|source| source.documents > 0 && !given.contains(source.name.as_str())))
-        }
-        Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => Ok(false),
-        Err(error) => Err(server.failure(error)),
-    }
 }

@@ -49,9 +49,10 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let server = Server::find(globals)?;
-    let input = args.input.read(&server, &args.name, &mut terminal.notes).await?;
+    let input = args.input.read(&server, &args.name, None, &mut terminal.notes).await?;
     let planned = server.client.plan_design(&args.name, &input.design).await;
-    let planned = planned.map_err(|error| input.failure(&server, error))?;
+    let mut planned = planned.map_err(|error| input.failure(&server, error))?;
+    input.note(&mut planned.findings, &mut terminal.notes);
     if let Some(path) = &args.out {
         plan_file::write(path, &planned.plan)?;
     }

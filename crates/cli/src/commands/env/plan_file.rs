@@ -46,6 +46,7 @@ mod tests {
             env: EnvName::new("lab").unwrap(),
             base: PlanBase::default(),
             design: "ab".into(),
+            cardinality: Default::default(),
             nodes: Vec::new(),
             roles: Vec::new(),
             totals: Totals::default(),

@@ -68,7 +68,11 @@ fn show(Shown { environment, design }: &Shown, now: jiff::Timestamp, out: &mut O
     }
     for source in &design.sources {
         let (files, documents) = (count(source.files, "file"), count(source.documents, "document"));
-        fact("source", format!("{}: {files}, {documents}", source.name));
+        let makes = match source.generated_nodes {
+            0 => String::new(),
+            nodes => format!("; its environment file makes {}", count(nodes, "node")),
+        };
+        fact("source", format!("{}: {files}, {documents}{makes}", source.name));
     }
     out.gap();
     let mut table = Table::new(["ROLE", "NODES", "STATE"]);

@@ -167,6 +167,7 @@ mod tests {
             env: EnvName::new("lab").unwrap(),
             base: PlanBase::default(),
             design: String::new(),
+            cardinality: Default::default(),
             nodes: nodes.iter().map(node).collect(),
             roles: Vec::new(),
             totals: Totals::default(),

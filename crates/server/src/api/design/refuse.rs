@@ -66,6 +66,13 @@ impl From<WorkError> for Refusal {
             WorkError::Moved(_) => {
                 Self(Problem::new(Code::PlanOutdated, text).hint("plan again, look at it, and apply that"))
             }
+            WorkError::RemovesAll { env, .. } => {
+                let hint = format!(
+                    "look whether the directory is what you take it for; `muster env destroy {env}` takes the environment \
+                     down, and --remove-all (`remove_all` in the API) removes the nodes alone"
+                );
+                Self(Problem::new(Code::RemovesAll, text).hint(hint))
+            }
             WorkError::Nothing { .. } => Self(Problem::new(Code::UnknownDesignRevision, text)),
             WorkError::Contended { .. } => Self(Problem::new(Code::Conflict, text).hint("try again")),
         }

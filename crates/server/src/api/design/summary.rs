@@ -34,10 +34,15 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<De
     for document in newest.iter().flat_map(|newest| newest.design.written()) {
         *counts.entry(document.source).or_default() += 1;
     }
+    let mut generated: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in newest.iter().flat_map(|newest| newest.design.generated_nodes()) {
+        *generated.entry(source).or_default() += 1;
+    }
     let sources = newest.iter().flat_map(|newest| &newest.tree.sources).map(|source| SourceRow {
         name: source.name.clone(),
         files: source.len(),
         documents: counts.get(source.name.as_str()).copied().unwrap_or_default(),
+        generated_nodes: generated.get(source.name.as_str()).copied().unwrap_or_default(),
     });
     let sources: Vec<SourceRow> = sources.collect();
     let nodes = newest.as_ref().map_or(0, |newest| newest.design.nodes().len());
