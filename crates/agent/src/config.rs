@@ -183,7 +183,7 @@ mod tests {
             format!("{error}\n{source}")
         };
         for (text, says) in [
-            (SMALLEST.replace("web1", "web"), "\"web\" is not a legal node name"),
+            (SMALLEST.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
             (SMALLEST.replace("root =", "rot ="), "unknown field `rot`"),
             (SMALLEST.replace("{ eth0 = \"127.77.0.2\" }", "{}"), "`interfaces` is empty"),
             (SMALLEST.replace("\"http://127.0.0.1:7300\"", "[]"), "`server` names no server"),
@@ -192,6 +192,6 @@ mod tests {
             let shown = chain(&text);
             assert!(shown.contains(says), "{says:?} is not in:\n{shown}");
         }
-        assert!(chain(&SMALLEST.replace("web1", "web")).contains("line 3"));
+        assert!(chain(&SMALLEST.replace("web1", "Web1")).contains("line 3"));
     }
 }

@@ -34,7 +34,7 @@ async fn mistakes_in_the_configuration_are_explained() {
     let path = fixture.write_config();
     let good = fs::read_to_string(&path).unwrap();
     for (text, says) in [
-        (good.replace("web1", "web"), "\"web\" is not a legal node name"),
+        (good.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
         (good.replace("http://", "ftp://"), "is not the address of a server: expected http://HOST:PORT"),
         (good.replace("state_dir", "stat_dir"), "unknown field `stat_dir`"),
     ] {

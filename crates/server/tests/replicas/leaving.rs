@@ -175,6 +175,7 @@ async fn lb1_runs(replica: &Replica, seq: u64) {
     let report = Report {
         outcome: Outcome::Configured(RunResult::Changed),
         lookups: Lookups::from([(key, tag)]),
+        started: replica.app.clock.now(),
         ..passed(replica, "lb1", seq)
     };
     replica.client.report(&env(), &report).await.unwrap();
