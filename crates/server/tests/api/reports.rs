@@ -4,6 +4,7 @@ use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
 use muster_core::names::EnvName;
+use muster_core::records::History;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::standing::Word;
 use muster_core::txn::{Op, Revision, Txn};
@@ -122,7 +123,9 @@ async fn a_blob_that_another_environment_names_stays() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.validate("db1", 1).await;
     let history = fixture.store.get(&Keys::of(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
-    let shared = fixture.app.view.fleets()[&fixture.env].get(&node("db1")).unwrap().history().0[0].logs[0].clone();
+    // Of the store, which has it for sure; the view may not have taken it in yet.
+    let runs: History = serde_json::from_slice(&history).unwrap();
+    let shared = runs.0[0].logs[0].clone();
     let copy = Op::put(Keys::of(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
     let Outcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
         panic!("refused")
