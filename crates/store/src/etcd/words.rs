@@ -74,7 +74,9 @@ pub(super) fn hung_up(why: String, credentials: &Credentials) -> String {
     }
     let guess = match (&credentials.tls, credentials.shows_certificate) {
         (None, _) => "does it want TLS? Then name the authority of its certificate with --store-ca",
-        (Some(_), false) => "does it ask for a certificate? Then give --store-cert and --store-key",
+        (Some(_), false) => {
+            "it ended the connection: does it speak TLS, and does it ask for a certificate? Then give --store-cert and --store-key"
+        }
         (Some(_), true) => "does it know the authority that signed --store-cert?",
     };
     format!("{why} ({guess})")
