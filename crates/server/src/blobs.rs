@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
@@ -30,7 +31,7 @@ const UNFINISHED: &str = "unfinished";
 /// The file that says which store these blobs belong to.
 const STORE: &str = ".store";
 
-/// Up to so many files are synced one by one.
+/// Up to so many files are synced each for itself.
 const FEW: usize = 16;
 
 /// What is younger than this may belong to a report that another replica is about to commit. Far longer than a commit
@@ -111,8 +112,18 @@ impl Blobs {
             // One round over the disk instead of one for each.
             return Ok(rustix::fs::syncfs(File::open(&self.root)?)?);
         }
-        // On the file systems that we know, syncing a new file makes its name last too.
-        written.iter().try_for_each(|path| File::open(path)?.sync_data())
+        // On the file systems that we know, syncing a new file makes its name last too; and of files that are synced side by
+        // side they make one commit of their journal.
+        let sync = |path: &PathBuf| File::open(path)?.sync_data();
+        let Some((first, others)) = written.split_first() else { return Ok(()) };
+        thread::scope(|scope| {
+            let others: Vec<_> = others.iter().map(|path| scope.spawn(move || sync(path))).collect();
+            let first = sync(first);
+            let synced = |other: thread::ScopedJoinHandle<'_, io::Result<()>>| {
+                other.join().unwrap_or_else(|_| Err(io::Error::other("a thread that syncs a file panicked")))
+            };
+            others.into_iter().map(synced).fold(first, io::Result::and)
+        })
     }
 
     /// The bytes of a digest; none if they are not there, or are not what the digest says.
