@@ -15,6 +15,7 @@ use super::flatten::{Bases, flatten, own, report_idle};
 use super::hosts::{is_host, plan_one};
 use super::load::{Assigned, Loaded, load};
 use super::planned::{self, PlannedNode};
+use crate::consumer;
 use crate::document::Document;
 use crate::file_text::FileText;
 use crate::finding::Report;
@@ -121,7 +122,10 @@ impl Swap {
 
     fn is_about_nodes(&self) -> bool {
         let is_node = |document: &Document| document.kind == AnyKind::Known(Kind::Node);
-        self.loads().all(|loaded| loaded.environments.is_empty() && loaded.documents.iter().all(is_node))
+        // An environment file that cannot be understood holds nothing, and matters all the same.
+        let is_environment = consumer::is_environment_file(&self.file.1);
+        !is_environment
+            && self.loads().all(|loaded| loaded.environments.is_empty() && loaded.documents.iter().all(is_node))
     }
 }
 
