@@ -86,3 +86,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_environment_file_that_can_no_longer_be_understood_is_noticed() {
+    let name = || (0, "environments/prod.yaml".to_owned());
+    let node = ((0, "nodes.yaml".to_owned()), "{kind: Node, name: web1}".to_owned());
+    // Found by fuzzing: a file that holds nothing looked as if it were about nodes alone.
+    for before in [None, Some("roles: {web: {cardinality: 1, flavor: small}}")] {
+        let mut files: Files = BTreeMap::from([node.clone()]);
+        files.extend(before.map(|text| (name(), text.to_owned())));
+        let change = Change::Put(FileText::new(name().1, "roles: {web: ["));
+        let changed = compile(&files).design.with("site", vec![change]);
+        files.insert(name(), "roles: {web: [".to_owned());
+        assert_eq!(changed.findings.to_string(), compile(&files).findings.to_string());
+    }
+}
