@@ -65,7 +65,7 @@ impl Shared {
             Failure::Answer { answer: Answer::NoSpace, why } => StoreError::Full {
                 store,
                 cause: said(format!(
-                    "etcd's quota is exhausted ({why}): compact it, defragment each member (etcdctl defrag), and then \
+                    "etcd's quota is exhausted ({why}): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and then \
                      disarm the alarm (etcdctl alarm disarm); a bigger quota is set with --quota-backend-bytes"
                 )),
             },
