@@ -13,7 +13,8 @@
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
 //! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
-//! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content.
+//! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content. [`release_manifest`]: what
+//!   is signed of it, and by which keys.
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
@@ -31,6 +32,7 @@ pub mod reason;
 pub mod records;
 pub mod release;
 pub mod release_dir;
+pub mod release_manifest;
 pub mod replicas;
 pub mod report;
 pub mod service_state;

@@ -78,6 +78,7 @@ macro_rules! name {
         }
     };
 }
+pub(crate) use name;
 
 name!(
     /// One fleet: everything of it lives under its own key prefix.
