@@ -50,6 +50,8 @@ pub struct Check {
     pub http: Option<HttpCheck>,
     #[serde(default)]
     pub process: Option<ProcessCheck>,
+    #[serde(default)]
+    pub file: Option<FileCheck>,
     /// The roles that it is for; without it, all.
     #[serde(default)]
     pub roles: Vec<Role>,
@@ -73,6 +75,18 @@ pub struct ProcessCheck {
     pub pidfile: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileCheck {
+    /// A file that must be there and readable; or, if it must be absent, nothing may be there.
+    pub path: String,
+    /// Text that it must hold.
+    #[serde(default)]
+    pub contains: Option<String>,
+    #[serde(default)]
+    pub absent: bool,
+}
+
 /// What a check does: exactly one of its kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckKind<'a> {
@@ -80,6 +94,7 @@ pub enum CheckKind<'a> {
     Tcp(&'a str),
     Http(&'a HttpCheck),
     Process(&'a ProcessCheck),
+    File(&'a FileCheck),
 }
 
 impl Check {
@@ -89,12 +104,13 @@ impl Check {
         let tcp = self.tcp.as_deref().map(CheckKind::Tcp);
         let http = self.http.as_ref().map(CheckKind::Http);
         let process = self.process.as_ref().map(CheckKind::Process);
-        let mut kinds = [exec, tcp, http, process].into_iter().flatten();
+        let file = self.file.as_ref().map(CheckKind::File);
+        let mut kinds = [exec, tcp, http, process, file].into_iter().flatten();
         match (kinds.next(), kinds.next()) {
             (Some(kind), None) => Ok(kind),
-            (None, _) => Err(format!("check {:?} says none of exec, tcp, http and process", self.name)),
+            (None, _) => Err(format!("check {:?} says none of exec, tcp, http, process and file", self.name)),
             (Some(_), Some(_)) => {
-                Err(format!("check {:?} says more than one of exec, tcp, http and process", self.name))
+                Err(format!("check {:?} says more than one of exec, tcp, http, process and file", self.name))
             }
         }
     }
@@ -125,6 +141,9 @@ impl ReleaseSpec {
             let mut before = self.validate.iter().take(number);
             if before.any(|other| other.name == check.name && other.shares_a_role_with(check)) {
                 problems.push(format!("two checks of a role are named {:?}", check.name));
+            }
+            if check.file.as_ref().is_some_and(|file| file.absent && file.contains.is_some()) {
+                problems.push(format!("check {:?} wants a file both absent and with a text in it", check.name));
             }
             if !check.deadline.is_positive() {
                 problems.push(format!("the deadline of check {:?} must be longer than nothing", check.name));
@@ -182,13 +201,20 @@ mod tests {
                 "path \"../run\" leads out of the release",
                 "path \"/etc/hiera.yaml\" leads out of the release",
                 "path \"a/../../b\" leads out of the release",
-                "check \"a\" says none of exec, tcp, http and process",
-                "check \"a\" says more than one of exec, tcp, http and process",
+                "check \"a\" says none of exec, tcp, http, process and file",
+                "check \"a\" says more than one of exec, tcp, http, process and file",
                 "two checks of a role are named \"a\"",
                 "the deadline of check \"a\" must be longer than nothing",
                 "the deadline of the applier must be longer than nothing",
             ]
         );
+    }
+
+    #[test]
+    fn a_file_cannot_be_absent_and_hold_something() {
+        let check = serde_json::json!({"name": "a", "file": {"path": "/x", "absent": true, "contains": "y"}});
+        let spec = spec(serde_json::json!({"applier": "script", "manifest": "run", "validate": [check]}));
+        assert_eq!(spec.problems(), ["check \"a\" wants a file both absent and with a text in it"]);
     }
 
     #[test]
