@@ -26,7 +26,7 @@ use crate::report::Sender;
 use crate::servers::Servers;
 use crate::state_dir::{OpenStateError, StateDir};
 use crate::sync::Sync;
-use crate::{report, run, sync};
+use crate::{report, run, run_id, sync};
 
 /// The queue is asked and written faster than a server speaks; a few messages are enough to smooth it. When the disk
 /// does not take them, the stream stands still, which is right; [`Sync`] sees to it that the server knows.
@@ -74,8 +74,8 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let mut ledger = Ledger::load(&layout, &config.env, &config.node)?;
     let snapshot = ledger::load_snapshot(&layout)?;
     let outbox = Outbox::new(layout.outbox());
-    // If the ledger was lost, the reports that wait still have their numbers.
-    ledger.next_seq = ledger.next_seq.max(outbox.after_last()?);
+    // If the ledger was lost, the reports that wait still have their numbers, and so have the runs.
+    ledger.next_seq = ledger.next_seq.max(outbox.after_last()?).max(run_id::after_last(&layout.runs()));
     match &ledger.local {
         Some(local) => {
             tracing::info!(version = %local.version, digest = local.digest, "the node has proved this version")

@@ -1,5 +1,7 @@
 //! Names of runs.
 
+use std::path::Path;
+
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -26,6 +28,17 @@ pub fn make(node: &Node, seq: u64, started: Timestamp) -> RunId {
     }
 }
 
+/// The number in the name of a run's directory; none if it is no such name.
+pub fn number_of(directory: &Path) -> Option<u64> {
+    directory.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
+}
+
+/// A number after those of all runs that the node remembers: what the next may be if the ledger was lost. A run takes two.
+pub fn after_last(runs: &Path) -> u64 {
+    let names = std::fs::read_dir(runs).into_iter().flatten().flatten();
+    names.filter_map(|entry| number_of(&entry.path())).max().map_or(1, |last| last.saturating_add(2))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +54,16 @@ mod tests {
         assert!(make(&a, u64::MAX, at).as_str().len() <= 64);
         assert_ne!(make(&a, 7, at), make(&b, 7, at));
         drop(dir_a);
+    }
+
+    #[test]
+    fn numbers_go_on_after_those_that_the_node_remembers() {
+        let (_dir, node) = node("web1");
+        let runs = node.layout.runs();
+        assert_eq!(after_last(&runs), 1);
+        for name in ["odd", "20270115t090000-000007-abcdef01", "20270115t080000-000009-abcdef01"] {
+            std::fs::create_dir_all(runs.join(name)).unwrap();
+        }
+        assert_eq!(after_last(&runs), 11);
     }
 }

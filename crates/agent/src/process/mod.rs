@@ -8,5 +8,9 @@
 pub mod children;
 pub mod group;
 pub mod mark;
+pub mod output;
 pub mod stat;
 pub mod supervise;
+
+#[cfg(test)]
+mod tests;

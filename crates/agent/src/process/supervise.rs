@@ -1,6 +1,5 @@
 //! Runs one program to its end, its deadline or the agent's end.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::process::children::Children;
 use crate::process::group;
 use crate::process::mark::{self, Mark};
+use crate::process::output::{Ends, Output};
 
 /// A killed process is gone in a moment, or hangs in the kernel.
 const REAPED_WITHIN: Duration = Duration::from_secs(2);
@@ -26,8 +26,7 @@ pub struct Program {
     pub directory: PathBuf,
     /// All variables; nothing else is handed on.
     pub environment: Vec<(String, std::ffi::OsString)>,
-    /// Takes standard output and standard error. A file and not a pipe: a service that the program leaves behind may hold
-    /// it open for years.
+    /// Takes standard output and standard error, within bounds; see [`crate::process::output`].
     pub output: PathBuf,
     /// What every process of it carries.
     pub mark: Mark,
@@ -63,11 +62,19 @@ pub async fn supervise(program: &Program, children: &Children, cancel: &Cancella
     if cancel.is_cancelled() {
         return Ended::Cancelled;
     }
-    let output = File::create(&program.output).and_then(|file| Ok((file.try_clone()?, file)));
-    let (out, err) = match output {
-        Ok(files) => files,
+    let (mut output, ends) = match Output::open(&program.output, program.leftovers) {
+        Ok(opened) => opened,
         Err(error) => return Ended::NotStarted(error),
     };
+    let ended = tokio::select! {
+        ended = to_the_end(program, ends, children, cancel) => ended,
+        never = output.keep_up() => match never {},
+    };
+    output.finish(&program.output);
+    ended
+}
+
+async fn to_the_end(program: &Program, ends: Ends, children: &Children, cancel: &CancellationToken) -> Ended {
     let mut command = Command::new(&program.path);
     command
         .args(&program.args)
@@ -75,14 +82,16 @@ pub async fn supervise(program: &Program, children: &Children, cancel: &Cancella
         .env_clear()
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(err)
+        .stdout(ends.out)
+        .stderr(ends.err)
         // A terminal's Ctrl-C is for the agent, which ends the run in order.
         .process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ended::NotStarted(error),
     };
+    // It has the program's ends of its output, and with them a pipe would never come to its end.
+    drop(command);
     let _own = child.id().map(|pid| children.own(pid));
     let (pid, process) = match hold(&child) {
         Ok(held) => held,

@@ -1,6 +1,8 @@
 //! The directory of one run: what it is given, and what it leaves.
 
-use std::fs;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -12,9 +14,13 @@ use muster_core::txn::Revision;
 
 use crate::durable::WriteError;
 use crate::node::Node;
+use crate::process::output;
+use crate::run::environment;
+use crate::run_id;
 
 /// So many runs stay on the node for whoever looks into one.
 const KEPT: usize = 20;
+const OUTPUT: &str = "output.log";
 
 #[derive(Clone, Debug)]
 pub struct RunDirectory {
@@ -35,12 +41,13 @@ struct SnapshotFile<'a> {
 }
 
 impl RunDirectory {
-    /// Makes the directory, empty, and removes those of old runs.
+    /// Makes the directory, empty, and removes those of old runs. Nobody else may look into it: what a run is given, and
+    /// what it prints, may be secret.
     pub fn create(runs: &Path, run: &RunId) -> Result<Self, WriteError> {
-        forget_old(runs);
+        tidy(runs);
         let path = runs.join(run.as_str());
         let made = if path.exists() { fs::remove_dir_all(&path) } else { Ok(()) };
-        made.and_then(|()| fs::create_dir_all(&path))
+        made.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(&path))
             .map_err(|source| WriteError::Io { path: path.clone(), source })?;
         Ok(Self { path })
     }
@@ -66,7 +73,9 @@ impl RunDirectory {
         let path = self.snapshot();
         let bytes = serde_json::to_vec(&file).map_err(|source| WriteError::Json { path: path.clone(), source })?;
         // Not made to survive a power cut: no run does.
-        fs::write(&path, bytes).map_err(|source| WriteError::Io { path, source })
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        opened.and_then(|mut file| file.write_all(&bytes)).map_err(|source| WriteError::Io { path, source })
     }
 
     pub fn path(&self) -> &Path {
@@ -96,7 +105,7 @@ impl RunDirectory {
 
     /// What the applier wrote to its standard output and error.
     pub fn output(&self) -> PathBuf {
-        self.path.join("output.log")
+        self.path.join(OUTPUT)
     }
 
     /// The same of a check. Names of checks may hold anything, so its place in the release stands for it.
@@ -105,21 +114,88 @@ impl RunDirectory {
     }
 }
 
-/// Names of runs begin with their time, so that their order is that of their names.
-fn forget_old(runs: &Path) {
+/// Removes the directories of old runs, and cuts back what services still write to the output of the run that started
+/// them. As long as one of those lives its run's directory stays: a file that is gone, and still written to, can be cut
+/// by nobody.
+fn tidy(runs: &Path) {
     let mut all: Vec<_> = fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    all.sort();
-    while all.len() >= KEPT {
-        let path = all.remove(0);
-        if let Err(error) = fs::remove_dir_all(&path) {
-            tracing::warn!(directory = %path.display(), %error, "cannot remove the directory of an old run");
+    // By their numbers and not by their times: a clock that was set back must not make the last run the oldest.
+    all.sort_by_cached_key(|path| (run_id::number_of(path), path.clone()));
+    let mut too_many = (all.len() + 1).saturating_sub(KEPT);
+    for path in all {
+        if too_many > 0 && !has_processes(&path) {
+            too_many -= 1;
+            if let Err(error) = fs::remove_dir_all(&path) {
+                tracing::warn!(directory = %path.display(), %error, "cannot remove the directory of an old run");
+            }
+        } else if let Err(error) = output::file::cut_back(&path.join(OUTPUT)) {
+            tracing::warn!(directory = %path.display(), %error, "cannot cut back the output of an old run");
         }
     }
+}
+
+/// Whether something that a run has started is still there. What cannot be told counts as gone: directories must not
+/// become ever more.
+fn has_processes(directory: &Path) -> bool {
+    let run = directory.file_name().unwrap_or_default();
+    muster_marked::find(environment::RUN_ID, run).is_ok_and(|found| !found.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names(runs: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_make_the_last_runs_the_oldest() {
+        let runs = tempfile::tempdir().unwrap();
+        let create = |name: String| RunDirectory::create(runs.path(), &RunId::new(name).unwrap()).unwrap();
+        for number in 1..=KEPT {
+            create(format!("20270115t0900{number:02}-{:06}-abcdef01", number * 2));
+        }
+        create("20270115t080000-000042-abcdef01".into());
+        create("20270115t080001-000044-abcdef01".into());
+        let names = names(runs.path());
+        assert_eq!(names.len(), KEPT);
+        assert_eq!(
+            names[..3],
+            ["20270115t080000-000042-abcdef01", "20270115t080001-000044-abcdef01", "20270115t090003-000006-abcdef01"]
+        );
+    }
+
+    #[test]
+    fn the_directory_of_a_run_stays_as_long_as_a_service_that_it_started() {
+        let runs = tempfile::tempdir().unwrap();
+        let held = format!("held{}", std::process::id());
+        RunDirectory::create(runs.path(), &RunId::new(held.clone()).unwrap()).unwrap();
+        let mut service = std::process::Command::new("sleep").arg("1000").env("MUSTER_RUN_ID", &held).spawn().unwrap();
+        for number in 10..50 {
+            RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
+        }
+        assert!(names(runs.path()).contains(&held));
+        assert_eq!(names(runs.path()).len(), KEPT);
+        service.kill().unwrap();
+        service.wait().unwrap();
+        RunDirectory::create(runs.path(), &RunId::new("r50").unwrap()).unwrap();
+        assert!(!names(runs.path()).contains(&held));
+    }
+
+    #[test]
+    fn nobody_else_may_look_into_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_directory, node) = crate::testing::node("web1");
+        let made = RunDirectory::create(&node.layout.runs(), &RunId::new("r1").unwrap()).unwrap();
+        let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
+        made.write_snapshot(&node, &role, &version, &Snapshot::default()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(made.path()), mode(&made.snapshot())), (0o700, 0o600));
+    }
 
     #[test]
     fn only_the_last_runs_stay() {
@@ -127,9 +203,6 @@ mod tests {
         for number in 10..50 {
             RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
         }
-        let mut names: Vec<_> =
-            fs::read_dir(runs.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        assert_eq!(names, (30..50).map(|number| format!("r{number}")).collect::<Vec<_>>());
+        assert_eq!(names(runs.path()), (30..50).map(|number| format!("r{number}")).collect::<Vec<_>>());
     }
 }

@@ -41,6 +41,11 @@ impl BoundedLog {
         self.add(line);
     }
 
+    /// All lines of a file that hold anything, each after `before`; a file that is not there has none.
+    pub fn lines_of(&mut self, path: &Path, before: &str) {
+        for_each_line(path, |text| self.line(&format!("{before}{}", String::from_utf8_lossy(text))));
+    }
+
     fn tell_repetition(&mut self) {
         match std::mem::take(&mut self.again) {
             0 => {}
@@ -86,7 +91,7 @@ pub fn of_applier(directory: &RunDirectory, release: &Path) -> BoundedLog {
         Some(line) => log.line(&readable(&line, release)),
         None => log.line(&String::from_utf8_lossy(text)),
     });
-    for_each_line(&directory.output(), |text| log.line(&String::from_utf8_lossy(text)));
+    log.lines_of(&directory.output(), "");
     log
 }
 

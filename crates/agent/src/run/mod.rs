@@ -25,7 +25,7 @@ use crate::queue::task::Message;
 use crate::release::{self, Release};
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
-use crate::validation::validate;
+use crate::validation::{Checked, validate};
 
 /// What the queue asks for.
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ async fn execute(
     queue.send(Message::Configured { report: Box::new(report.clone()), written }).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel).await?;
-    Some(finished(order, validated(order, report, checks)))
+    Some(finished(order, validated(order, &directory, report, checks)))
 }
 
 /// Everything that must be there before the applier starts.
@@ -143,23 +143,29 @@ fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, lo
     }
 }
 
-fn validated(order: &Order, configured: Report, checks: Vec<CheckResult>) -> Report {
-    let names = |verdict| checks.iter().filter(move |check| check.verdict == verdict).map(|check| check.name.clone());
-    let failed: Vec<String> = names(Verdict::Failed).collect();
+fn validated(order: &Order, directory: &RunDirectory, configured: Report, checked: Vec<Checked>) -> Report {
+    let failed = checked.iter().filter(|checked| checked.result.verdict == Verdict::Failed);
+    let failed: Vec<String> = failed.map(|checked| checked.result.name.clone()).collect();
     let mut log = BoundedLog::default();
-    if checks.is_empty() {
+    if checked.is_empty() {
         log.line(&format!(
             "version {} has no checks for role {}: there is nothing to prove",
             order.run.version, order.role
         ));
     }
-    for check in &checks {
+    for Checked { number, result: check } in &checked {
         let word = match check.verdict {
             Verdict::Passed => "passed",
             Verdict::Failed => "failed",
         };
         log.line(&format!("check {} {word} after {} ms: {}", check.name, check.millis, check.message));
+        let output = directory.check_output(*number);
+        // What a check says last is in its message already; most say no more.
+        if std::fs::metadata(&output).is_ok_and(|output| output.len() > check.message.len() as u64 + 1) {
+            log.lines_of(&output, "  | ");
+        }
     }
+    let checks: Vec<CheckResult> = checked.into_iter().map(|checked| checked.result).collect();
     let passed = failed.is_empty();
     Report {
         seq: order.run.seq + 1,

@@ -1,6 +1,7 @@
 //! Proves that the node does what it should: all checks of its role side by side, a deadline each, every result kept.
 
 mod exec;
+mod file;
 mod http;
 mod placeholders;
 mod process;
@@ -24,10 +25,21 @@ use crate::process::children::Children;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// A check that was made, and where it is in the release: by that its output is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    pub number: usize,
+    pub result: CheckResult,
+}
+
 /// Makes all checks that are for the node's role. None if the agent is to end.
-pub async fn validate(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Vec<CheckResult>> {
+pub async fn validate(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Vec<Checked>> {
     let checks = job.release.spec.validate.iter().enumerate().filter(|(_, check)| check.is_for(job.role));
-    let results = join_all(checks.map(|(number, check)| one(job, number, check, children, cancel))).await;
+    let made = checks.map(async |(number, check)| {
+        let result = one(job, number, check, children, cancel).await;
+        Checked { number, result }
+    });
+    let results = join_all(made).await;
     if cancel.is_cancelled() { None } else { Some(results) }
 }
 
@@ -55,6 +67,10 @@ async fn one(
             CheckKind::Process(process) => {
                 let pidfile = fill(&process.pidfile)?;
                 until(started, deadline, || async { process::check(&pidfile) }).await
+            }
+            CheckKind::File(file) => {
+                let path = fill(&file.path)?;
+                until(started, deadline, || async { file::check(&path, file.contains.as_deref(), file.absent) }).await
             }
         }
     };

@@ -46,7 +46,14 @@ impl Fixture {
             directory: &directory,
             release: &release,
         };
-        validate(&job, &Children::default(), &CancellationToken::new()).await.unwrap()
+        let checked = validate(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
+        checked.into_iter().map(|checked| checked.result).collect()
+    }
+
+    /// What is kept of the output of a check.
+    fn output(&self, number: usize) -> String {
+        let output = self.node.layout.runs().join(self.run.as_str()).join(format!("check-{number}.log"));
+        fs::read_to_string(output).unwrap()
     }
 }
 
@@ -114,6 +121,46 @@ async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
     assert_eq!(results[0].message, "hangs was still running at its deadline of 0.2 s and was ended: before");
     assert_eq!(results[1].verdict, Verdict::Passed);
     assert!(muster_marked::find(environment::CHECK_RUN, fixture.run.as_str()).unwrap().is_empty());
+}
+
+/// A disk that holds much less than the check prints.
+#[tokio::test]
+async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
+    if muster_small_disk::passed_in_a_namespace() {
+        return;
+    }
+    let disk = muster_small_disk::SmallDisk::mount("1m");
+    let mut fixture = Fixture::new("prints");
+    fixture.node.layout = crate::state_dir::StateDir::open(&disk.path().join("state")).unwrap().layout();
+    let checks = serde_json::json!([{"name": "prints", "exec": "prints", "deadline": "5m"}]);
+    let prints =
+        "#!/bin/sh\necho first\nyes 'a line of a check that says the same for ever' | head -c 1G\necho; echo last\n";
+    let results = fixture.validate(checks, &[("prints", prints)]).await;
+    assert_eq!(results[0].verdict, Verdict::Passed, "{results:?}");
+    assert!(results[0].message.ends_with("\nlast"), "{results:?}");
+    let output = fixture.output(0);
+    assert!(output.len() <= 65 * 1024, "{}", output.len());
+    assert!(output.starts_with("first\na line of a check") && output.ends_with("last\n"));
+    assert!(output.contains(" bytes left out …\n"));
+    let memory = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    assert!(peak < 256 * 1024, "{peak} KiB");
+}
+
+#[tokio::test]
+async fn files_are_looked_into() {
+    let fixture = Fixture::new("files");
+    fs::write(fixture.node.root.join("conf"), "listen 80\n").unwrap();
+    let check =
+        |name: &str, file: serde_json::Value| serde_json::json!({"name": name, "file": file, "deadline": "50ms"});
+    let checks = serde_json::json!([
+        check("there", serde_json::json!({"path": "{root}/conf", "contains": "listen 80"})),
+        check("else", serde_json::json!({"path": "{root}/conf", "contains": "listen 443"})),
+        check("gone", serde_json::json!({"path": "{root}/old", "absent": true})),
+    ]);
+    let verdicts: Vec<_> = fixture.validate(checks, &[]).await.iter().map(|result| result.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Passed, Verdict::Failed, Verdict::Passed]);
 }
 
 #[tokio::test]

@@ -116,6 +116,40 @@ async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_ch
     muster_marked::end_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 
+/// It holds the output of the run that started it, and says something there all the time.
+#[tokio::test]
+async fn a_service_that_writes_to_the_output_of_its_run_outlives_the_run_and_the_agent() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "test -e $MUSTER_ROOT/alive && exit 0\n\
+                  setsid sh -c 'while :; do echo tick || exit 1; echo >> $MUSTER_ROOT/alive; sleep 0.01; done' &\n\
+                  exit 2";
+    server.greet_with(greeting(&fixture.release("v1", script, ""), with_dbs(1, &[])));
+    let agent = fixture.start();
+    let run = server.report().await.run;
+    let alive = fixture.path().join("root/alive");
+    let ticks = || fs::metadata(&alive).map(|file| file.len()).unwrap_or_default();
+    let ticks_on = async || {
+        let until = ticks() + 20;
+        let on = async {
+            while ticks() < until {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), on).await.expect("the service does not go on");
+    };
+    ticks_on().await;
+    agent.killed().await;
+    ticks_on().await;
+    let output = fs::read_to_string(fixture.state().join("runs").join(run.as_str()).join("output.log")).unwrap();
+    assert!(output.ends_with("tick\n"));
+    let _agent = fixture.start();
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));
+    ticks_on().await;
+    muster_marked::end_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
+}
+
 #[tokio::test]
 async fn orphans_that_end_are_reaped() {
     let mut server = FakeServer::start().await;

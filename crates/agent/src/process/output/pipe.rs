@@ -1,0 +1,84 @@
+//! The output of a program that leaves nothing behind: read by the agent as it comes.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::{private, shortened};
+
+/// So much of each end is kept. A check has said what it has to say in a few lines; a release may have dozens of checks,
+/// and the last runs stay on the node.
+const HEAD: usize = 16 * 1024;
+const TAIL: usize = 48 * 1024;
+/// As much as a pipe holds.
+const PIECE: usize = 64 * 1024;
+/// What is in the pipe when all is over fits into two pieces. More comes only from a process that has got away.
+const LAST_PIECES: usize = 4;
+
+#[derive(Debug)]
+pub(in crate::process) struct Gathered {
+    path: PathBuf,
+    end: pipe::Receiver,
+    piece: Vec<u8>,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    left_out: u64,
+}
+
+impl Gathered {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, OwnedFd)> {
+        // An old output under this name is not this program's; and a directory that takes no file is noticed before it runs.
+        private(path)?;
+        let (theirs, ours) = pipe::pipe()?;
+        let gathered = Self {
+            path: path.to_owned(),
+            end: ours,
+            piece: vec![0; PIECE],
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            left_out: 0,
+        };
+        // Programs do not expect an output that says "try again".
+        Ok((gathered, theirs.into_blocking_fd()?))
+    }
+
+    pub(super) async fn keep_up(&mut self) -> std::convert::Infallible {
+        loop {
+            match self.end.read(&mut self.piece).await {
+                Ok(0) | Err(_) => return std::future::pending().await,
+                Ok(length) => self.take(length),
+            }
+        }
+    }
+
+    fn take(&mut self, length: usize) {
+        let mut rest = &self.piece[..length];
+        let to_head = rest.len().min(HEAD.saturating_sub(self.head.len()));
+        self.head.extend_from_slice(&rest[..to_head]);
+        rest = &rest[to_head..];
+        self.tail.extend(rest);
+        let over = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..over);
+        self.left_out += over as u64;
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        for _ in 0..LAST_PIECES {
+            match self.end.try_read(&mut self.piece) {
+                Ok(0) | Err(_) => break,
+                Ok(length) => self.take(length),
+            }
+        }
+        let tail = self.tail.make_contiguous();
+        let bytes = match self.left_out {
+            0 => [&self.head[..], tail].concat(),
+            left_out => shortened(&self.head, left_out, tail),
+        };
+        fs::OpenOptions::new().write(true).truncate(true).open(&self.path)?.write_all(&bytes)
+    }
+}
