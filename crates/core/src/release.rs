@@ -3,12 +3,20 @@
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::lookups::LookupKey;
 use crate::names::Role;
 
 /// How long the applier may take if the release does not say. Long enough for a first run that installs packages.
 pub const APPLIER_DEADLINE: SignedDuration = SignedDuration::from_mins(30);
 /// How long a check may take if the release does not say.
 pub const CHECK_DEADLINE: SignedDuration = SignedDuration::from_secs(30);
+/// How often a node is validated between runs if the release does not say: a node that breaks leaves service soon, and
+/// its checks are no load.
+pub const VALIDATE_EVERY: SignedDuration = SignedDuration::from_mins(5);
+/// Checks that never rest are a load, and would be in the way of runs.
+pub const VALIDATE_EVERY_LEAST: SignedDuration = SignedDuration::from_secs(10);
+/// How long a hook may take if the release does not say.
+pub const HOOK_DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,6 +34,57 @@ pub struct ReleaseSpec {
     pub deadline: SignedDuration,
     #[serde(default)]
     pub validate: Vec<Check>,
+    /// How often the checks are made between runs.
+    #[serde(default = "validate_every")]
+    pub validate_every: SignedDuration,
+    /// Executables that react to a change without a run.
+    #[serde(default)]
+    pub hooks: Vec<Hook>,
+}
+
+/// An executable of the release that runs when something that it is about has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// What it is shown as; without it, its path.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The keys whose change it is about, as they are looked up: `active_roles::db`.
+    pub on: OneOrMore,
+    /// An executable of the release; 0 means that it has done its work.
+    pub run: String,
+    /// The roles that it is for; without it, all.
+    #[serde(default)]
+    pub roles: Vec<Role>,
+    #[serde(default = "hook_deadline")]
+    pub deadline: SignedDuration,
+}
+
+/// One text, or a list of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl OneOrMore {
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            OneOrMore::One(text) => std::slice::from_ref(text),
+            OneOrMore::More(texts) => texts,
+        }
+    }
+}
+
+impl Hook {
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.run)
+    }
+
+    pub fn is_for(&self, role: &Role) -> bool {
+        self.roles.is_empty() || self.roles.contains(role)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,8 +180,12 @@ impl Check {
 
     /// Whether there can be a node that both checks are for.
     fn shares_a_role_with(&self, other: &Check) -> bool {
-        self.roles.is_empty() || other.roles.is_empty() || self.roles.iter().any(|role| other.roles.contains(role))
+        share_a_role(&self.roles, &other.roles)
     }
+}
+
+fn share_a_role(one: &[Role], other: &[Role]) -> bool {
+    one.is_empty() || other.is_empty() || one.iter().any(|role| other.contains(role))
 }
 
 impl ReleaseSpec {
@@ -131,6 +194,7 @@ impl ReleaseSpec {
         let mut problems = Vec::new();
         let paths = [Some(&self.manifest), self.hiera.as_ref()].into_iter().flatten().chain(&self.modulepath);
         let execs = self.validate.iter().filter_map(|check| check.exec.as_ref());
+        let execs = execs.chain(self.hooks.iter().map(|hook| &hook.run));
         for path in paths.chain(execs) {
             if !stays_inside(path) {
                 problems.push(format!("path {path:?} leads out of the release"));
@@ -149,6 +213,27 @@ impl ReleaseSpec {
                 problems.push(format!("the deadline of check {:?} must be longer than nothing", check.name));
             }
         }
+        for (number, hook) in self.hooks.iter().enumerate() {
+            let mut before = self.hooks.iter().take(number);
+            if before.any(|other| other.name() == hook.name() && share_a_role(&other.roles, &hook.roles)) {
+                problems.push(format!("two hooks of a role are named {:?}", hook.name()));
+            }
+            if hook.on.as_slice().is_empty() {
+                problems.push(format!("hook {:?} says nothing that it is `on`", hook.name()));
+            }
+            for key in hook.on.as_slice().iter().filter(|key| LookupKey::parse(key) == LookupKey::Unknown) {
+                problems.push(format!(
+                    "hook {:?} is on {key:?}, which nobody looks up: write active_roles::ROLE for example",
+                    hook.name()
+                ));
+            }
+            if !hook.deadline.is_positive() {
+                problems.push(format!("the deadline of hook {:?} must be longer than nothing", hook.name()));
+            }
+        }
+        if self.validate_every < VALIDATE_EVERY_LEAST {
+            problems.push(format!("validate_every must be at least {} s", VALIDATE_EVERY_LEAST.as_secs()));
+        }
         if !self.deadline.is_positive() {
             problems.push("the deadline of the applier must be longer than nothing".into());
         }
@@ -165,6 +250,14 @@ pub fn stays_inside(path: &str) -> bool {
 
 fn applier_deadline() -> SignedDuration {
     APPLIER_DEADLINE
+}
+
+fn validate_every() -> SignedDuration {
+    VALIDATE_EVERY
+}
+
+fn hook_deadline() -> SignedDuration {
+    HOOK_DEADLINE
 }
 
 fn check_deadline() -> SignedDuration {
@@ -208,6 +301,44 @@ mod tests {
                 "the deadline of the applier must be longer than nothing",
             ]
         );
+    }
+
+    #[test]
+    fn hooks_say_what_they_are_on() {
+        let hooks = |hooks: serde_json::Value| {
+            spec(serde_json::json!({"applier": "script", "manifest": "run", "hooks": hooks}))
+        };
+        let good = hooks(serde_json::json!([
+            {"on": "active_roles::db", "run": "hooks/members"},
+            {"name": "both", "on": ["active_roles::db::eth0", "active_roles::web"], "run": "hooks/both", "deadline": "10s"},
+        ]));
+        assert_eq!(good.problems(), Vec::<String>::new());
+        assert_eq!((good.hooks[0].name(), good.hooks[0].deadline), ("hooks/members", HOOK_DEADLINE));
+        assert_eq!(good.hooks[1].on.as_slice().len(), 2);
+        let bad = hooks(serde_json::json!([
+            {"on": "active_role::db", "run": "/x"}, {"on": [], "run": "y", "deadline": "0s"}, {"on": "active_roles::db", "run": "y"},
+        ]));
+        assert_eq!(
+            bad.problems(),
+            [
+                "path \"/x\" leads out of the release",
+                "hook \"/x\" is on \"active_role::db\", which nobody looks up: write active_roles::ROLE for example",
+                "hook \"y\" says nothing that it is `on`",
+                "the deadline of hook \"y\" must be longer than nothing",
+                "two hooks of a role are named \"y\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn checks_are_made_now_and_then_and_not_all_the_time() {
+        let every = |every: &str| {
+            spec(serde_json::json!({"applier": "script", "manifest": "run", "validate_every": every})).problems()
+        };
+        assert_eq!(every("10s"), Vec::<String>::new());
+        assert_eq!(every("9s"), ["validate_every must be at least 10 s"]);
+        let unsaid = spec(serde_json::json!({"applier": "script", "manifest": "run"}));
+        assert_eq!(unsaid.validate_every, VALIDATE_EVERY);
     }
 
     #[test]
