@@ -4,7 +4,7 @@
 //! copies of the same content (times, owners, the order in which a directory lists its files).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -79,17 +79,54 @@ pub fn list(root: &Path) -> Result<Vec<ReleaseFile>, ReadReleaseError> {
 
 /// The digest of the release in a directory, as `sha256:<hex>`.
 pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
-    let mut whole = Sha256::new();
+    let mut content = ContentHash::default();
+    let mut buffer = vec![0; 64 * 1024];
     for file in list(root)? {
         let path = root.join(&file.path);
-        let bytes = fs::read(&path).map_err(|source| ReadReleaseError::Io { path, source })?;
-        whole.update((file.path.len() as u64).to_le_bytes());
-        whole.update(file.path.as_bytes());
-        whole.update([u8::from(file.executable)]);
-        whole.update((bytes.len() as u64).to_le_bytes());
-        whole.update(&bytes);
+        let hashed = (|| {
+            let mut reading = fs::File::open(&path)?;
+            let mut left = reading.metadata()?.len();
+            content.begin(&file.path, file.executable, left);
+            loop {
+                let read = reading.read(&mut buffer)?;
+                if read == 0 {
+                    break;
+                }
+                content.add(&buffer[..read]);
+                left = left.checked_sub(read as u64).ok_or_else(changed)?;
+            }
+            if left == 0 { Ok(()) } else { Err(changed()) }
+        })();
+        hashed.map_err(|source| ReadReleaseError::Io { path, source })?;
     }
-    Ok(format!("sha256:{}", hex(&whole.finalize())))
+    Ok(content.finish().into())
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it changed while it was read")
+}
+
+/// The digest of a release's content, from its files in the order of their paths.
+#[derive(Clone, Debug, Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Begins the next file; exactly `size` bytes follow.
+    pub fn begin(&mut self, path: &str, executable: bool, size: u64) {
+        self.0.update((path.len() as u64).to_le_bytes());
+        self.0.update(path.as_bytes());
+        self.0.update([u8::from(executable)]);
+        self.0.update(size.to_le_bytes());
+    }
+
+    /// The next bytes of the file.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(self) -> crate::release_manifest::Digest {
+        crate::release_manifest::Digest::of_sha256(&self.0.finalize().into())
+    }
 }
 
 /// Bytes as lower-case hexadecimal.

@@ -61,6 +61,12 @@ const RULES: &[Rule] = &[
         why: "drivers are called by the server and never call it",
     },
     Rule {
+        name: "muster-release",
+        ours: Some(&["muster-core"]),
+        never: &["tokio", "hyper", "reqwest", "axum", "redb"],
+        why: "it makes and proves files for whoever has them: no runtime, no sockets",
+    },
+    Rule {
         name: "muster-server",
         ours: None,
         never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim"],
@@ -68,7 +74,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "muster-agent",
-        ours: Some(&["muster-core", "muster-marked", "muster-wire"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-wire"]),
         never: &["muster-store", "muster-server", "muster-design", "muster-rollout", "redb", "axum"],
         why: "it is small, holds no store credentials and decides nothing about the fleet",
     },

@@ -1,0 +1,219 @@
+//! Understands `release.yaml`, and proves that what it names is there: a release that cannot run is found where it is
+//! built, and not on the nodes.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use muster_core::release::{Applier, ReleaseSpec};
+use thiserror::Error;
+
+use crate::tree::{Tree, TreeError};
+use crate::yaml::{self, YamlError};
+
+/// The file that makes a directory a release.
+pub const SPEC: &str = "release.yaml";
+/// A longer one is refused before it is read.
+const SPEC_LIMIT: u64 = 1024 * 1024;
+
+#[derive(Debug, Error)]
+pub enum CheckError {
+    #[error("there is no {SPEC}: it says what a release applies and how it is validated")]
+    NoSpec,
+    #[error("{SPEC} is longer than {SPEC_LIMIT} bytes")]
+    TooLong,
+    #[error("cannot read {SPEC}")]
+    Read(#[source] io::Error),
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+    #[error("{}", in_one_line(.0))]
+    Problems(Vec<Problem>),
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+/// One thing that is wrong, and where it is written if that can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub line: Option<usize>,
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{SPEC}:{line}: {}", self.message),
+            None => write!(f, "{SPEC}: {}", self.message),
+        }
+    }
+}
+
+fn in_one_line(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Checks the release in a directory.
+pub fn check_directory(directory: &Path) -> Result<ReleaseSpec, CheckError> {
+    check(&Tree::of(directory)?)
+}
+
+/// Checks a release before it is packed.
+pub fn check(tree: &Tree) -> Result<ReleaseSpec, CheckError> {
+    let file = tree.file(SPEC).ok_or(CheckError::NoSpec)?;
+    if file.size > SPEC_LIMIT {
+        return Err(CheckError::TooLong);
+    }
+    let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
+    let spec: ReleaseSpec = yaml::read(SPEC, &text)?;
+    let mut problems: Vec<Problem> =
+        spec.problems().into_iter().map(|message| Problem { line: None, message }).collect();
+    if problems.is_empty() {
+        problems = named_files(&spec).filter_map(|(path, wanted)| wanted.problem(tree, path, &text)).collect();
+    }
+    if problems.is_empty() { Ok(spec) } else { Err(CheckError::Problems(problems)) }
+}
+
+/// What a path of `release.yaml` must lead to.
+#[derive(Clone, Copy)]
+enum Wanted {
+    File,
+    Executable,
+    Directory,
+    FileOrDirectory,
+}
+
+fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, Wanted)> {
+    let manifest = match spec.applier {
+        // Puppet takes a directory of manifests too.
+        Applier::Puppet => Wanted::FileOrDirectory,
+        Applier::Script => Wanted::Executable,
+    };
+    let hiera = spec.hiera.as_deref().map(|path| (path, Wanted::File));
+    let modules = spec.modulepath.iter().map(|path| (path.as_str(), Wanted::Directory));
+    let execs = spec.validate.iter().filter_map(|check| Some((check.exec.as_deref()?, Wanted::Executable)));
+    [(spec.manifest.as_str(), manifest)].into_iter().chain(hiera).chain(modules).chain(execs)
+}
+
+impl Wanted {
+    fn problem(self, tree: &Tree, path: &str, text: &str) -> Option<Problem> {
+        let plain = plain(path);
+        let file = tree.file(&plain);
+        let directory = plain.is_empty() || tree.has_directory(&plain);
+        let message = match (self, file, directory) {
+            (Wanted::File | Wanted::FileOrDirectory, Some(_), _) => return None,
+            (Wanted::Directory | Wanted::FileOrDirectory, None, true) => return None,
+            (Wanted::Executable, Some(file), _) if file.executable => return None,
+            (Wanted::Executable, Some(_), _) => format!("{path:?} is not executable; run `chmod +x` on it"),
+            (Wanted::Directory, Some(_), _) => format!("{path:?} is a file and should be a directory"),
+            (Wanted::File | Wanted::Executable, None, true) => format!("{path:?} is a directory and should be a file"),
+            (Wanted::Directory | Wanted::FileOrDirectory, None, false) => {
+                format!("it names {path:?}, which is not in the release, or is an empty directory")
+            }
+            (Wanted::File | Wanted::Executable, None, false) => {
+                format!("it names {path:?}, which is not in the release")
+            }
+        };
+        Some(Problem { line: line_of(text, path), message })
+    }
+}
+
+/// The path without the `.` and the `/` at its end that people write.
+fn plain(path: &str) -> String {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+}
+
+/// The line that says a value, if it is written there as it is.
+fn line_of(text: &str, value: &str) -> Option<usize> {
+    let says = |line: &str| {
+        let line = line.split(" #").next().unwrap_or(line);
+        let parts = line.split([' ', ',', '[', ']', '{', '}', '"', '\'', '\t']);
+        !line.trim_start().starts_with('#') && parts.into_iter().any(|part| part == value)
+    };
+    text.lines().position(says).map(|line| line + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn problem(spec: &str, files: &[(&str, u32)]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(SPEC), spec).unwrap();
+        for (path, mode) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        fs::create_dir_all(dir.path().join("empty")).unwrap();
+        check_directory(dir.path()).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn what_is_right_is_taken() {
+        let puppet = "applier: puppet\nmanifest: manifests/\nmodulepath: [./modules]\nhiera: hiera.yaml\n";
+        assert_eq!(problem(puppet, &[("manifests/site.pp", 0o644), ("modules/a/b", 0o644), ("hiera.yaml", 0o600)]), "");
+        assert_eq!(problem("applier: script\nmanifest: apply\n", &[("apply", 0o700)]), "");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let apply = ("apply", 0o755);
+        for (spec, files, says) in [
+            (
+                "applier: script\nmanifest: apply\nvalidat: []\n",
+                &[apply][..],
+                "release.yaml:3:1: unknown key \"validat\"; did you mean \"validate\"?",
+            ),
+            (
+                "applier: script\nmanifest: apply\ncolour: red\n",
+                &[apply],
+                "release.yaml:3:1: unknown key \"colour\"; there are ",
+            ),
+            ("applier: scrip\nmanifest: apply\n", &[apply], "release.yaml:1:10: "),
+            ("applier: script\nmanifest: [\n", &[apply], "release.yaml:"),
+            (
+                "applier: script\nmanifest: ../apply\n",
+                &[apply],
+                "release.yaml: path \"../apply\" leads out of the release",
+            ),
+            (
+                "applier: script\n\nmanifest: other\n",
+                &[apply],
+                "release.yaml:3: it names \"other\", which is not in the release",
+            ),
+            (
+                "applier: script\nmanifest: apply\n",
+                &[("apply", 0o644)],
+                "release.yaml:2: \"apply\" is not executable; run `chmod +x` on it",
+            ),
+            (
+                "applier: script\nmanifest: apply\nvalidate:\n  - {name: up, exec: checks/up}\n",
+                &[apply],
+                "release.yaml:4: it names \"checks/up\"",
+            ),
+            (
+                "applier: puppet\nmanifest: apply\nmodulepath: [empty]\n",
+                &[apply],
+                "release.yaml:3: it names \"empty\", which is not in the release, or is an empty",
+            ),
+            (
+                "applier: puppet\nmanifest: apply\nhiera: x\n",
+                &[apply, ("x/y", 0o644)],
+                "release.yaml:3: \"x\" is a directory and should be a file",
+            ),
+        ] {
+            let problem = problem(spec, files);
+            assert!(problem.starts_with(says) && !problem.contains('\n'), "{says:?} is not what is said: {problem}");
+        }
+    }
+
+    #[test]
+    fn a_directory_without_release_yaml_is_no_release() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(check_directory(dir.path()), Err(CheckError::NoSpec)));
+    }
+}

@@ -1,0 +1,116 @@
+//! Proves a bundle and unpacks it. First its digest, then each entry, then the content: before the last of them has passed
+//! there is nothing that anybody would execute, and after a failure there is nothing at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use muster_core::release_dir::{self, ReadReleaseError};
+use muster_core::release_manifest::{Digest, Manifest};
+use thiserror::Error;
+
+use crate::entries::{Entry, EntryError, EntryKind, VisitError, visit};
+use crate::hashing::digest_of;
+use crate::limits::BUNDLE_LIMIT;
+use crate::unfinished::Unfinished;
+
+/// Why a bundle is not what its manifest promises.
+#[derive(Debug, Error)]
+pub enum BundleError {
+    #[error("cannot read the bundle {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the bundle has {found} bytes, and its manifest says {expected}")]
+    Size { expected: u64, found: u64 },
+    #[error("the bundle is not the one that was signed: its digest is {found}, and the manifest says {expected}")]
+    Digest { expected: Digest, found: Digest },
+}
+
+#[derive(Debug, Error)]
+pub enum UnpackError {
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    #[error("cannot write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read what was unpacked")]
+    ReadBack(#[from] ReadReleaseError),
+    #[error("what was unpacked is not what was signed: its digest is {found}, and the manifest says {expected}")]
+    Content { expected: Digest, found: String },
+}
+
+/// Proves that a file is the bundle that a manifest speaks of: its size and its digest. Reads all of it.
+pub fn prove(bundle: &Path, manifest: &Manifest) -> Result<(), BundleError> {
+    open_proved(bundle, manifest).map(drop)
+}
+
+fn open_proved(bundle: &Path, manifest: &Manifest) -> Result<File, BundleError> {
+    let failed = |source| BundleError::Read { path: bundle.to_owned(), source };
+    let mut file = File::open(bundle).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?.len();
+    if found != manifest.size || found > BUNDLE_LIMIT {
+        return Err(BundleError::Size { expected: manifest.size.min(BUNDLE_LIMIT), found });
+    }
+    let (digest, _) = digest_of(&mut file).map_err(failed)?;
+    if digest != manifest.digest {
+        return Err(BundleError::Digest { expected: manifest.digest.clone(), found: digest });
+    }
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    Ok(file)
+}
+
+/// Proves a bundle and unpacks it into `target`, which must not be there and is gone again if anything fails.
+///
+/// Whether the manifest may be believed is for the caller to know: see [`crate::manifest`].
+pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), UnpackError> {
+    let file = open_proved(bundle, manifest)?;
+    make_directory(target)?;
+    let unfinished = Unfinished::new(target);
+    let unpacked = visit(BufReader::new(file), |entry, content| write_entry(target, entry, content));
+    unpacked.map_err(|error| match error {
+        VisitError::Bundle(error) => UnpackError::Entry(error),
+        VisitError::Visitor(error) => error,
+    })?;
+    let found = release_dir::digest(target)?;
+    if found != manifest.content.as_str() {
+        return Err(UnpackError::Content { expected: manifest.content.clone(), found });
+    }
+    unfinished.keep();
+    Ok(())
+}
+
+/// The entry's path is one that stays inside, and there are only directories of our own on the way to it.
+fn write_entry(target: &Path, entry: &Entry, content: &mut dyn Read) -> Result<(), UnpackError> {
+    let path = target.join(&entry.path);
+    let failed = |source| UnpackError::Write { path: path.clone(), source };
+    let directory = match entry.kind {
+        EntryKind::Directory => Some(path.as_path()),
+        EntryKind::File { .. } => path.parent(),
+    };
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o755).create(directory.unwrap_or(target)).map_err(failed)?;
+    match entry.kind {
+        EntryKind::Directory => Ok(()),
+        EntryKind::File { executable, .. } => {
+            let mode = if executable { 0o755 } else { 0o644 };
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).map_err(failed)?;
+            io::copy(content, &mut file).map_err(failed)?;
+            // Whatever the umask is: content that cannot be executed is other content.
+            file.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)
+        }
+    }
+}
+
+fn make_directory(target: &Path) -> Result<(), UnpackError> {
+    let made = DirBuilder::new().mode(0o755).create(target);
+    made.map_err(|source| UnpackError::Write { path: target.to_owned(), source })
+}

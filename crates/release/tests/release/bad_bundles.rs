@@ -1,0 +1,193 @@
+//! Bundles that somebody made to do harm. Each is refused by name, and leaves nothing behind.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use muster_release::entries::EntryError;
+use muster_release::limits::SIZE_LIMIT;
+use muster_release::unpack::{BundleError, UnpackError, unpack};
+use tar::EntryType;
+
+use crate::support::{bundle_by_hand, header, manifest_of};
+
+type Tar = tar::Builder<zstd::Encoder<'static, fs::File>>;
+
+fn refused(entries: impl FnOnce(&mut Tar)) -> UnpackError {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    let bundle = bundle_by_hand(dir.path(), entries);
+    let error = unpack(&bundle, &manifest_of(&bundle), &inner.join("target")).unwrap_err();
+    assert_eq!(fs::read_dir(&inner).unwrap().count(), 0, "something was left behind");
+    let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["bad.tar.zst", "inner"], "something came out");
+    error
+}
+
+fn entry_error(entries: impl FnOnce(&mut Tar)) -> EntryError {
+    let error = refused(entries);
+    let UnpackError::Entry(error) = error else { panic!("refused for another reason: {error:?}") };
+    error
+}
+
+fn put(tar: &mut Tar, name: &[u8], kind: EntryType, content: &[u8]) {
+    tar.append(&header(name, kind, content.len() as u64), content).unwrap();
+}
+
+#[test]
+fn paths_that_lead_out() {
+    for (name, problem) in [
+        (&b"../evil"[..], "leads out of the release"),
+        (b"modules/../../evil", "leads out of the release"),
+        (b"/etc/cron.d/evil", "is absolute"),
+        (b"./evil", "is not written in its shortest form"),
+        (b"a//evil", "is not written in its shortest form"),
+        (b"", "is empty"),
+    ] {
+        for kind in [EntryType::Regular, EntryType::Directory] {
+            let error = entry_error(|tar| put(tar, name, kind, b""));
+            let shown = String::from_utf8(name.to_vec()).unwrap();
+            assert_eq!(error.to_string(), format!("the path {shown:?} {problem}"));
+        }
+    }
+    let long = [b'x'; 600];
+    let error = entry_error(|tar| {
+        tar.append(&header(b"././@LongLink", EntryType::GNULongName, 600), &long[..]).unwrap();
+        put(tar, b"short", EntryType::Regular, b"");
+    });
+    assert!(error.to_string().ends_with("is longer than 512 bytes"), "{error}");
+    let out = b"modules/../../evil\0";
+    let error = entry_error(|tar| {
+        tar.append(&header(b"././@LongLink", EntryType::GNULongName, out.len() as u64), &out[..]).unwrap();
+        put(tar, b"harmless", EntryType::Regular, b"");
+    });
+    assert_eq!(error.to_string(), "the path \"modules/../../evil\" leads out of the release");
+}
+
+#[test]
+fn what_is_neither_a_file_nor_a_directory() {
+    for (kind, what) in [
+        (EntryType::Symlink, "a link"),
+        (EntryType::Link, "a link"),
+        (EntryType::Char, "a device"),
+        (EntryType::Block, "a device"),
+        (EntryType::Fifo, "a named pipe"),
+        (EntryType::GNUSparse, "an unusual kind of file"),
+        (EntryType::XHeader, "an extended header"),
+        (EntryType::XGlobalHeader, "an extended header"),
+        (EntryType::GNULongLink, "an extended header"),
+        (EntryType::new(b'Z'), "of a kind that is not known"),
+    ] {
+        let error = entry_error(|tar| {
+            let mut header = header(b"thing", kind, 0);
+            if kind == EntryType::Symlink {
+                header.set_link_name("/etc/passwd").unwrap();
+                header.set_cksum();
+            }
+            tar.append(&header, io::empty()).unwrap();
+        });
+        let says = format!("\"thing\" is {what}: a release holds files and directories alone");
+        assert_eq!(error.to_string(), says);
+    }
+}
+
+#[test]
+fn one_path_for_two_things() {
+    let twice = entry_error(|tar| {
+        put(tar, b"a", EntryType::Regular, b"1");
+        put(tar, b"a", EntryType::Regular, b"2");
+    });
+    assert!(matches!(twice, EntryError::Duplicate { entry } if entry == "a"));
+    let over = entry_error(|tar| {
+        put(tar, b"a/b", EntryType::Regular, b"1");
+        put(tar, b"a", EntryType::Regular, b"2");
+    });
+    assert!(matches!(over, EntryError::Duplicate { entry } if entry == "a"));
+    let through = entry_error(|tar| {
+        put(tar, b"a", EntryType::Regular, b"1");
+        put(tar, b"a/b", EntryType::Regular, b"2");
+    });
+    assert!(matches!(through, EntryError::ThroughFile { entry, file } if entry == "a/b" && file == "a"));
+}
+
+#[test]
+fn names_that_are_no_text() {
+    let error = entry_error(|tar| put(tar, b"caf\xe9", EntryType::Regular, b""));
+    assert!(matches!(error, EntryError::NotUtf8 { .. }), "{error}");
+    let error = entry_error(|tar| put(tar, ["d"; 33].join("/").as_bytes(), EntryType::Regular, b""));
+    assert!(error.to_string().ends_with("has more than 32 parts"), "{error}");
+}
+
+/// 10 GiB of zeros are some 500 KiB as a bundle.
+#[test]
+fn a_bomb_is_stopped_at_the_limit() {
+    let huge = 10 * 1024 * 1024 * 1024;
+    let one = entry_error(|tar| {
+        // What follows the header is not even looked at.
+        tar.append(&header(b"zeros", EntryType::Regular, huge), io::empty()).unwrap();
+    });
+    assert!(matches!(one, EntryError::TooLarge { entry } if entry == "zeros"));
+    // Each within the limit, and all of them beyond it.
+    let piece = SIZE_LIMIT / 4;
+    let many = entry_error(|tar| {
+        for number in 0..6 {
+            let name = format!("zeros{number}");
+            let zeros = io::Read::take(io::repeat(0), piece);
+            tar.append(&header(name.as_bytes(), EntryType::Regular, piece), zeros).unwrap();
+        }
+    });
+    assert!(matches!(many, EntryError::TooLarge { entry } if entry == "zeros4"));
+}
+
+#[test]
+fn a_name_that_never_ends_takes_no_memory() {
+    let error = entry_error(|tar| {
+        let long = 1024 * 1024 * 1024;
+        let name = io::Read::take(io::repeat(b'x'), long);
+        tar.append(&header(b"././@LongLink", EntryType::GNULongName, long), name).unwrap();
+    });
+    assert!(error.to_string().ends_with("is longer than 512 bytes"), "{error}");
+}
+
+/// A frame that asks for a window of 1 GiB is refused before that memory is taken.
+#[test]
+fn a_window_that_is_too_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("wide.tar.zst");
+    let mut zstd = zstd::Encoder::new(fs::File::create(&path).unwrap(), 1).unwrap();
+    zstd.window_log(27).unwrap();
+    let mut tar = tar::Builder::new(zstd);
+    // More than the window, or the frame would say a smaller one.
+    let size = 200 * 1024 * 1024;
+    tar.append(&header(b"zeros", EntryType::Regular, size), io::Read::take(io::repeat(0), size)).unwrap();
+    tar.into_inner().unwrap().finish().unwrap();
+    let error = unpack(&path, &manifest_of(&path), &dir.path().join("target")).unwrap_err();
+    assert!(matches!(error, UnpackError::Entry(EntryError::Damaged(_))), "{error:?}");
+}
+
+#[test]
+fn a_bundle_that_is_cut_off_or_no_bundle() {
+    let cut = entry_error(|tar| tar.append(&header(b"half", EntryType::Regular, 100_000), &b"only this"[..]).unwrap());
+    assert!(matches!(cut, EntryError::Truncated { .. } | EntryError::Damaged(_)), "{cut:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("no.tar.zst");
+    fs::write(&path, "#!/bin/sh\n").unwrap();
+    let error = unpack(&path, &manifest_of(&path), &dir.path().join("target")).unwrap_err();
+    assert!(matches!(error, UnpackError::Entry(EntryError::Damaged(_))), "{error:?}");
+}
+
+#[test]
+fn content_that_was_not_signed() {
+    let error = refused(|tar| put(tar, b"a", EntryType::Regular, b"1"));
+    assert!(matches!(error, UnpackError::Content { .. }), "{error:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let bundle = bundle_by_hand(dir.path(), |tar| put(tar, b"a", EntryType::Regular, b"1"));
+    let manifest = manifest_of(&bundle);
+    let missing = unpack(Path::new("/nonexistent"), &manifest, &dir.path().join("t")).unwrap_err();
+    assert!(matches!(missing, UnpackError::Bundle(BundleError::Read { .. })), "{missing:?}");
+    fs::write(&bundle, [&fs::read(&bundle).unwrap()[..], b"more"].concat()).unwrap();
+    let longer = unpack(&bundle, &manifest, &dir.path().join("t")).unwrap_err();
+    assert!(matches!(longer, UnpackError::Bundle(BundleError::Size { .. })), "{longer:?}");
+}

@@ -1,0 +1,55 @@
+//! One flipped bit, anywhere: never accepted.
+
+use std::fs;
+
+use muster_release::manifest::make;
+use muster_release::pack::pack_into;
+use muster_release::tree::Tree;
+use muster_release::unpack::{BundleError, UnpackError, unpack};
+use proptest::prelude::*;
+
+use crate::support::{label, manifest_of, small_release, write};
+
+#[test]
+fn a_flipped_bit_is_found_before_anything_is_unpacked() {
+    let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(from.path());
+    // What does not compress, so that there are many bytes to flip.
+    let noise = std::iter::successors(Some(1u64), |n| Some(n ^ n << 13).map(|n| n ^ n >> 7).map(|n| n ^ n << 17));
+    let noise: Vec<u8> = noise.map(|n| (n >> 32) as u8).take(200_000).collect();
+    write(from.path(), "noise", &noise, 0o644);
+    let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+    let manifest = make(label("v1"), &packed);
+    let bytes = fs::read(&bundle).unwrap();
+    assert!(bytes.len() > 50_000, "{} bytes are too few for this test", bytes.len());
+    let target = out.path().join("target");
+    for place in (0..bytes.len()).step_by(1000) {
+        let mut hurt = bytes.clone();
+        hurt[place] ^= 1 << (place / 1000 % 8);
+        fs::write(&bundle, &hurt).unwrap();
+        let error = unpack(&bundle, &manifest, &target).unwrap_err();
+        assert!(matches!(error, UnpackError::Bundle(BundleError::Digest { .. })), "byte {place}: {error:?}");
+        assert!(!target.exists());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Even if the digest were right (the signer's disk was bad): no panic, nothing left, and never other content.
+    #[test]
+    fn a_hurt_bundle_with_a_right_digest_is_refused_or_the_same(place in any::<prop::sample::Index>(), bit in 0..8u8) {
+        let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        small_release(from.path());
+        let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+        let mut bytes = fs::read(&bundle).unwrap();
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        fs::write(&bundle, &bytes).unwrap();
+        let mut manifest = manifest_of(&bundle);
+        manifest.content = packed.content;
+        let target = out.path().join("target");
+        let taken = unpack(&bundle, &manifest, &target).is_ok();
+        prop_assert_eq!(taken, target.exists());
+    }
+}

@@ -1,0 +1,8 @@
+//! Bundles from outside: packed, signed, hurt, and unpacked.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bad_bundles;
+mod flipped_bits;
+mod reproducible;
+mod signing;
+mod support;
