@@ -14,7 +14,6 @@ use crate::clock;
 
 /// So many releases stay on the node: the one that runs, the one before, and one to spare.
 const KEPT: usize = 3;
-const SPEC: &str = "release.yaml";
 
 /// A release that may be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,29 +87,10 @@ fn copy_files(source: &Path, target: &Path, version: &Version) -> Result<(), Rea
 }
 
 fn read_spec(directory: &Path, version: &Version) -> Result<ReleaseSpec, Reason> {
-    let problem = |what: String| Reason::Release { problem: format!("version {version} cannot be used: {what}") };
-    let text = fs::read_to_string(directory.join(SPEC)).map_err(|error| problem(format!("{SPEC}: {error}")))?;
-    let spec: ReleaseSpec = serde_saphyr::from_str(&text).map_err(|error| problem(positioned(&error)))?;
-    let problems = spec.problems();
-    if !problems.is_empty() {
-        return Err(problem(format!("{SPEC}: {}", problems.join("; "))));
-    }
-    let mut paths = Vec::from_iter(spec.hiera.iter().chain(&spec.modulepath));
-    paths.push(&spec.manifest);
-    if let Some(missing) = paths.iter().find(|path| !directory.join(path).exists()) {
-        return Err(problem(format!("{SPEC} names {missing:?}, which is not in it")));
-    }
-    Ok(spec)
-}
-
-/// `release.yaml:3:5: what is wrong`, in one line.
-fn positioned(error: &serde_saphyr::Error) -> String {
-    let message = error.without_snippet().to_string();
-    let message = message.lines().next().unwrap_or_default();
-    match error.location() {
-        Some(at) => format!("{SPEC}:{}:{}: {message}", at.line(), at.column()),
-        None => format!("{SPEC}: {message}"),
-    }
+    muster_release::check_directory(directory).map_err(|error| {
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        Reason::Release { problem: format!("version {version} cannot be used: {error}{source}") }
+    })
 }
 
 fn forget_old(own: &Path, current: &Path) {
@@ -211,11 +191,11 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_release_is_said_with_its_place() {
         for (spec, says) in [
-            ("applier: script\nmanifest: apply\nvalidat: []\n", "release.yaml:3:1: unknown field"),
+            ("applier: script\nmanifest: apply\nvalidat: []\n", "release.yaml:3:1: unknown key \"validat\""),
             ("applier: script\nmanifest: [\n", "release.yaml:"),
             ("applier: scrip\nmanifest: apply\n", "release.yaml:1:10: "),
             ("applier: script\nmanifest: ../apply\n", "release.yaml: path \"../apply\" leads out of the release"),
-            ("applier: script\nmanifest: other\n", "release.yaml names \"other\", which is not in it"),
+            ("applier: script\nmanifest: other\n", "release.yaml:2: it names \"other\", which is not in the release"),
         ] {
             let problem = Fixture::new(spec).problem();
             assert!(problem.contains(says) && !problem.contains('\n'), "{says:?} is not in: {problem}");

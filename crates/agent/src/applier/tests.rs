@@ -1,6 +1,7 @@
 //! How the ends of real programs are judged.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -103,7 +104,9 @@ async fn exit_codes_of_scripts() {
 #[tokio::test]
 async fn what_cannot_be_started_says_what_is_missing() {
     let spec = "applier: script\nmanifest: apply\n";
-    let plain = Script::new("plain", spec, &[("apply", "no executable\n")]);
+    let plain = Script::new("plain", spec, &[("apply", "#!/bin/sh\n")]);
+    // As on a disk that is mounted without leave to execute: the release itself is checked before.
+    fs::set_permissions(plain.release.directory.join("apply"), fs::Permissions::from_mode(0o644)).unwrap();
     let (_, reason) = plain.judged().await;
     assert_eq!(reason.unwrap().to_string(), "apply of the release cannot be executed: is it executable?");
 
