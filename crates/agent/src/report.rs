@@ -181,6 +181,12 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         | Code::NotAsExpected
         | Code::DesignRefused
         | Code::DesignUnreadable
+        | Code::UnknownBundle
+        | Code::ReleaseRefused
+        | Code::ReleaseTaken
+        | Code::ReleaseUnreadable
+        | Code::RangeNotSatisfiable
+        | Code::Busy
         | Code::NotFound
         | Code::Conflict
         | Code::CannotTell

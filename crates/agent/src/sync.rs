@@ -237,6 +237,12 @@ fn failed(error: &ClientError) -> StreamEnd {
                 | Code::TooLarge
                 | Code::DesignRefused
                 | Code::DesignUnreadable
+                | Code::UnknownBundle
+                | Code::ReleaseRefused
+                | Code::ReleaseTaken
+                | Code::ReleaseUnreadable
+                | Code::RangeNotSatisfiable
+                | Code::Busy
                 | Code::NotFound
                 | Code::Conflict
                 | Code::CannotTell

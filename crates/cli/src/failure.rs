@@ -78,10 +78,17 @@ impl From<ClientError> for Failure {
                     | Code::NotAsExpected
                     | Code::TooLarge
                     | Code::DesignRefused
+                    | Code::UnknownBundle
+                    | Code::ReleaseRefused
+                    | Code::ReleaseTaken
+                    | Code::RangeNotSatisfiable
                     | Code::StoreFull => Exit::No,
-                    Code::CannotTell | Code::StoreUnavailable | Code::Internal | Code::DesignUnreadable => {
-                        Exit::CannotTell
-                    }
+                    Code::Busy
+                    | Code::CannotTell
+                    | Code::StoreUnavailable
+                    | Code::Internal
+                    | Code::ReleaseUnreadable
+                    | Code::DesignUnreadable => Exit::CannotTell,
                 };
                 let findings: Vec<String> = problem.findings.iter().map(server_findings::text).collect();
                 // Findings say themselves what to do.

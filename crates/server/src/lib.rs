@@ -61,7 +61,8 @@ use replica::{Membership, Peers, Tenures};
 use rows::{Agents, Elsewhere};
 
 pub use api::openapi;
-pub use blobs::Blobs;
+pub use blobs::outgoing::Downloads;
+pub use blobs::{BlobStore, Blobs, Incoming, ReceiveError, Stored, Unfinished};
 pub use clock::Clock;
 pub use fleet_change::{FleetChange, FollowError, follow_design};
 pub use hub::Hub;
@@ -83,6 +84,8 @@ pub struct App {
     pub hub: Arc<Hub>,
     pub reports: Reports,
     pub blobs: Arc<Blobs>,
+    /// What is being downloaded.
+    pub downloads: Arc<Downloads>,
     pub designs: Arc<Designs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
     pub membership: Arc<Membership>,

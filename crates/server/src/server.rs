@@ -171,6 +171,7 @@ impl Server {
             reports,
             designs: Arc::new(Designs::new(blobs.clone())),
             blobs,
+            downloads: Arc::default(),
             liveness,
             membership,
             tenures,

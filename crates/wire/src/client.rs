@@ -1,6 +1,7 @@
 //! The typed client of the API, for the agent and the operator's tool.
 
 mod design;
+mod release;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use crate::sse::{DecodeError, Decoder};
 use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
 
 pub use design::{Expected, WriteOptions};
+pub use release::BundleDownload;
 
 /// How long a connection may take to be made. A server that is there answers in a millisecond.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 //!
 //! - [`operator`]: what people and their tools ask about an environment.
 //! - [`design`]: designs, their revisions and documents, and what applying one does.
+//! - [`release`]: bundles, releases, and the keys that sign them.
 //! - [`backup`]: what is said of a backup and of a restore.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
@@ -18,6 +19,7 @@ pub mod design;
 pub mod doctor;
 pub mod operator;
 pub mod problem;
+pub mod release;
 pub mod replica;
 pub mod sse;
 pub mod sync;

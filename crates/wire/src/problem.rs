@@ -51,6 +51,8 @@ pub enum Code {
     UnknownKind,
     /// The design has no revision of this number.
     UnknownDesignRevision,
+    /// The bundle has not been uploaded.
+    UnknownBundle,
     NotFound,
     /// Someone else changed it meanwhile.
     Conflict,
@@ -66,6 +68,17 @@ pub enum Code {
     TooLarge,
     /// The design has findings of severity error: nothing of it was accepted.
     DesignRefused,
+    /// The release cannot be taken: what arrived is not what was signed, nobody who is trusted signed it, or no node could
+    /// run it.
+    ReleaseRefused,
+    /// The version is another release already, or its serial is another version's: a release never changes.
+    ReleaseTaken,
+    /// The bundle of a release is missing or damaged where the server keeps it.
+    ReleaseUnreadable,
+    /// What was asked for begins behind the end.
+    RangeNotSatisfiable,
+    /// Too many ask for the same at once: ask again in a few seconds.
+    Busy,
     /// Files of a design revision are missing or damaged where the server keeps them.
     DesignUnreadable,
     /// The view has not reached the revision that the reader demands: the answer could be stale.
@@ -88,13 +101,15 @@ impl Code {
             | Code::UnknownDocument
             | Code::UnknownKind
             | Code::UnknownDesignRevision
+            | Code::UnknownBundle
             | Code::NotFound => 404,
-            Code::Conflict | Code::Destroying | Code::PlanOutdated | Code::RemovesAll => 409,
+            Code::Conflict | Code::ReleaseTaken | Code::Destroying | Code::PlanOutdated | Code::RemovesAll => 409,
             Code::NotAsExpected => 412,
             Code::TooLarge => 413,
-            Code::DesignRefused => 422,
-            Code::Internal | Code::DesignUnreadable => 500,
-            Code::CannotTell | Code::StoreUnavailable => 503,
+            Code::RangeNotSatisfiable => 416,
+            Code::DesignRefused | Code::ReleaseRefused => 422,
+            Code::Internal | Code::DesignUnreadable | Code::ReleaseUnreadable => 500,
+            Code::Busy | Code::CannotTell | Code::StoreUnavailable => 503,
             Code::StoreFull => 507,
         }
     }
@@ -109,6 +124,7 @@ impl Code {
             Code::UnknownDocument => "There is no such document in the design",
             Code::UnknownKind => "There is no such kind of document",
             Code::UnknownDesignRevision => "There is no such revision of the design",
+            Code::UnknownBundle => "There is no such bundle",
             Code::NotFound => "There is nothing at this address",
             Code::Conflict => "Someone else changed it meanwhile",
             Code::Destroying => "The environment is being destroyed",
@@ -117,6 +133,11 @@ impl Code {
             Code::NotAsExpected => "It is not what was expected",
             Code::TooLarge => "The body is too large",
             Code::DesignRefused => "The design cannot be used",
+            Code::ReleaseRefused => "The release cannot be used",
+            Code::ReleaseTaken => "The version is another release already",
+            Code::ReleaseUnreadable => "The release cannot be read",
+            Code::RangeNotSatisfiable => "There is nothing behind the end",
+            Code::Busy => "The server has too much to do",
             Code::DesignUnreadable => "The design cannot be read",
             Code::CannotTell => "The answer is not known yet",
             Code::StoreUnavailable => "The store did not carry out the change",

@@ -18,6 +18,9 @@ use crate::greeting::GreetError;
 use crate::reports::ReportError;
 use crate::view::Behind;
 
+/// When somebody who was sent away may come back, in seconds.
+const RETRY_AFTER: &str = "5";
+
 /// A refusal, on its way to whoever asked.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) Problem);
@@ -28,7 +31,8 @@ impl IntoResponse for Refusal {
         if status.is_server_error() {
             tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
         }
-        (status, [(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
+        let later = (self.0.code == Code::Busy).then_some([(header::RETRY_AFTER, RETRY_AFTER)]);
+        (status, later, [(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
     }
 }
 

@@ -15,6 +15,7 @@ mod health;
 mod metrics;
 mod nodes;
 mod page;
+mod releases;
 mod reports;
 mod router;
 mod running_versions;

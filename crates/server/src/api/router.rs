@@ -13,7 +13,7 @@ use crate::App;
 
 use super::{
     activities, activity, answer, backup, current_version, design, doctor, environment, environments, failures, health,
-    metrics, nodes, reports, running_versions, runs, schemas, status, sync, verify_hosts,
+    metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -42,6 +42,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(running_versions::hosts))
         .routes(routes!(verify_hosts::verify))
         .routes(routes!(failures::list))
+        // For those who make releases.
+        .routes(routes!(releases::bundles::show, releases::bundles::put))
         // For those who write designs.
         .routes(routes!(design::summary::show))
         .routes(routes!(design::revisions::list))
@@ -61,6 +63,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sync::open))
         .routes(routes!(reports::take))
         .routes(routes!(activity::say))
+        .routes(routes!(releases::download::show))
         // For the other replicas.
         .routes(routes!(activities::list))
         // For whoever looks after the server.

@@ -1,12 +1,14 @@
 //! Writes the file: a tar archive in a zstd stream, whose entries anybody can look at with `tar --zstd -xf`.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use muster_core::release_dir::hex;
 use muster_wire::backup::{Ending, Manifest};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::blobs::Stored;
 
 use super::{BLOBS, END, KEYS, MANIFEST};
 
@@ -69,8 +71,17 @@ pub(super) struct Checksum(Sha256);
 
 impl Checksum {
     pub(super) fn add(&mut self, name: &str, content: &[u8]) {
-        self.0.update(format!("{name}\0{}\0", content.len()));
-        self.0.update(content);
+        self.begin(name, content.len() as u64);
+        self.go_on(content);
+    }
+
+    /// An entry whose content follows in pieces.
+    pub(super) fn begin(&mut self, name: &str, size: u64) {
+        self.0.update(format!("{name}\0{size}\0"));
+    }
+
+    pub(super) fn go_on(&mut self, piece: &[u8]) {
+        self.0.update(piece);
     }
 
     pub(super) fn end(self) -> String {
@@ -121,6 +132,18 @@ impl<W: Write> Archive<W> {
         self.entry(&format!("{BLOBS}{digest}"), content)
     }
 
+    /// The same for a blob that is read in pieces. One that turns out to be shorter than it was ends the backup.
+    pub(super) fn large_blob(&mut self, digest: &str, content: &dyn Stored) -> Result<(), WriteError> {
+        self.end_piece()?;
+        self.blobs += 1;
+        let (name, size) = (format!("{BLOBS}{digest}"), content.size());
+        let mut header = self.header(size);
+        self.checksum.begin(&name, size);
+        let checksum = &mut self.checksum;
+        let pieces = Pieces { content, place: 0, seen: |piece: &[u8]| checksum.go_on(piece) };
+        Ok(self.tar.append_data(&mut header, name, pieces)?)
+    }
+
     pub(super) fn end(mut self, missing: Vec<String>) -> Result<(Ending, W), WriteError> {
         self.end_piece()?;
         let checksum = std::mem::take(&mut self.checksum).end();
@@ -145,13 +168,39 @@ impl<W: Write> Archive<W> {
     }
 
     fn entry(&mut self, name: &str, content: &[u8]) -> Result<(), WriteError> {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o600);
-        header.set_mtime(self.time);
-        self.tar.append_data(&mut header, name, content)?;
+        self.tar.append_data(&mut self.header(content.len() as u64), name, content)?;
         self.checksum.add(name, content);
         Ok(())
+    }
+
+    fn header(&self, size: u64) -> tar::Header {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(size);
+        header.set_mode(0o600);
+        header.set_mtime(self.time);
+        header
+    }
+}
+
+/// Reads a blob from its beginning to the end that it had, and shows what was read to somebody.
+pub(super) struct Pieces<'a, F> {
+    pub(super) content: &'a dyn Stored,
+    pub(super) place: u64,
+    pub(super) seen: F,
+}
+
+impl<F: FnMut(&[u8])> Read for Pieces<'_, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.content.size() - self.place;
+        let room = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else { return Ok(0) };
+        let read = self.content.read_at(buffer, self.place)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        (self.seen)(buffer.get(..read).unwrap_or_default());
+        self.place += read as u64;
+        Ok(read)
     }
 }
 

@@ -37,6 +37,8 @@ const MANIFEST: &str = "manifest.json";
 const KEYS: &str = "keys/";
 const BLOBS: &str = "blobs/";
 const END: &str = "end.json";
+/// A blob that is larger is never in memory as a whole. Reports are smaller, bundles of releases may be larger.
+const HELD: u64 = 4 * 1024 * 1024;
 
 /// Keys of running processes: they are gone with them, and mean nothing to others.
 const OF_PROCESSES: [&str; 3] = ["replicas/", "controllers/", "presence/"];

@@ -11,10 +11,12 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::archive::{Checksum, Line};
-use super::{BLOBS, CURRENT_VERSION, END, FORMAT, KEYS, MANIFEST, is_kept};
+use super::{BLOBS, CURRENT_VERSION, END, FORMAT, HELD, KEYS, MANIFEST, is_kept};
 
-/// No entry is larger: a piece of keys has a megabyte, and a report two.
+/// No entry but a blob is larger: a piece of keys has a megabyte.
 const MAX_ENTRY: u64 = 64 * 1024 * 1024;
+/// No blob is larger: a bundle has a quarter of it.
+pub(super) const MAX_BLOB: u64 = 1024 * 1024 * 1024;
 /// What a zstd stream begins with.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The environment's prefix is added to a key before it is put.
@@ -48,10 +50,19 @@ pub struct Contents {
 }
 
 /// Something that was in a backup.
-#[derive(Debug)]
-pub(super) enum Item {
-    Key { key: String, value: Vec<u8> },
-    Blob { content: Vec<u8> },
+pub(super) enum Item<'a> {
+    Key {
+        key: String,
+        value: Vec<u8>,
+    },
+    Blob {
+        content: Vec<u8>,
+    },
+    /// One that is too large to be held. Whether it is what its name says is known when all of it was read.
+    LargeBlob {
+        digest: &'a str,
+        content: &'a mut dyn Read,
+    },
 }
 
 /// Reads all of a backup, compares everything that can be compared, and changes nothing.
@@ -74,7 +85,7 @@ pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
 /// Reads a backup, and hands over what is in it: keys first. What it returns is certain only at its end.
 pub(super) fn read(
     from: impl Read,
-    mut take: impl FnMut(Item) -> Result<(), ReadError>,
+    mut take: impl FnMut(Item<'_>) -> Result<(), ReadError>,
 ) -> Result<(Manifest, Ending), ReadError> {
     let mut from = BufReader::new(from);
     if !from.fill_buf().map_err(ReadError::Io)?.starts_with(&MAGIC) {
@@ -88,6 +99,12 @@ pub(super) fn read(
         let mut entry = entry.map_err(|error| state.broken(error))?;
         let name = entry.path().map_err(|error| state.broken(error))?.to_string_lossy().into_owned();
         let size = entry.size();
+        if let Some(digest) = name.strip_prefix(BLOBS)
+            && (HELD + 1..=MAX_BLOB).contains(&size)
+        {
+            state.large_blob(digest, size, &mut entry, &mut take)?;
+            continue;
+        }
         if size > MAX_ENTRY {
             return Err(damaged(format!("{name} is said to have {size} bytes")));
         }
@@ -127,7 +144,7 @@ impl State {
         &mut self,
         name: &str,
         content: Vec<u8>,
-        take: &mut impl FnMut(Item) -> Result<(), ReadError>,
+        take: &mut impl FnMut(Item<'_>) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         if self.ending.is_some() {
             return Err(damaged(format!("{name} comes after the end")));
@@ -159,7 +176,42 @@ impl State {
         Ok(())
     }
 
-    fn key(&mut self, name: &str, line: &[u8]) -> Result<Item, ReadError> {
+    /// Hands over a blob in pieces, and compares it with its name at its end.
+    fn large_blob(
+        &mut self,
+        digest: &str,
+        size: u64,
+        from: &mut dyn Read,
+        take: &mut impl FnMut(Item<'_>) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let name = format!("{BLOBS}{digest}");
+        if self.ending.is_some() {
+            return Err(damaged(format!("{name} comes after the end")));
+        }
+        if self.manifest.is_none() {
+            return Err(ReadError::Foreign(None));
+        }
+        self.checksum.begin(&name, size);
+        let mut pieces = Pieces { from, digest: Sha256::new(), read: 0, failed: None, checksum: &mut self.checksum };
+        let taken = take(Item::LargeBlob { digest, content: &mut pieces });
+        // Whoever takes nothing of it wants it to be compared all the same.
+        let rest = if taken.is_ok() { io::copy(&mut pieces, &mut io::sink()).map(drop) } else { Ok(()) };
+        let Pieces { digest: found, read, failed, .. } = pieces;
+        if let Some(error) = failed.or(rest.err()) {
+            return Err(self.broken(error));
+        }
+        taken?;
+        if read != size {
+            return Err(ReadError::Truncated);
+        }
+        if hex(&found.finalize()) != digest {
+            return Err(damaged(format!("{name} is not what its name says")));
+        }
+        self.blobs += 1;
+        Ok(())
+    }
+
+    fn key(&mut self, name: &str, line: &[u8]) -> Result<Item<'static>, ReadError> {
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| damaged(format!("{name}: {error}")))?;
         let key = line.key.into_owned();
         let value = line.value.bytes().ok_or_else(|| damaged(format!("the value of {key} cannot be read")))?;
@@ -195,6 +247,36 @@ impl State {
             (None, _) => ReadError::Foreign(Some(error)),
             (Some(_), io::ErrorKind::UnexpectedEof) => ReadError::Truncated,
             (Some(_), _) => damaged(error.to_string()),
+        }
+    }
+}
+
+/// Reads a large blob, and counts what was read.
+struct Pieces<'a> {
+    from: &'a mut dyn Read,
+    digest: Sha256,
+    read: u64,
+    /// Why the archive could not be read: whoever takes the blob may tell it as an error of its own.
+    failed: Option<io::Error>,
+    checksum: &'a mut Checksum,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.from.read(buffer) {
+            Ok(read) => {
+                let piece = buffer.get(..read).unwrap_or_default();
+                self.digest.update(piece);
+                self.checksum.go_on(piece);
+                self.read += read as u64;
+                Ok(read)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let told = io::Error::new(error.kind(), error.to_string());
+                self.failed = Some(error);
+                Err(told)
+            }
         }
     }
 }

@@ -20,11 +20,11 @@ use muster_wire::backup::Restored;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, ReceiveError};
 
 use super::CURRENT_VERSION;
 use super::plan::{Batch, Refused, There};
-use super::reading::{Contents, Item, ReadError, read};
+use super::reading::{Contents, Item, MAX_BLOB, ReadError, read};
 
 /// How often a change is tried that the store could not take at that moment: a new leader is elected in a second or two.
 const TRIES: u32 = 8;
@@ -288,12 +288,20 @@ impl Reader {
                         }
                         Found::Blob
                     }
+                    Item::LargeBlob { digest, content } => {
+                        if let Some(Err(error)) = blobs.as_ref().map(|blobs| blobs.keep_all(digest, MAX_BLOB, content))
+                        {
+                            failed = Some(not_kept(error));
+                            return Err(ReadError::Stopped);
+                        }
+                        Found::Blob
+                    }
                 };
                 sender.blocking_send(found).map_err(|_| ReadError::Stopped)
             });
             match (failed, taken) {
-                (Some(error), _) => Err(RestoreError::Blobs(error)),
-                (None, Err(error)) => Err(RestoreError::Read(error)),
+                (Some(error), Ok(_) | Err(ReadError::Stopped)) => Err(RestoreError::Blobs(error)),
+                (_, Err(error)) => Err(RestoreError::Read(error)),
                 (None, Ok(_)) => Ok(()),
             }
         });
@@ -312,5 +320,12 @@ impl Reader {
                 Err(panicked) => Err(RestoreError::Read(ReadError::Io(io::Error::other(panicked)))),
             },
         }
+    }
+}
+
+fn not_kept(error: ReceiveError) -> io::Error {
+    match error {
+        ReceiveError::Io(error) => error,
+        ReceiveError::TooLarge { .. } | ReceiveError::Another { .. } => io::Error::other(error),
     }
 }

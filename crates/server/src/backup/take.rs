@@ -1,19 +1,21 @@
 //! Makes a backup.
 
-use std::io::Write;
+use std::io::{self, Write, sink};
 
 use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
+use muster_core::release_dir::hex;
 use muster_store::{KeyValue, Store, StoreError};
 use muster_wire::backup::{Ending, Manifest};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::blobs::Blobs;
 
-use super::archive::{Archive, WriteError};
+use super::archive::{Archive, Pieces, WriteError};
 use super::named::Named;
-use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, RESTORING, is_kept};
+use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept};
 
 #[derive(Debug, Error)]
 pub enum TakeError {
@@ -84,7 +86,7 @@ pub async fn take(store: &dyn Store, env: &EnvName, now: Timestamp) -> Result<Ta
 }
 
 impl Taken {
-    /// Writes the backup, with one blob at a time in memory. It blocks.
+    /// Writes the backup, with one small blob or a piece of a large one in memory. It blocks.
     ///
     /// A blob that a run of this moment has just pushed out of its history is missing like one that was lost: the ending
     /// names both, and neither keeps anybody from restoring.
@@ -98,13 +100,30 @@ impl Taken {
         }
         let mut missing = Vec::new();
         for digest in named.needed.union(&named.welcome) {
-            match blobs.get(digest) {
-                Some(content) => archive.blob(digest, &content)?,
-                None if named.needed.contains(digest) => missing.push(digest.clone()),
-                None => {}
+            if !add(&mut archive, blobs, digest)? && named.needed.contains(digest) {
+                missing.push(digest.clone());
             }
         }
         let (ending, to) = archive.end(missing)?;
         Ok(Written { ending, to })
     }
+}
+
+/// Adds a blob; false if it is not there, or is not what its digest says.
+fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, WriteError> {
+    let Ok(Some(stored)) = blobs.stored(digest) else { return Ok(false) };
+    if stored.size() <= HELD {
+        let Some(content) = blobs.get(digest) else { return Ok(false) };
+        archive.blob(digest, &content)?;
+        return Ok(true);
+    }
+    // Read twice: what a backup holds must be whole, and its size stands before it.
+    let mut found = Sha256::new();
+    let read =
+        io::copy(&mut Pieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) }, &mut sink());
+    if read.is_err() || hex(&found.finalize()) != digest {
+        return Ok(false);
+    }
+    archive.large_blob(digest, &*stored)?;
+    Ok(true)
 }

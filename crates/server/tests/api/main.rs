@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
 mod bad_input;
+mod bundles;
 mod fixture;
 mod liveness;
 mod metrics;

@@ -1,0 +1,258 @@
+//! Blobs in a directory, which several replicas may share: a file each, `ab/cdef…`.
+//!
+//! What one replica writes now, another must not take for something that was left behind: only what is old is swept.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use muster_core::names::ReplicaId;
+
+use super::store::{BlobStore, Stored, Unfinished};
+
+/// So many characters of a digest are the directory that its blob is in.
+const HEAD: usize = 2;
+/// How a file is named that is being written.
+const UNFINISHED: &str = "unfinished";
+/// The file that says which store these blobs belong to.
+pub(super) const STORE: &str = ".store";
+
+/// Up to so many files are synced each for itself.
+const FEW: usize = 16;
+
+/// What is younger than this may belong to a report that another replica is about to commit, or to a bundle that is about
+/// to be registered. Far longer than that takes, and than clocks of machines that share a directory are apart.
+pub(super) const YOUNG: Duration = Duration::from_secs(3600);
+
+#[derive(Debug)]
+pub(super) struct Directory {
+    root: PathBuf,
+    /// Whose unfinished files are whose.
+    replica: ReplicaId,
+    counter: AtomicU64,
+}
+
+impl Directory {
+    /// Opens the directory, and makes it if it is not there.
+    pub(super) fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        Ok(Self { root: root.to_owned(), replica, counter: AtomicU64::new(0) })
+    }
+
+    pub(super) fn path(&self, digest: &str) -> PathBuf {
+        let (head, tail) = digest.split_at_checked(HEAD).unwrap_or((digest, ""));
+        self.root.join(head).join(tail)
+    }
+
+    fn unfinished(&self) -> PathBuf {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        self.root.join(format!("{}-{number}.{UNFINISHED}", self.replica))
+    }
+}
+
+impl BlobStore for Directory {
+    fn keep(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path(digest);
+        match create(&path) {
+            // Nobody looks for it before its key is committed, so it needs no other name until it is whole.
+            Ok(file) => fill(file, &path, bytes),
+            // The same bytes again, or what a killed server has written of them. Somebody may be reading it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let temporary = self.unfinished();
+                fill(File::create(&temporary)?, &temporary, bytes)?;
+                std::fs::rename(&temporary, &path)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sync(&self, digests: &[&str]) -> io::Result<()> {
+        if digests.len() > FEW {
+            // One round over the disk instead of one for each.
+            return Ok(rustix::fs::syncfs(File::open(&self.root)?)?);
+        }
+        // On the file systems that we know, syncing a new file makes its name last too; and of files that are synced side by
+        // side they make one commit of their journal.
+        let sync = |digest: &str| File::open(self.path(digest))?.sync_data();
+        let Some((first, others)) = digests.split_first() else { return Ok(()) };
+        thread::scope(|scope| {
+            let others: Vec<_> = others.iter().map(|digest| scope.spawn(move || sync(digest))).collect();
+            let first = sync(first);
+            let synced = |other: thread::ScopedJoinHandle<'_, io::Result<()>>| {
+                other.join().unwrap_or_else(|_| Err(io::Error::other("a thread that syncs a file panicked")))
+            };
+            others.into_iter().map(synced).fold(first, io::Result::and)
+        })
+    }
+
+    fn get(&self, digest: &str) -> io::Result<Option<Vec<u8>>> {
+        if_there(std::fs::read(self.path(digest)))
+    }
+
+    fn begin(&self) -> io::Result<Box<dyn Unfinished>> {
+        let path = self.unfinished();
+        let file = File::create_new(&path)?;
+        Ok(Box::new(UnfinishedFile { file, path: Some(path), root: self.root.clone() }))
+    }
+
+    fn open(&self, digest: &str) -> io::Result<Option<Box<dyn Stored>>> {
+        let Some(file) = if_there(File::open(self.path(digest)))? else { return Ok(None) };
+        let size = file.metadata()?.len();
+        Ok(Some(Box::new(StoredFile { file, size })))
+    }
+
+    fn renew(&self, digest: &str) -> io::Result<bool> {
+        #[expect(clippy::disallowed_methods, reason = "the time of a file, which is the machine's own")]
+        let now = SystemTime::now();
+        let renewed = File::options().append(true).open(self.path(digest)).and_then(|file| file.set_modified(now));
+        Ok(if_there(renewed)?.is_some())
+    }
+
+    fn remove(&self, digest: &str) -> io::Result<()> {
+        if_there(std::fs::remove_file(self.path(digest))).map(drop)
+    }
+
+    fn sweep(&self, now: SystemTime, needed: &dyn Fn(&str) -> bool) -> io::Result<usize> {
+        let before = now.checked_sub(YOUNG).unwrap_or(SystemTime::UNIX_EPOCH);
+        let is_old =
+            |entry: &std::fs::DirEntry| entry.metadata().and_then(|found| found.modified()).is_ok_and(|at| at < before);
+        let mut removed = 0;
+        for head in std::fs::read_dir(&self.root)? {
+            let head = head?;
+            if !head.file_type()?.is_dir() {
+                let unfinished = head.path().extension().is_some_and(|extension| extension == UNFINISHED);
+                if unfinished && is_old(&head) {
+                    std::fs::remove_file(head.path())?;
+                }
+                continue;
+            }
+            if head.file_name().len() != HEAD {
+                continue;
+            }
+            for tail in std::fs::read_dir(head.path())? {
+                let tail = tail?;
+                let digest = format!("{}{}", head.file_name().display(), tail.file_name().display());
+                if is_old(&tail) && !needed(&digest) {
+                    self.remove(&digest)?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    fn belong_to(&self, store: &str) -> io::Result<bool> {
+        let path = self.root.join(STORE);
+        let owner = if_there(std::fs::read_to_string(&path))?.unwrap_or_default();
+        // A server that was killed at the first start may have left the file without its one line.
+        if owner.ends_with('\n') {
+            return Ok(owner.trim_end() == store);
+        }
+        std::fs::write(&path, format!("{store}\n"))?;
+        Ok(true)
+    }
+
+    fn spool(&self) -> io::Result<File> {
+        tempfile::tempfile_in(&self.root)
+    }
+}
+
+/// A file that is being written, under a name of its own.
+#[derive(Debug)]
+struct UnfinishedFile {
+    file: File,
+    /// None once it has its last name.
+    path: Option<PathBuf>,
+    root: PathBuf,
+}
+
+impl Write for UnfinishedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Unfinished for UnfinishedFile {
+    fn finish(mut self: Box<Self>, digest: &str) -> io::Result<()> {
+        self.file.sync_all()?;
+        let (head, tail) = digest.split_at_checked(HEAD).unwrap_or((digest, ""));
+        let parent = self.root.join(head);
+        std::fs::create_dir_all(&parent)?;
+        if let Some(path) = self.path.take()
+            && let Err(error) = std::fs::rename(&path, parent.join(tail))
+        {
+            self.path = Some(path);
+            return Err(error);
+        }
+        // The names: that of the file, and that of its directory, which may be new.
+        File::open(&parent)?.sync_all()?;
+        File::open(&self.root)?.sync_all()
+    }
+}
+
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(%error, path = %path.display(), "what was not finished cannot be removed");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct StoredFile {
+    file: File,
+    size: u64,
+}
+
+impl Stored for StoredFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, buffer: &mut [u8], place: u64) -> io::Result<usize> {
+        loop {
+            match self.file.read_at(buffer, place) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the directory only when it is missing, which is 256 times in the life of a store.
+fn create(path: &Path) -> io::Result<File> {
+    match (File::create_new(path), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(parent)?;
+            File::create_new(path)
+        }
+        (created, _) => created,
+    }
+}
+
+/// Fills a file. On a full disk nothing that could not be finished stays behind.
+fn fill(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let written = file.write_all(bytes);
+    if written.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    written
+}

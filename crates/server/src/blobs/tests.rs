@@ -1,0 +1,119 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::directory::{STORE, YOUNG};
+use super::*;
+
+fn open(dir: &Path, replica: &str) -> Blobs {
+    Blobs::open(dir, ReplicaId::new(replica).unwrap()).unwrap()
+}
+
+fn path(dir: &Path, digest: &str) -> PathBuf {
+    dir.join(&digest[..2]).join(&digest[2..])
+}
+
+#[test]
+fn a_sweep_takes_what_is_old_and_not_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    let (needed, orphan) = (blobs.put(b"needed").unwrap(), blobs.put(b"orphan").unwrap());
+    let unfinished = dir.path().join("other-2-7.unfinished");
+    std::fs::write(&unfinished, b"ha").unwrap();
+    let mark = dir.path().join(".replicas").join("other-2");
+    std::fs::create_dir(dir.path().join(".replicas")).unwrap();
+    std::fs::write(&mark, b"nonce").unwrap();
+    let written = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let last = written(&path(dir.path(), &orphan)).max(written(&unfinished));
+
+    assert_eq!(blobs.sweep(last, |_| false).unwrap(), 0, "another replica may have written it just now");
+    assert!(unfinished.exists());
+    let late = last + YOUNG + Duration::from_secs(1);
+    assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
+    assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
+    assert_eq!((unfinished.exists(), mark.exists()), (false, true));
+}
+
+#[test]
+fn what_somebody_is_about_to_name_is_young_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    let digest = blobs.put(b"a bundle").unwrap();
+    let file = std::fs::File::options().append(true).open(path(dir.path(), &digest)).unwrap();
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    file.set_modified(long_ago).unwrap();
+    assert!(blobs.renew(&digest).unwrap());
+    let renewed = file.metadata().unwrap().modified().unwrap();
+    assert_eq!(blobs.sweep(renewed, |_| false).unwrap(), 0);
+    assert!(!blobs.renew(&Blobs::digest(b"nothing")).unwrap());
+    assert!(!blobs.renew("../x").unwrap());
+    assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a bundle"[..]));
+}
+
+#[test]
+fn a_directory_belongs_to_the_store_that_used_it_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    assert!(blobs.belong_to("embedded:/state/store").unwrap());
+    assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
+    assert!(open(dir.path(), "two-2").belong_to("embedded:/state/store").unwrap());
+    for half in ["", "embedded:/st"] {
+        std::fs::write(dir.path().join(STORE), half).unwrap();
+        assert!(blobs.belong_to("embedded:/state/store").unwrap(), "whoever wrote {half:?} was killed");
+        assert!(!blobs.belong_to("etcd://127.0.0.1:2379").unwrap());
+    }
+}
+
+#[test]
+fn what_was_put_is_got_and_what_was_damaged_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let digest = open(dir.path(), "one-1").put(b"a log").unwrap();
+    let blobs = open(dir.path(), "other-2");
+    assert_eq!(blobs.put(b"a log").unwrap(), digest);
+    assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]));
+    std::fs::write(path(dir.path(), &digest), b"another").unwrap();
+    assert_eq!(blobs.get(&digest), None);
+    assert_eq!(blobs.put(b"a log").unwrap(), digest);
+    assert_eq!(blobs.get(&digest).as_deref(), Some(&b"a log"[..]), "what a killed server left is replaced");
+    blobs.remove(&digest);
+    blobs.remove(&digest);
+    assert_eq!(blobs.get(&digest), None);
+    assert_eq!(blobs.get("../../etc/passwd"), None);
+}
+
+#[test]
+fn something_large_is_kept_only_if_it_is_what_it_should_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    let bytes = vec![7; 300_000];
+    let digest = Blobs::digest(&bytes);
+    let files = || walk(dir.path());
+
+    let mut cut_off = blobs.receive(1 << 20).unwrap();
+    cut_off.take(&bytes[..1000]).unwrap();
+    assert_eq!(files(), 1);
+    drop(cut_off);
+    assert_eq!(files(), 0, "what did not arrive whole leaves nothing behind");
+
+    let mut flipped = bytes.clone();
+    flipped[150_000] ^= 1;
+    let refused = blobs.keep_all(&digest, 1 << 20, flipped.as_slice()).unwrap_err();
+    assert!(matches!(refused, ReceiveError::Another { size: 300_000, .. }), "{refused}");
+    let refused = blobs.keep_all(&digest, 299_999, bytes.as_slice()).unwrap_err();
+    assert!(matches!(refused, ReceiveError::TooLarge { limit: 299_999 }), "{refused}");
+    assert_eq!(files(), 0);
+
+    for _ in 0..2 {
+        assert_eq!(blobs.keep_all(&digest, 300_000, bytes.as_slice()).unwrap(), 300_000);
+    }
+    assert_eq!(files(), 1);
+    let stored = blobs.stored(&digest).unwrap().unwrap();
+    let mut middle = [0; 10];
+    assert_eq!((stored.size(), stored.read_at(&mut middle, 299_995).unwrap()), (300_000, 5));
+    assert!(blobs.stored(&Blobs::digest(b"nothing")).unwrap().is_none());
+    assert!(blobs.stored("../../etc/passwd").unwrap().is_none());
+}
+
+fn walk(dir: &Path) -> usize {
+    let count = |entry: std::fs::DirEntry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 };
+    std::fs::read_dir(dir).unwrap().map(|entry| count(entry.unwrap())).sum()
+}

@@ -1,0 +1,104 @@
+//! Bundles on their way to the server.
+
+use futures::StreamExt;
+use muster_core::release_manifest::Digest;
+use muster_wire::problem::Code;
+use sha2::{Digest as _, Sha256};
+
+use crate::fixture::Fixture;
+
+fn digest(bytes: &[u8]) -> Digest {
+    Digest::of_sha256(&Sha256::digest(bytes).into())
+}
+
+/// The files of the blobs, but for what servers say of themselves.
+fn files(fixture: &Fixture) -> Vec<String> {
+    let root = fixture.dir.path().join("blobs");
+    let mut left = vec![root.clone()];
+    let mut files = Vec::new();
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let hidden = path.file_name().unwrap().to_str().unwrap().starts_with('.');
+            if path.is_dir() && !hidden {
+                left.push(path);
+            } else if !hidden {
+                files.push(path.strip_prefix(&root).unwrap().to_str().unwrap().replace('/', ""));
+            }
+        }
+    }
+    files
+}
+
+#[tokio::test]
+async fn a_bundle_is_kept_once_and_only_if_it_is_what_its_digest_says() {
+    let fixture = Fixture::start(&[]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let bytes: Vec<u8> = (0..700_000_u32).map(|number| (number % 251) as u8).collect();
+    let name = digest(&bytes);
+
+    let unknown = client.bundle(env, &name).await.unwrap_err();
+    assert_eq!(unknown.problem().unwrap().code, Code::UnknownBundle);
+
+    let mut flipped = bytes.clone();
+    flipped[350_000] ^= 1;
+    for wrong in [flipped, bytes[..699_999].to_vec(), Vec::new()] {
+        let refused = client.upload_bundle(env, &name, wrong).await.unwrap_err();
+        let problem = refused.problem().unwrap();
+        assert_eq!((problem.code, problem.status), (Code::ReleaseRefused, 422), "{problem}");
+        assert!(problem.detail.contains(name.hex()), "{problem}");
+        assert_eq!(files(&fixture), [""; 0], "nothing of it is kept");
+    }
+    for _ in 0..2 {
+        let kept = client.upload_bundle(env, &name, bytes.clone()).await.unwrap();
+        assert_eq!((kept.digest, kept.size), (name.clone(), 700_000));
+    }
+    assert_eq!(files(&fixture), [name.hex()]);
+    assert_eq!(client.bundle(env, &name).await.unwrap().size, 700_000);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_cut_off_leaves_nothing_behind() {
+    let fixture = Fixture::start(&[]).await;
+    let bytes = vec![1_u8; 600_000];
+    let name = digest(&bytes);
+    let pieces = vec![Ok(bytes[..300_000].to_vec()), Err(std::io::Error::other("the line is cut"))];
+    let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
+    assert!(fixture.client.upload_bundle(&fixture.env, &name, body).await.is_err());
+    // Nobody answers whoever has gone; the server notices in its own time.
+    let nothing_left = async {
+        while !files(&fixture).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), nothing_left).await.unwrap();
+    assert!(fixture.client.bundle(&fixture.env, &name).await.is_err());
+}
+
+#[tokio::test]
+async fn an_upload_that_is_too_large_is_refused_before_it_fills_the_disk() {
+    let fixture = Fixture::start(&[]).await;
+    let name = digest(b"whatever");
+    // Endless: it ends because the server has had enough.
+    let piece = bytes::Bytes::from(vec![0_u8; 1024 * 1024]);
+    let pieces = futures::stream::repeat(piece).map(Ok::<_, std::io::Error>);
+    let url = fixture.url(&format!("/v1/envs/test/bundles/{name}"));
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let sent = http.put(url).body(reqwest::Body::wrap_stream(pieces)).send().await;
+    // Either the answer arrives, or the connection breaks while more is sent.
+    if let Ok(answer) = sent {
+        assert_eq!(answer.status().as_u16(), 413);
+    }
+    assert_eq!(files(&fixture), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_is_no_digest_is_no_path() {
+    let fixture = Fixture::start(&[]).await;
+    for wrong in ["x", "sha256:..%2F..%2Fetc", "sha256:ABC"] {
+        let url = fixture.url(&format!("/v1/envs/test/bundles/{wrong}"));
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        assert_eq!(http.put(url).body("x").send().await.unwrap().status().as_u16(), 400, "{wrong}");
+    }
+    assert_eq!(files(&fixture), [""; 0]);
+}
