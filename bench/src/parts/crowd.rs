@@ -153,6 +153,8 @@ async fn generation(address: &str, node: &NodeName) -> anyhow::Result<Generation
             SyncEvent::Desired(desired) => return Ok(desired.generation),
             SyncEvent::Hello { .. }
             | SyncEvent::Snapshot { .. }
+            | SyncEvent::Pause { .. }
+            | SyncEvent::Trust { .. }
             | SyncEvent::Run { .. }
             | SyncEvent::Move
             | SyncEvent::Ping => {}

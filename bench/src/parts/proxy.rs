@@ -209,6 +209,8 @@ fn name(event: &SyncEvent) -> &'static str {
         SyncEvent::Hello { .. } => "hello",
         SyncEvent::Desired(_) => "desired",
         SyncEvent::Snapshot { .. } => "snapshot",
+        SyncEvent::Pause { .. } => "pause",
+        SyncEvent::Trust { .. } => "trust",
         SyncEvent::Run { .. } => "run",
         SyncEvent::Ping => PING,
         SyncEvent::Move => "move",

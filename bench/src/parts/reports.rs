@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_core::generation::Generation;
 use muster_core::lookups::{Lookups, Tag};
 use muster_core::names::{NodeName, RunId, Version};
-use muster_core::report::{Cause, CheckResult, Counts, Facts, Outcome, Report, RunResult, Verdict};
+use muster_core::report::{Cause, CheckResult, Counts, Facts, LookupChange, Outcome, Report, RunResult, Verdict};
 
 use super::clock;
 
@@ -82,13 +82,19 @@ impl Reporter {
             digest: "sha256:6f1ed002ab5595859014ebf0951522d9a3b2d5b6c1f0a0a8f8d7f7e7c1d2e3f4".to_owned(),
             // Newer than whatever the server has chosen by now.
             generation: Generation { epoch: 4_000_000_000, number: 1 },
-            causes: vec![Cause::LookedUp { keys: vec!["active_roles::db::eth0".to_owned()] }],
+            causes: vec![Cause::LookedUp {
+                changes: vec![LookupChange { key: "active_roles::db::eth0".to_owned(), what: "db2 added".to_owned() }],
+            }],
             reason: None,
             attempt: 0,
             started: ended - SignedDuration::from_secs(7),
             ended,
             counts: Counts { total: 143, changed: 2, failed: 0, skipped: 0 },
             errors: Vec::new(),
+            changes: Vec::new(),
+            first_failure: None,
+            hooks: Vec::new(),
+            published: None,
             checks: if is_validation { checks() } else { Vec::new() },
             facts: Facts {
                 interfaces: [("eth0".to_owned(), address(self.number))].into_iter().collect(),

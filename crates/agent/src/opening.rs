@@ -28,6 +28,6 @@ impl Opening {
 
     pub fn with(self, activity: Activity, boot: Option<String>, away: bool) -> SyncOpen {
         let Self { incarnation, generation, lookups, has_snapshot } = self;
-        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot, away }
+        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot, away, ..SyncOpen::default() }
     }
 }

@@ -155,7 +155,7 @@ impl Sync {
                 }
             };
             let message = match event {
-                SyncEvent::Hello { incarnation, role } => {
+                SyncEvent::Hello { incarnation, role, now: _ } => {
                     if !greeted {
                         tracing::info!(server = client.base(), "connected");
                     }
@@ -171,7 +171,8 @@ impl Sync {
                     tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
                     Message::Snapshot(Box::new(snapshot))
                 }
-                SyncEvent::Run { id } => Message::RunAsked { id },
+                SyncEvent::Run { id, noop: false, by } => Message::RunAsked { id, by },
+                SyncEvent::Run { noop: true, .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => continue,
                 SyncEvent::Ping => {
                     // The server holds a connection for dead from which nothing comes back.
                     self.tell_activity.notify_one();

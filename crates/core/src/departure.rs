@@ -59,7 +59,7 @@ impl LookedUp {
     /// Whether the run saw something else of a role than there is now.
     fn differs(&self, fleet: &Fleet, of: &Role) -> bool {
         let seen = self.keys.iter().filter(|(key, _)| role(key) == Some(of.as_str()));
-        self.too_much || seen.into_iter().any(|(key, tag)| fleet.tag(key) != *tag)
+        self.too_much || seen.into_iter().any(|(key, tag)| fleet.tag(key, None) != *tag)
     }
 }
 
@@ -67,7 +67,7 @@ impl LookedUp {
 fn role(key: &str) -> Option<&str> {
     match LookupKey::parse(key) {
         LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => Some(role),
-        LookupKey::Unknown => None,
+        LookupKey::Leader { .. } | LookupKey::Published { .. } | LookupKey::Datum { .. } | LookupKey::Unknown => None,
     }
 }
 

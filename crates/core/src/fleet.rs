@@ -5,18 +5,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use jiff::Timestamp;
 use serde::de::Error;
 
+use crate::config_data::ConfigData;
 use crate::design_state::{DesignState, Destroying};
 use crate::generation::Generation;
 use crate::keys::Key;
-use crate::lookups::{LookupKey, RoleTags, Tag, interface_in_key};
-use crate::names::{EnvName, NodeName, ReplicaId, Role, Version};
-use crate::records::{ActiveRole, History, MachineRecord, NodeRecord, Observed, ReleaseRecord, Restoring, StatusLeaf};
+use crate::lookups::{LookupKey, RoleTags, Tag, datum_tag, interface_in_key};
+use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, Version};
+use crate::pause::{PauseRecord, PauseScope, Paused, longest};
+use crate::published::{Publication, Published};
+use crate::records::{
+    ActiveRole, AllowOlder, Asked, History, LeaderRecord, MachineRecord, NodeRecord, Observed, ReleaseRecord,
+    Restoring, StatusLeaf,
+};
+use crate::release_manifest::SignedTrust;
 use crate::replicas::{ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use crate::report::Interfaces;
 use crate::service_state::ServiceState;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{LeaderSeen, Snapshot};
 use crate::txn::Revision;
 
 /// Everything that is known of one environment, at one revision.
@@ -30,7 +38,13 @@ pub struct Fleet {
     destroying: Option<(Destroying, Revision)>,
     design: DesignState,
     current: Option<(Version, Revision)>,
+    allow_older: Option<(AllowOlder, Revision)>,
     releases: BTreeMap<Version, ReleaseRecord>,
+    trust: Option<(SignedTrust, Revision)>,
+    leaders: BTreeMap<Role, (LeaderRecord, Revision)>,
+    published: Published,
+    data: ConfigData,
+    pauses: BTreeMap<PauseScope, (PauseRecord, Revision)>,
     nodes: BTreeMap<NodeName, Node>,
     roles: BTreeMap<Role, RoleMembers>,
     /// Hashed: whether so many thousand hosts run a version is asked all the time.
@@ -63,6 +77,8 @@ pub struct Node {
     pub active: BTreeMap<Version, (ActiveRole, Revision)>,
     /// Which replica its agent is connected to.
     pub presence: Option<(PresenceRecord, Revision)>,
+    /// The last run that a person asked for.
+    pub asked: Option<(Asked, Revision)>,
     /// Kept as it is stored: read for one node at a time, when somebody asks.
     pub history_text: Vec<u8>,
 }
@@ -80,6 +96,8 @@ struct RoleMembers {
 pub struct Desired {
     pub version: Version,
     pub generation: Generation,
+    /// Whether nodes may go to it from a later release.
+    pub allow_older: bool,
 }
 
 /// One changed key; no value means that it is gone.
@@ -99,8 +117,12 @@ pub struct Effects {
     pub roles: BTreeSet<Role>,
     /// Nodes of which anything changed.
     pub nodes: BTreeSet<NodeName>,
-    /// What nodes should run may be another version now.
+    /// What nodes should run may be another version now, or they are paused, or no longer.
     pub desired: bool,
+    /// Nodes of which somebody has asked for a run.
+    pub asked: BTreeSet<NodeName>,
+    /// Who leads a role may be another one now.
+    pub leaders: bool,
     /// The design has another revision, the nodes are to follow another one, or the environment is being destroyed.
     pub design: bool,
     /// The record of some node is another one now. Wakes whoever looks after machines, and no agent.
@@ -152,7 +174,13 @@ impl Fleet {
             destroying: None,
             design: DesignState::default(),
             current: None,
+            allow_older: None,
             releases: BTreeMap::new(),
+            trust: None,
+            leaders: BTreeMap::new(),
+            published: Published::default(),
+            data: ConfigData::default(),
+            pauses: BTreeMap::new(),
             nodes: BTreeMap::new(),
             roles: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -263,6 +291,48 @@ impl Fleet {
                 self.current = version.map(|version| (version, change.revision));
                 effects.desired = true;
             }
+            Key::AllowOlder => {
+                effects.desired = true;
+                self.allow_older = read(change)?.map(|allowed| (allowed, change.revision));
+            }
+            Key::Trust => {
+                effects.desired = true;
+                self.trust = read(change)?.map(|trust| (trust, change.revision));
+            }
+            Key::Leader { role } => {
+                effects.leaders = true;
+                effects.lookups.insert(format!("leader::{role}"));
+                match read(change)? {
+                    Some(leader) => self.leaders.insert(role, (leader, change.revision)),
+                    None => self.leaders.remove(&role),
+                };
+            }
+            Key::Published { node } => {
+                let publication: Publication = read(change)?.unwrap_or_default();
+                let changed = self.published.replace(&node, publication);
+                effects.lookups.extend(changed.iter().map(|key| format!("published::{key}")));
+            }
+            Key::Datum { layer, key } => {
+                effects.lookups.insert(format!("data::{key}"));
+                let datum = read(change)?.map(|datum| (datum, change.revision));
+                self.data.set(layer, key, datum);
+            }
+            Key::Pause { scope } => {
+                effects.desired = true;
+                // One that cannot be read holds its nodes back all the same: only somebody who looks may end it.
+                match change.value {
+                    Some(_) => self.pauses.insert(scope.clone(), (unreadable_pause(), change.revision)),
+                    None => self.pauses.remove(&scope),
+                };
+                if let Some(pause) = read(change)? {
+                    self.pauses.insert(scope, (pause, change.revision));
+                }
+            }
+            Key::Asked { node } => {
+                let asked = read(change)?;
+                effects.asked.insert(node.clone());
+                self.node(&node, effects).asked = asked.map(|asked| (asked, change.revision));
+            }
             Key::Release { version } => {
                 match read(change)? {
                     Some(release) => self.releases.insert(version, release),
@@ -305,6 +375,7 @@ impl Fleet {
             Key::Observed { node } => {
                 let observed: Option<Observed> = read(change)?;
                 self.index_lookups(&node, observed.as_ref());
+                self.leader_moves(&node, observed.as_ref(), effects);
                 self.node(&node, effects).observed = observed.map(|observed| (observed, change.revision));
             }
             Key::History { node } => {
@@ -390,6 +461,16 @@ impl Fleet {
         );
     }
 
+    /// A leader that has other addresses is another one to those who look it up.
+    fn leader_moves(&self, name: &NodeName, now: Option<&Observed>, effects: &mut Effects) {
+        let before = self.nodes.get(name).and_then(|node| node.observed.as_ref()).map(|(observed, _)| observed);
+        if before.map(|observed| &observed.interfaces) == now.map(|observed| &observed.interfaces) {
+            return;
+        }
+        let led = self.leaders.iter().filter(|(_, (leader, _))| leader.node.as_ref() == Some(name));
+        effects.lookups.extend(led.map(|(role, _)| format!("leader::{role}")));
+    }
+
     fn count_member(&mut self, role: &Role, joins: bool, effects: &mut Effects) {
         let members = self.roles.entry(role.clone()).or_default();
         let existed = members.members > 0 || !members.active.is_empty();
@@ -449,8 +530,11 @@ impl Fleet {
 
     /// What the environment's nodes should run; none before a version was chosen.
     pub fn desired(&self) -> Option<Desired> {
-        let (version, _) = self.current.as_ref()?;
-        Some(Desired { version: version.clone(), generation: self.generation()? })
+        let (version, at) = self.current.as_ref()?;
+        // Written together: the permission is for this choice of a version, and for no later one.
+        let allow_older =
+            self.allow_older.as_ref().is_some_and(|(older, then)| older.version == *version && then == at);
+        Some(Desired { version: version.clone(), generation: self.generation()?, allow_older })
     }
 
     pub fn current_version(&self) -> Option<(&Version, Revision)> {
@@ -565,26 +649,106 @@ impl Fleet {
         self.roles.get(role).map_or(0, |role| u32::try_from(role.active.len()).unwrap_or(u32::MAX))
     }
 
-    /// The tag of what a node would see at a key.
-    pub fn tag(&self, key: &str) -> Tag {
+    /// How many nodes publish under a key.
+    pub fn published_count(&self, key: &DataKey) -> u32 {
+        self.published.at(key.as_str()).map_or(0, |nodes| u32::try_from(nodes.len()).unwrap_or(u32::MAX))
+    }
+
+    /// What nodes publish for each other.
+    pub fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// Configuration data, in layers.
+    pub fn data(&self) -> &ConfigData {
+        &self.data
+    }
+
+    /// Who leads each role, with the revision of its key. A record without a node is kept for its epoch.
+    pub fn leaders(&self) -> &BTreeMap<Role, (LeaderRecord, Revision)> {
+        &self.leaders
+    }
+
+    pub fn trust(&self) -> Option<&(SignedTrust, Revision)> {
+        self.trust.as_ref()
+    }
+
+    /// All pauses, those that are over included.
+    pub fn pauses(&self) -> &BTreeMap<PauseScope, (PauseRecord, Revision)> {
+        &self.pauses
+    }
+
+    /// The pause that keeps a node from running.
+    pub fn pause_of(&self, name: &NodeName, role: &Role, now: Timestamp) -> Option<Paused> {
+        let concerned = self.pauses.iter().filter(|(scope, _)| scope.concerns(name, role));
+        let lasting = concerned.filter(|(_, (pause, _))| !pause.is_over(now));
+        longest(lasting.map(|(scope, (pause, _))| Paused { scope: scope.clone(), pause: pause.clone() }))
+    }
+
+    /// The roles of the environment, with the nodes that others may count on.
+    pub fn roles(&self) -> impl Iterator<Item = (&Role, &BTreeSet<NodeName>)> {
+        self.roles.iter().map(|(role, members)| (role, &members.active))
+    }
+
+    /// The leader of a role, as nodes see it.
+    pub fn leader(&self, role: &str) -> Option<LeaderSeen> {
+        let (record, _) = self.leaders.get(role)?;
+        let node = record.node.clone()?;
+        let observed = self.nodes.get(&node).and_then(|node| node.observed.as_ref());
+        let interfaces = observed.map(|(observed, _)| observed.interfaces.clone()).unwrap_or_default();
+        Some(LeaderSeen { host: node.host(), node, epoch: record.epoch, interfaces })
+    }
+
+    /// The tag of what a node would see at a key. Without a node: of what is the same for all; there are no data then.
+    pub fn tag(&self, key: &str, node: Option<&NodeName>) -> Tag {
         match LookupKey::parse(key) {
             LookupKey::ActiveRole { role } => self.roles.get(role).map(|role| role.tags.role()),
             LookupKey::ActiveRoleInterface { role, interface } => {
                 self.roles.get(role).map(|role| role.tags.interface(interface))
             }
+            LookupKey::Leader { role } => self.leader(role).map(|leader| leader.tag()),
+            LookupKey::Published { key } => Some(self.published.tag(key)),
+            LookupKey::Datum { key } => node.and_then(|name| {
+                let role = &self.nodes.get(name)?.record.as_ref()?.role;
+                let (_, (datum, _)) = self.data.of(name, role, key).next()?;
+                Some(datum_tag(&datum.value, datum.secret))
+            }),
             LookupKey::Unknown => None,
         }
         .unwrap_or_else(Tag::absent)
     }
 
-    /// Everything that a node may look up.
+    /// Everything that any node may look up; its own data are added by [`Fleet::snapshot_for`].
     pub fn snapshot(&self) -> Snapshot {
         let address = |name: &NodeName| Some((name.clone(), self.nodes.get(name)?.active()?.interfaces.clone()));
         let active_roles = self
             .roles
             .iter()
             .map(|(role, members)| (role.clone(), members.active.iter().filter_map(address).collect()));
-        Snapshot { revision: self.revision, active_roles: active_roles.collect() }
+        let leaders = self.leaders.keys().filter_map(|role| Some((role.clone(), self.leader(role.as_str())?)));
+        Snapshot {
+            revision: self.revision,
+            active_roles: active_roles.collect(),
+            leaders: leaders.collect(),
+            published: self.published.by_key(),
+            data: BTreeMap::new(),
+        }
+    }
+
+    /// Everything that a node may look up.
+    pub fn snapshot_for(&self, name: &NodeName) -> Snapshot {
+        let role = self.nodes.get(name).and_then(|node| node.record.as_ref()).map(|record| &record.role);
+        let data = role.map(|role| self.data.seen_by(name, role)).unwrap_or_default();
+        Snapshot { data, ..self.snapshot() }
+    }
+}
+
+fn unreadable_pause() -> PauseRecord {
+    PauseRecord {
+        by: "somebody".into(),
+        reason: "the pause in the store cannot be read".into(),
+        since: Timestamp::UNIX_EPOCH,
+        until: None,
     }
 }
 

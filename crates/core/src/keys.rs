@@ -3,8 +3,10 @@
 //! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
 //! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
 
+use crate::config_data::Layer;
 use crate::design_state::DesignRevision;
-use crate::names::{EnvName, NodeName, ReplicaId, Version};
+use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, Version};
+use crate::pause::PauseScope;
 use crate::replicas::ControllerName;
 use crate::service_state::{Configured, ServiceState, Validated};
 
@@ -47,6 +49,46 @@ impl Keys {
 
     pub fn current_version(&self) -> String {
         self.key(format_args!("current_version"))
+    }
+
+    /// There while the environment's version may be older than what its nodes ran before.
+    pub fn allow_older(&self) -> String {
+        self.key(format_args!("allow_older"))
+    }
+
+    /// The keys that the environment's releases are signed with.
+    pub fn trust(&self) -> String {
+        self.key(format_args!("trust"))
+    }
+
+    pub fn leader(&self, role: &Role) -> String {
+        self.key(format_args!("leaders/{role}"))
+    }
+
+    /// All that a node publishes for others.
+    pub fn published(&self, node: &NodeName) -> String {
+        self.key(format_args!("published/{node}"))
+    }
+
+    pub fn datum(&self, layer: &Layer, key: &DataKey) -> String {
+        match layer {
+            Layer::Global => self.key(format_args!("data/global/{key}")),
+            Layer::Role { role } => self.key(format_args!("data/role/{role}/{key}")),
+            Layer::Host { node } => self.key(format_args!("data/host/{node}/{key}")),
+        }
+    }
+
+    pub fn pause(&self, scope: &PauseScope) -> String {
+        match scope {
+            PauseScope::Global => self.key(format_args!("pauses/global")),
+            PauseScope::Role { role } => self.key(format_args!("pauses/role/{role}")),
+            PauseScope::Host { node } => self.key(format_args!("pauses/host/{node}")),
+        }
+    }
+
+    /// The last run of a node that a person asked for.
+    pub fn asked(&self, node: &NodeName) -> String {
+        self.key(format_args!("asked/{node}"))
     }
 
     pub fn running_version(&self, version: &Version, node: &NodeName) -> String {
@@ -126,6 +168,24 @@ pub enum Key {
     Restoring,
     Destroying,
     CurrentVersion,
+    AllowOlder,
+    Trust,
+    Leader {
+        role: Role,
+    },
+    Published {
+        node: NodeName,
+    },
+    Datum {
+        layer: Layer,
+        key: DataKey,
+    },
+    Pause {
+        scope: PauseScope,
+    },
+    Asked {
+        node: NodeName,
+    },
     DesignRevision {
         revision: DesignRevision,
     },
@@ -185,11 +245,24 @@ fn parse_in_env(rest: &str) -> Option<Key> {
     let parts: Vec<&str> = rest.split('/').collect();
     let node = |text: &str| NodeName::new(text).ok();
     let version = |text: &str| Version::new(text).ok();
+    let role = |text: &str| Role::new(text).ok();
+    let data_key = |text: &str| DataKey::new(text).ok();
     Some(match parts.as_slice() {
         ["store_epoch"] => Key::StoreEpoch,
         ["restoring"] => Key::Restoring,
         ["destroying"] => Key::Destroying,
         ["current_version"] => Key::CurrentVersion,
+        ["allow_older"] => Key::AllowOlder,
+        ["trust"] => Key::Trust,
+        ["leaders", r] => Key::Leader { role: role(r)? },
+        ["published", n] => Key::Published { node: node(n)? },
+        ["data", "global", k] => Key::Datum { layer: Layer::Global, key: data_key(k)? },
+        ["data", "role", r, k] => Key::Datum { layer: Layer::Role { role: role(r)? }, key: data_key(k)? },
+        ["data", "host", n, k] => Key::Datum { layer: Layer::Host { node: node(n)? }, key: data_key(k)? },
+        ["pauses", "global"] => Key::Pause { scope: PauseScope::Global },
+        ["pauses", "role", r] => Key::Pause { scope: PauseScope::Role { role: role(r)? } },
+        ["pauses", "host", n] => Key::Pause { scope: PauseScope::Host { node: node(n)? } },
+        ["asked", n] => Key::Asked { node: node(n)? },
         ["running_version", v, n] => Key::RunningVersion { version: version(v)?, node: node(n)? },
         ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
         ["status", "provisioned", "failure", n] => Key::Provisioned { success: false, node: node(n)? },
@@ -251,6 +324,19 @@ mod tests {
             (keys.presence(&node), Key::Presence { node: node.clone() }),
             (keys.replica(&replica), Key::Replica { replica: replica.clone() }),
         ];
+        let role = Role::new("db").unwrap();
+        table.push((keys.allow_older(), Key::AllowOlder));
+        table.push((keys.trust(), Key::Trust));
+        table.push((keys.leader(&role), Key::Leader { role: role.clone() }));
+        table.push((keys.published(&node), Key::Published { node: node.clone() }));
+        table.push((keys.asked(&node), Key::Asked { node: node.clone() }));
+        let key = DataKey::new("nova::api::port").unwrap();
+        for layer in [Layer::Global, Layer::Role { role: role.clone() }, Layer::Host { node: node.clone() }] {
+            table.push((keys.datum(&layer, &key), Key::Datum { layer, key: key.clone() }));
+        }
+        for scope in [PauseScope::Global, PauseScope::Role { role }, PauseScope::Host { node: node.clone() }] {
+            table.push((keys.pause(&scope), Key::Pause { scope }));
+        }
         for name in ControllerName::ALL {
             table.push((keys.controller(name), Key::Controller { name }));
         }
@@ -287,6 +373,9 @@ mod tests {
             "design/-1",
             "design/0",
             "controllers/of-tomorrow",
+            "data/global/a.b",
+            "data/role/DB/a",
+            "pauses/role",
         ] {
             let (_, key) = parse(&format!("/muster/prod/{foreign}")).unwrap();
             assert_eq!(key, Key::Unknown, "{foreign}");

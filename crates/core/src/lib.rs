@@ -8,6 +8,8 @@
 //! - [`status_move`]: (observed, report) → one transaction. The only place that moves a node's status.
 //! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
 //! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
+//! - [`config_data`], [`published`]: what operators and other nodes say to content. [`snapshot_diff`]: what has changed
+//!   of it, in words. [`pause`]: who is not to run.
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
 //! - [`departure`]: nodes that leave, and who has yet to run without them.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
@@ -18,6 +20,7 @@
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
+pub mod config_data;
 pub mod departure;
 pub mod design_plan;
 pub mod design_state;
@@ -28,6 +31,8 @@ pub mod keys;
 pub mod liveness;
 pub mod lookups;
 pub mod names;
+pub mod pause;
+pub mod published;
 pub mod reason;
 pub mod records;
 pub mod release;
@@ -37,6 +42,7 @@ pub mod replicas;
 pub mod report;
 pub mod service_state;
 pub mod snapshot;
+pub mod snapshot_diff;
 pub mod spelling;
 pub mod standing;
 pub mod status_move;

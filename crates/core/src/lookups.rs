@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
@@ -35,21 +36,58 @@ pub enum LookupKey<'a> {
     ActiveRole { role: &'a str },
     /// `active_roles::<role>::<interface>`
     ActiveRoleInterface { role: &'a str, interface: &'a str },
+    /// `leader::<role>`
+    Leader { role: &'a str },
+    /// `published::<key>`; the key may hold `::`.
+    Published { key: &'a str },
+    /// `data::<key>`: configuration data, which content looks up by its plain key.
+    Datum { key: &'a str },
     /// A key that this version of Muster has no values for.
     Unknown,
 }
 
 impl<'a> LookupKey<'a> {
     pub fn parse(key: &'a str) -> Self {
+        match key.split_once("::") {
+            Some(("published", key)) if !key.is_empty() => return LookupKey::Published { key },
+            Some(("data", key)) if !key.is_empty() => return LookupKey::Datum { key },
+            _ => {}
+        }
         let mut parts = key.split("::");
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("active_roles"), Some(role), None, None) => LookupKey::ActiveRole { role },
             (Some("active_roles"), Some(role), Some(interface), None) => {
                 LookupKey::ActiveRoleInterface { role, interface }
             }
+            (Some("leader"), Some(role), None, None) => LookupKey::Leader { role },
             _ => LookupKey::Unknown,
         }
     }
+}
+
+/// A value as text, the same for equal values whatever the order in which their members were written.
+pub fn stable_text(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            let members = sorted
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), stable_text(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(stable_text).collect::<Vec<_>>().join(",")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// The tag of a datum: its value, and whether it is a secret, which is another thing to Puppet.
+pub fn datum_tag(value: &Value, secret: bool) -> Tag {
+    Tag(format!("d{:x}", hash(&[&stable_text(value), if secret { "secret" } else { "" }])))
+}
+
+/// The tag of a leader. Its epoch is what content passes on, so another epoch is another value.
+pub fn leader_tag(node: &NodeName, epoch: u64, interfaces: &Interfaces) -> Tag {
+    Tag(format!("l{:x}", hash(&[node.as_str(), &epoch.to_string(), &canonical(interfaces)])))
 }
 
 /// The name of an interface as it stands in a key: Hiera takes `.` for a step into a hash.
@@ -65,23 +103,23 @@ pub struct RoleTags {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
+pub(crate) struct Sum {
     count: u64,
     total: u64,
 }
 
 impl Sum {
-    fn add(&mut self, part: u64) {
+    pub(crate) fn add(&mut self, part: u64) {
         self.count += 1;
         self.total = self.total.wrapping_add(part);
     }
 
-    fn take(&mut self, part: u64) {
+    pub(crate) fn take(&mut self, part: u64) {
         self.count = self.count.saturating_sub(1);
         self.total = self.total.wrapping_sub(part);
     }
 
-    fn tag(self) -> Tag {
+    pub(crate) fn tag(self) -> Tag {
         Tag(format!("{}.{:x}", self.count, self.total))
     }
 }
@@ -123,7 +161,7 @@ fn canonical(interfaces: &Interfaces) -> String {
 }
 
 /// Length before each part, so that no two lists of parts run into the same bytes.
-fn hash(parts: &[&str]) -> u64 {
+pub(crate) fn hash(parts: &[&str]) -> u64 {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update((part.len() as u64).to_le_bytes());
@@ -175,11 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn equal_values_have_equal_texts() {
+        let text = |json: &str| stable_text(&serde_json::from_str(json).unwrap());
+        assert_eq!(text(r#"{"b": [1, {"d": null, "c": "x"}], "a": true}"#), r#"{"a":true,"b":[1,{"c":"x","d":null}]}"#);
+        assert_ne!(text("[1,2]"), text("[2,1]"));
+        assert_ne!(datum_tag(&Value::from("x"), true), datum_tag(&Value::from("x"), false));
+    }
+
+    #[test]
     fn keys_are_taken_apart() {
         assert_eq!(LookupKey::parse("active_roles::db"), LookupKey::ActiveRole { role: "db" });
         let with_interface = LookupKey::ActiveRoleInterface { role: "db", interface: "eth0_5" };
         assert_eq!(LookupKey::parse("active_roles::db::eth0_5"), with_interface);
-        for unknown in ["", "active_roles", "active_roles::a::b::c", "leader::db"] {
+        assert_eq!(LookupKey::parse("leader::db"), LookupKey::Leader { role: "db" });
+        assert_eq!(LookupKey::parse("published::db::binlog"), LookupKey::Published { key: "db::binlog" });
+        assert_eq!(LookupKey::parse("data::nova::port"), LookupKey::Datum { key: "nova::port" });
+        for unknown in ["", "active_roles", "active_roles::a::b::c", "leader", "leader::a::b", "data::", "published"] {
             assert_eq!(LookupKey::parse(unknown), LookupKey::Unknown, "{unknown:?}");
         }
     }

@@ -118,6 +118,14 @@ name!(
     "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit", is_replica
 );
 
+name!(
+    /// What configuration data and published values are looked up by: a plain Hiera key. A dot is not legal, since Hiera
+    /// takes it for a step into a hash.
+    DataKey, "data key",
+    "1 to 200 of A-Z, a-z, 0-9, '_' and '-' in parts joined by '::', each beginning with a letter or '_'; neither \
+     'lookup_options' nor 'etcdlookup::…', which have a meaning already", is_data_key
+);
+
 impl NodeName {
     /// Builds the name of the `number`th node of a role.
     pub fn build(role: &Role, number: u32, stack: Option<&Stack>) -> Result<Self, NameError> {
@@ -171,6 +179,14 @@ fn is_replica(text: &str) -> bool {
 fn is_version(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'+' | b'-');
     within(text, 64) && text.bytes().all(legal) && text.as_bytes()[0].is_ascii_alphanumeric()
+}
+
+fn is_data_key(text: &str) -> bool {
+    let part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    };
+    within(text, 200) && text.split("::").all(part) && text != "lookup_options" && !text.starts_with("etcdlookup::")
 }
 
 fn is_run(text: &str) -> bool {

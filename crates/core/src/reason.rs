@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::{Role, RunId};
+use crate::names::{DataKey, Role, RunId};
 
 /// What a pending run needs from other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -13,6 +14,10 @@ use crate::names::{Role, RunId};
 pub enum Need {
     /// So many active nodes of a role.
     Role { role: Role, want: u32, have: u32 },
+    /// A role's leader.
+    Leader { role: Role },
+    /// So many nodes that publish under a key.
+    Published { key: DataKey, want: u32, have: u32 },
     /// Something that the content put in words of its own.
     Other { reason: String },
 }
@@ -21,6 +26,8 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Need::Role { role, want, have } => write!(f, "role {role}: {have} of {want} active"),
+            Need::Leader { role } => write!(f, "role {role}: a leader"),
+            Need::Published { key, want, have } => write!(f, "published {key}: by {have} of {want} nodes"),
             Need::Other { reason } => f.write_str(reason),
         }
     }
@@ -50,12 +57,68 @@ pub enum Reason {
     NotInstalled { program: String },
     /// The release cannot be had, or cannot be used.
     Release { problem: String },
+    /// The release is not one that this node may run: nothing of it was executed.
+    ReleaseRefused { refusal: Refusal },
     /// What was found is not what was promised: nothing of it was executed.
     DigestMismatch { expected: String, found: String },
     /// The node's own disk or processes failed the agent.
     Machine { problem: String },
     /// Checks did not pass.
     ChecksFailed { names: Vec<String> },
+    /// Hooks that react to a change did not end well.
+    HooksFailed { names: Vec<String> },
+    /// The run publishes more than a node may.
+    PublishedTooMuch { bytes: u64, most: u64 },
+    /// The applier cannot say what it would change without changing it.
+    NoPreview { program: String },
+}
+
+/// Why a release may not run on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
+pub enum Refusal {
+    /// None of its signatures is of a key that the node trusts.
+    UnknownKey { signed_by: Vec<String> },
+    /// A signature of a trusted key does not fit what it stands under.
+    BadSignature { key: String },
+    /// Its time was over before the node came to it.
+    Expired {
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+    },
+    /// The node has run a later one, and nobody allows it to go back.
+    Older { serial: u64, highest: u64 },
+    /// The signed manifest says something else than the server.
+    Another { what: String },
+    /// The bundle holds what no bundle may hold.
+    Unsafe { problem: String },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::UnknownKey { signed_by } if signed_by.is_empty() => f.write_str("it is not signed"),
+            Refusal::UnknownKey { signed_by } => write!(
+                f,
+                "it is signed by {}, which this node does not trust: sign it with a trusted key, or make the key known \
+                 with `muster key trust`",
+                signed_by.join(", ")
+            ),
+            Refusal::BadSignature { key } => {
+                write!(f, "the signature of key {key} is wrong: it was changed after it was signed")
+            }
+            Refusal::Expired { at } => {
+                write!(f, "its time ended at {}: build and sign it again", at.strftime("%Y-%m-%d %H:%M:%S UTC"))
+            }
+            Refusal::Older { serial, highest } => write!(
+                f,
+                "its serial {serial} is lower than {highest}, which this node has run: `muster trigger-update VERSION \
+                 --allow-older` lets it go back"
+            ),
+            Refusal::Another { what } => write!(f, "its signed manifest is of another release: {what}"),
+            Refusal::Unsafe { problem } => f.write_str(problem),
+        }
+    }
 }
 
 impl Reason {
@@ -74,7 +137,11 @@ impl Reason {
             Reason::Release { .. } => "release",
             Reason::DigestMismatch { .. } => "digest_mismatch",
             Reason::Machine { .. } => "machine",
+            Reason::ReleaseRefused { .. } => "release_refused",
             Reason::ChecksFailed { .. } => "checks_failed",
+            Reason::HooksFailed { .. } => "hooks_failed",
+            Reason::PublishedTooMuch { .. } => "published_too_much",
+            Reason::NoPreview { .. } => "no_preview",
         }
     }
 }
@@ -104,7 +171,16 @@ impl fmt::Display for Reason {
                 "the release is not what was registered (expected digest {expected}, found {found}); \
                  a release never changes: publish the new content as a new version"
             ),
+            Reason::ReleaseRefused { refusal } => write!(f, "the release is refused: {refusal}"),
             Reason::ChecksFailed { names } => write!(f, "checks failed: {}", names.join(", ")),
+            Reason::HooksFailed { names } => write!(f, "hooks failed: {}", names.join(", ")),
+            Reason::PublishedTooMuch { bytes, most } => {
+                write!(f, "the node publishes {bytes} bytes, and may publish {most}: publish less, or where to find it")
+            }
+            Reason::NoPreview { program } => write!(
+                f,
+                "{program} cannot say what it would change; if it honours MUSTER_NOOP, say `noop: true` in release.yaml"
+            ),
         }
     }
 }

@@ -8,9 +8,11 @@ use utoipa::ToSchema;
 
 use crate::departure::LookedUp;
 use crate::generation::Generation;
-use crate::names::{Role, RunId, Version};
+use crate::lookups::Tag;
+use crate::names::{NodeName, Role, RunId, Version};
 use crate::reason::Reason;
-use crate::report::{Cause, Counts, Interfaces, Outcome, ResourceError};
+use crate::release_manifest::SignedManifest;
+use crate::report::{Cause, Counts, FirstFailure, Interfaces, Outcome, ResourceError};
 use crate::service_state::ServiceState;
 
 /// `nodes/<node>`: what the design says of a node. A node cannot change it.
@@ -107,6 +109,9 @@ pub struct Observed {
     /// waits has left the node as it was before.
     #[serde(default, skip_serializing_if = "LookedUp::is_empty")]
     pub looked_up: LookedUp,
+    /// Stands for what `published/<node>` holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<Tag>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
 }
@@ -130,6 +135,8 @@ pub struct LastRun {
     #[schema(value_type = String, format = DateTime)]
     pub ended: Timestamp,
     pub counts: Counts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<FirstFailure>,
     /// The first errors; all of them are in the blob.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ResourceError>,
@@ -165,9 +172,50 @@ pub struct PastRun {
 /// `releases/<version>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReleaseRecord {
+    /// Of the bundle, which is the blob of this name.
     pub digest: String,
-    /// Grows with each release that is registered.
+    /// Grows with each release: a node goes to a lower one only if somebody allows it.
     pub serial: u64,
+    /// Of the bundle, in bytes.
+    pub size: u64,
+    /// The digest of what is in it.
+    pub content: String,
+    /// What its builder signed. Nodes believe this, and nothing else here.
+    pub signed: SignedManifest,
+    #[schema(value_type = String, format = DateTime)]
+    pub pushed: Timestamp,
+    pub by: String,
+}
+
+/// `allow_older`: written with `current_version` when somebody sends nodes back to an earlier release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AllowOlder {
+    pub version: Version,
+    pub by: String,
+}
+
+/// `leaders/<role>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaderRecord {
+    /// None while nobody can lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    /// Grows with each election, and never goes back.
+    pub epoch: u64,
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+}
+
+/// `asked/<node>`: the last run that a person asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Asked {
+    pub id: String,
+    /// Only to say what would change.
+    #[serde(default)]
+    pub noop: bool,
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
 }
 
 /// `restoring`: the environment is being restored from a backup, or a restore of it was cut off.

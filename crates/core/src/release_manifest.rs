@@ -192,7 +192,7 @@ pub struct Manifest {
 }
 
 /// A [`Manifest`] and who stands for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignedManifest {
     /// The manifest as JSON, exactly as it was signed.

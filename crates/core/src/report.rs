@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::generation::Generation;
 use crate::lookups::Lookups;
 use crate::names::{NodeName, RunId, Version};
+use crate::published::Publication;
 use crate::reason::Reason;
 
 /// Interface name → address.
@@ -45,8 +46,21 @@ pub struct Report {
     pub counts: Counts,
     #[serde(default)]
     pub errors: Vec<ResourceError>,
+    /// What was changed, or would be; the agent bounds it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<ResourceChange>,
+    /// The first failure of the streak that `attempt` counts; none if this run did not fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<FirstFailure>,
     #[serde(default)]
     pub checks: Vec<CheckResult>,
+    /// The hooks that ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookResult>,
+    /// What the run publishes for others, all of it; none if it says nothing about that, and what was published stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
+    pub published: Option<Publication>,
     pub facts: Facts,
     /// What the run looked up, found or not, and what it saw there.
     #[serde(default)]
@@ -62,6 +76,8 @@ pub struct Report {
 pub enum Outcome {
     Configured(RunResult),
     Validated(Verdict),
+    /// Nothing was applied: what a run would do.
+    Previewed(RunResult),
 }
 
 /// How the applier ended. An exit code that is not understood is a failure.
@@ -87,16 +103,26 @@ impl Outcome {
         match self {
             Outcome::Configured(_) => "configured",
             Outcome::Validated(_) => "validated",
+            Outcome::Previewed(_) => "previewed",
         }
     }
 
     pub fn word(self) -> &'static str {
         match self {
-            Outcome::Configured(RunResult::Unchanged) => "unchanged",
-            Outcome::Configured(RunResult::Changed) => "changed",
-            Outcome::Configured(RunResult::Pending) => "pending",
-            Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => "failed",
+            Outcome::Configured(result) | Outcome::Previewed(result) => result.word(),
+            Outcome::Validated(Verdict::Failed) => "failed",
             Outcome::Validated(Verdict::Passed) => "passed",
+        }
+    }
+}
+
+impl RunResult {
+    pub fn word(self) -> &'static str {
+        match self {
+            RunResult::Unchanged => "unchanged",
+            RunResult::Changed => "changed",
+            RunResult::Failed => "failed",
+            RunResult::Pending => "pending",
         }
     }
 }
@@ -110,13 +136,39 @@ pub enum Cause {
     /// The node should run another version.
     Version { version: Version },
     /// Something that the last run looked up has changed.
-    LookedUp { keys: Vec<String> },
+    LookedUp {
+        #[serde(default)]
+        changes: Vec<LookupChange>,
+    },
     /// The last run failed.
     Retry { attempt: u32 },
     /// An earlier run was cut off.
     Interrupted { run: RunId },
     /// A person asked for it.
-    Operator,
+    Operator {
+        #[serde(default)]
+        id: String,
+        #[serde(default)]
+        by: String,
+    },
+    /// It was time to validate again.
+    Schedule,
+}
+
+/// Something that was looked up is different now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LookupChange {
+    pub key: String,
+    /// In a few words: `db2 added`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub what: String,
+}
+
+impl fmt::Display for LookupChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} changed", self.key)?;
+        if self.what.is_empty() { Ok(()) } else { write!(f, ": {}", self.what) }
+    }
 }
 
 impl fmt::Display for Cause {
@@ -124,10 +176,14 @@ impl fmt::Display for Cause {
         match self {
             Cause::AgentStarted => f.write_str("agent started"),
             Cause::Version { version } => write!(f, "version {version}"),
-            Cause::LookedUp { keys } => write!(f, "{} changed", keys.join(", ")),
+            Cause::LookedUp { changes } => {
+                f.write_str(&changes.iter().map(LookupChange::to_string).collect::<Vec<_>>().join(", "))
+            }
             Cause::Retry { attempt } => write!(f, "retry {attempt}"),
             Cause::Interrupted { run } => write!(f, "run {run} was interrupted"),
-            Cause::Operator => f.write_str("operator"),
+            Cause::Operator { by, .. } if by.is_empty() => f.write_str("operator"),
+            Cause::Operator { by, .. } => write!(f, "operator {by}"),
+            Cause::Schedule => f.write_str("schedule"),
         }
     }
 }
@@ -165,6 +221,46 @@ impl fmt::Display for ResourceError {
             (None, _) => Ok(()),
         }
     }
+}
+
+/// One property of a resource that was changed, or would be. Secrets are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceChange {
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub property: Option<String>,
+    #[serde(default)]
+    pub old: String,
+    #[serde(default)]
+    pub new: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// It was not made, since the run was a preview.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub noop: bool,
+}
+
+/// When and how a streak of failures began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FirstFailure {
+    pub run: RunId,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    pub error: ResourceError,
+}
+
+/// What became of a hook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HookResult {
+    pub name: String,
+    /// The keys whose change made it run.
+    pub keys: Vec<String>,
+    pub verdict: Verdict,
+    /// What it said, or why it counts as failed.
+    pub message: String,
+    pub millis: u64,
 }
 
 /// The result of one check of the validation. All are kept, not only the first that failed.

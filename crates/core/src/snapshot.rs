@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::lookups::{LookupKey, RoleTags, Tag};
-use crate::names::{NodeName, Role};
+use crate::config_data::Datum;
+use crate::lookups::{LookupKey, RoleTags, Tag, datum_tag, leader_tag};
+use crate::names::{DataKey, NodeName, Role};
+use crate::published;
 use crate::reason::Need;
 use crate::report::Interfaces;
 use crate::txn::Revision;
@@ -19,6 +22,34 @@ pub struct Snapshot {
     pub revision: Revision,
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Interfaces>>)]
     pub active_roles: ActiveRoles,
+    /// A role without a leader is not there.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, LeaderSeen>)]
+    pub leaders: BTreeMap<Role, LeaderSeen>,
+    /// key → node → value.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, Value>>)]
+    pub published: BTreeMap<DataKey, BTreeMap<NodeName, Value>>,
+    /// Configuration data, as this node sees them.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, Datum>)]
+    pub data: BTreeMap<DataKey, Datum>,
+}
+
+/// The leader of a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaderSeen {
+    pub node: NodeName,
+    pub host: String,
+    /// Grows with each election: whoever passes it on can tell an old leader's word from a new one's.
+    pub epoch: u64,
+    pub interfaces: Interfaces,
+}
+
+impl LeaderSeen {
+    pub fn tag(&self) -> Tag {
+        leader_tag(&self.node, self.epoch, &self.interfaces)
+    }
 }
 
 impl Snapshot {
@@ -33,6 +64,9 @@ impl Snapshot {
         match LookupKey::parse(key) {
             LookupKey::ActiveRole { role } => tags(role).map(|tags| tags.role()),
             LookupKey::ActiveRoleInterface { role, interface } => tags(role).map(|tags| tags.interface(interface)),
+            LookupKey::Leader { role } => self.leaders.get(role).map(LeaderSeen::tag),
+            LookupKey::Published { key } => Some(published::tag_of(self.published.get(key).into_iter().flatten())),
+            LookupKey::Datum { key } => self.data.get(key).map(|datum| datum_tag(&datum.value, datum.secret)),
             LookupKey::Unknown => None,
         }
         .unwrap_or_else(Tag::absent)
@@ -42,6 +76,8 @@ impl Snapshot {
     pub fn still_lacks(&self, need: &Need) -> bool {
         match need {
             Need::Role { role, want, .. } => self.active_roles.get(role).map_or(0, BTreeMap::len) < *want as usize,
+            Need::Leader { role } => !self.leaders.contains_key(role),
+            Need::Published { key, want, .. } => self.published.get(key).map_or(0, BTreeMap::len) < *want as usize,
             Need::Other { .. } => false,
         }
     }

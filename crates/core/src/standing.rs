@@ -315,7 +315,8 @@ fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
     let Some(Reason::Waiting { needs }) = last(node).and_then(|last| last.reason.clone()) else { return Vec::new() };
     let now = |need: Need| match need {
         Need::Role { role, want, .. } => Need::Role { have: fleet.active_count(&role), role, want },
-        Need::Other { .. } => need,
+        Need::Published { key, want, .. } => Need::Published { have: fleet.published_count(&key), key, want },
+        Need::Leader { .. } | Need::Other { .. } => need,
     };
     needs.into_iter().map(now).collect()
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::departure::LookedUp;
 use crate::keys::Keys;
 use crate::names::{NodeName, Role, Version};
+use crate::published::{self, PUBLISHED_LIMIT, Publication};
 use crate::reason::Reason;
 use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
 use crate::report::{Outcome, Report, RunResult, Verdict};
@@ -66,6 +67,10 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         std::cmp::Ordering::Greater => {}
     }
 
+    if let Outcome::Previewed(_) = report.outcome {
+        return preview(known, before, report);
+    }
+
     // What was proved in another life of the store proves nothing in this one: the node may have gone elsewhere meanwhile.
     let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
     let state = next_state(before.state.as_ref().filter(|_| same_life), report);
@@ -79,13 +84,24 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         passed: next_passed(before.passed.as_ref(), report),
         interfaces: summary::interfaces(&report.facts.interfaces),
         looked_up: next_looked_up(&before, report),
+        published: before.published.clone(),
         last: Some(summary::last_run(report, known.log)),
         state: Some(state.clone()),
     };
     let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    let publication = next_publication(&before, report);
+    if let Some(publication) = publication {
+        after.published = Some(published::tag(publication)).filter(|_| !publication.is_empty());
+    }
     let mut observed = serde_json::to_vec(&after)?;
     if observed.len() > OBSERVED_LIMIT {
         after.looked_up = LookedUp::too_much();
+        observed = serde_json::to_vec(&after)?;
+    }
+    if observed.len() > OBSERVED_LIMIT
+        && let Some(last) = &mut after.last
+    {
+        last.first_failure = None;
         observed = serde_json::to_vec(&after)?;
     }
 
@@ -95,8 +111,37 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
     move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
     move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;
+    if let Some(publication) = publication {
+        let key = known.keys.published(known.node);
+        txn.ops.push(if publication.is_empty() { Op::delete(key) } else { Op::put_json(key, publication)? });
+    }
     txn = txn.op(Op::put(known.keys.observed(known.node), observed)).op(Op::put(known.keys.history(known.node), text));
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
+}
+
+/// A preview moves nothing; it is remembered, and counts in the order of reports.
+fn preview(known: Known<'_>, before: Observed, report: &Report) -> Result<Move, serde_json::Error> {
+    let after = Observed { incarnation: report.incarnation, seq: report.seq, ..before };
+    let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    let txn = Txn::new()
+        .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
+        .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at })
+        .op(Op::put_json(known.keys.observed(known.node), &after)?)
+        .op(Op::put(known.keys.history(known.node), text));
+    Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
+}
+
+/// What the node publishes from now on, if that is something else than before. More than it may publish is as if it had
+/// said nothing: its agent does not send that.
+fn next_publication<'a>(before: &Observed, report: &'a Report) -> Option<&'a Publication> {
+    let said = match report.outcome {
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => report.published.as_ref()?,
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
+            return None;
+        }
+    };
+    let tag = Some(published::tag(said)).filter(|_| !said.is_empty());
+    (tag != before.published && published::size(said) <= PUBLISHED_LIMIT).then_some(said)
 }
 
 /// What an agent that says hello gets.
@@ -156,6 +201,10 @@ fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {
         Outcome::Configured(RunResult::Pending) => ServiceState::Configured { result: Configured::Pending, version },
         Outcome::Validated(Verdict::Passed) => ServiceState::Validated { result: Validated::Success, version },
         Outcome::Validated(Verdict::Failed) => ServiceState::Validated { result: Validated::Failure, version },
+        // Decided before; here it would leave the node where it is, or at nothing that it has proved.
+        Outcome::Previewed(_) => {
+            before.cloned().unwrap_or(ServiceState::Configured { result: Configured::Pending, version })
+        }
     }
 }
 
@@ -165,6 +214,7 @@ fn next_running(before: Option<&Version>, report: &Report) -> Option<Version> {
         Outcome::Validated(Verdict::Failed) => None,
         Outcome::Configured(_) if before == Some(&report.version) || applied_nothing(report) => before.cloned(),
         Outcome::Configured(_) => None,
+        Outcome::Previewed(_) => before.cloned(),
     }
 }
 
@@ -172,7 +222,7 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
     match report.outcome {
         Outcome::Validated(Verdict::Passed) => Some(report.version.clone()),
         Outcome::Validated(Verdict::Failed) => None,
-        Outcome::Configured(_) => before.cloned(),
+        Outcome::Configured(_) | Outcome::Previewed(_) => before.cloned(),
     }
 }
 
@@ -180,7 +230,9 @@ fn next_passed(before: Option<&Version>, report: &Report) -> Option<Version> {
 fn next_looked_up(before: &Observed, report: &Report) -> LookedUp {
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => LookedUp::of(&report.lookups),
-        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) => before.looked_up.clone(),
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
+            before.looked_up.clone()
+        }
     }
 }
 
@@ -190,7 +242,7 @@ fn next_rebooted(before: &Observed, report: &Report) -> bool {
     match report.outcome {
         Outcome::Validated(Verdict::Passed) => !since_start,
         Outcome::Validated(Verdict::Failed) => false,
-        Outcome::Configured(_) => before.rebooted,
+        Outcome::Configured(_) | Outcome::Previewed(_) => before.rebooted,
     }
 }
 
@@ -203,6 +255,8 @@ fn applied_nothing(report: &Report) -> bool {
                 Reason::NotCompiled
                 | Reason::NotInstalled { .. }
                 | Reason::Release { .. }
+                | Reason::ReleaseRefused { .. }
+                | Reason::NoPreview { .. }
                 | Reason::DigestMismatch { .. },
             ) => true,
             Some(
@@ -214,10 +268,13 @@ fn applied_nothing(report: &Report) -> bool {
                 | Reason::Interrupted { .. }
                 | Reason::PendingIgnored { .. }
                 | Reason::Machine { .. }
-                | Reason::ChecksFailed { .. },
+                | Reason::ChecksFailed { .. }
+                | Reason::HooksFailed { .. }
+                | Reason::PublishedTooMuch { .. },
             )
             | None => false,
         },
+        Outcome::Previewed(_) => true,
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Validated(_) => false,
     }
 }

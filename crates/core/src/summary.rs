@@ -1,8 +1,8 @@
 //! What of a report goes into the store, which holds summaries only; the whole report is a blob.
 
-use crate::reason::{Need, Reason};
+use crate::reason::{Need, Reason, Refusal};
 use crate::records::{History, LastRun, PastRun};
-use crate::report::{Cause, Interfaces, Report, ResourceError};
+use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
 
 /// `observed/<node>` is at most this large.
 pub const OBSERVED_LIMIT: usize = 4 * 1024;
@@ -11,12 +11,14 @@ pub const HISTORY_LENGTH: usize = 20;
 /// `history/<node>` stays well below the largest value that the store takes (16 KiB).
 const HISTORY_LIMIT: usize = 12 * 1024;
 
-// The parts of `observed` are bounded so that their sum stays below its limit: errors 3 × 0.5 KiB, the reason 0.6 KiB,
-// causes 0.4 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times.
-const ERRORS: usize = 3;
+// The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
+// causes 0.7 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times. What began a streak of failures and what
+// was looked up come last: what does not fit any more is left out.
+const ERRORS: usize = 2;
 const INTERFACES: usize = 12;
 const CAUSES: usize = 3;
 const LIST: usize = 4;
+const CHANGES: usize = 3;
 const MESSAGE: usize = 240;
 const WORD: usize = 80;
 
@@ -49,6 +51,7 @@ pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
         started: report.started,
         ended: report.ended,
         counts: report.counts,
+        first_failure: report.first_failure.as_ref().map(first_failure),
         errors: report.errors.iter().take(ERRORS).map(error).collect(),
         log: log.map(str::to_owned),
     }
@@ -98,14 +101,17 @@ pub(crate) fn record(history: &History, report: &Report, log: Option<&str>) -> R
 
 fn causes(all: &[Cause]) -> Vec<Cause> {
     let short = |cause: &Cause| match cause {
-        Cause::LookedUp { keys } => {
-            Cause::LookedUp { keys: keys.iter().take(LIST).map(|key| clip(key, WORD)).collect() }
+        Cause::LookedUp { changes } => {
+            let short =
+                |change: &LookupChange| LookupChange { key: clip(&change.key, WORD), what: clip(&change.what, WORD) };
+            Cause::LookedUp { changes: changes.iter().take(CHANGES).map(short).collect() }
         }
+        Cause::Operator { id, by } => Cause::Operator { id: clip(id, WORD), by: clip(by, WORD) },
         Cause::AgentStarted
         | Cause::Version { .. }
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
-        | Cause::Operator => cause.clone(),
+        | Cause::Schedule => cause.clone(),
     };
     all.iter().take(CAUSES).map(short).collect()
 }
@@ -120,6 +126,10 @@ fn error(error: &ResourceError) -> ResourceError {
     }
 }
 
+fn first_failure(first: &FirstFailure) -> FirstFailure {
+    FirstFailure { error: error(&first.error), ..first.clone() }
+}
+
 fn tail(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -130,7 +140,7 @@ fn tail(text: &str, limit: usize) -> String {
 
 fn needs(all: &[Need]) -> Vec<Need> {
     let short = |need: &Need| match need {
-        Need::Role { .. } => need.clone(),
+        Need::Role { .. } | Need::Leader { .. } | Need::Published { .. } => need.clone(),
         Need::Other { reason } => Need::Other { reason: clip(reason, WORD) },
     };
     all.iter().take(LIST).map(short).collect()
@@ -152,7 +162,27 @@ fn reason(reason: &Reason) -> Reason {
         Reason::ChecksFailed { names } => {
             Reason::ChecksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
         }
-        Reason::NotCompiled | Reason::ResourcesFailed { .. } | Reason::Interrupted { .. } => reason.clone(),
+        Reason::HooksFailed { names } => {
+            Reason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
+        }
+        Reason::NoPreview { program } => Reason::NoPreview { program: clip(program, WORD) },
+        Reason::ReleaseRefused { refusal: it } => Reason::ReleaseRefused { refusal: refusal(it) },
+        Reason::NotCompiled
+        | Reason::ResourcesFailed { .. }
+        | Reason::Interrupted { .. }
+        | Reason::PublishedTooMuch { .. } => reason.clone(),
+    }
+}
+
+fn refusal(refusal: &Refusal) -> Refusal {
+    match refusal {
+        Refusal::UnknownKey { signed_by } => {
+            Refusal::UnknownKey { signed_by: signed_by.iter().take(LIST).map(|key| clip(key, WORD)).collect() }
+        }
+        Refusal::BadSignature { key } => Refusal::BadSignature { key: clip(key, WORD) },
+        Refusal::Another { what } => Refusal::Another { what: clip(what, MESSAGE) },
+        Refusal::Unsafe { problem } => Refusal::Unsafe { problem: clip(problem, MESSAGE) },
+        Refusal::Expired { .. } | Refusal::Older { .. } => refusal.clone(),
     }
 }
 

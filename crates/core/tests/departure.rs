@@ -50,6 +50,7 @@ fn run(started: i64) -> LastRun {
         started: at(started),
         ended: at(started),
         counts: Counts::default(),
+        first_failure: None,
         errors: Vec::new(),
         log: None,
     }
@@ -76,7 +77,7 @@ fn waits(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
     for (key, value) in values {
         put(&mut fleet, key, value.unwrap());
     }
-    let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web"))]);
+    let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web", None))]);
     let of_lb = Observed { looked_up: LookedUp::of(&seen), last: Some(run(lb_began)), ..Observed::default() };
     put(&mut fleet, keys.observed(&name("lb1")), serde_json::to_vec(&of_lb).unwrap());
     waits_for(&fleet, fleet.get(&name("web2")).unwrap())

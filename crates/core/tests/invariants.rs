@@ -11,15 +11,18 @@ use muster_core::departure;
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{DataKey, EnvName, NodeName, Role, RunId, Version};
 use muster_core::reason::{Need, Reason};
 use muster_core::records::{ActiveRole, History, NodeRecord, Observed};
-use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict};
+use muster_core::report::{
+    Cause, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError, RunResult, Verdict,
+};
 use muster_core::service_state::ServiceState;
 use muster_core::status_move::{self, Known, Move};
 use muster_core::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use proptest::prelude::*;
+use serde_json::Value;
 
 const NODES: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("k8s-node1_blue", "k8s-node")];
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
@@ -72,6 +75,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         1 => Just(Outcome::Configured(RunResult::Pending)),
         3 => Just(Outcome::Validated(Verdict::Passed)),
         1 => Just(Outcome::Validated(Verdict::Failed)),
+        1 => Just(Outcome::Previewed(RunResult::Changed)),
     ]
 }
 
@@ -274,9 +278,12 @@ impl World {
             "active_roles::web::eth0",
             "active_roles::k8s-node::eth1_5",
             "active_roles::nobody",
+            "published::key::a0",
+            "published::key::a1",
+            "leader::db",
             "x",
         ] {
-            assert_eq!(snapshot.tag(key), self.fleet.tag(key), "{key}");
+            assert_eq!(snapshot.tag(key), self.fleet.tag(key, None), "{key}");
         }
     }
 }
@@ -303,7 +310,10 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
         version: Version::new(VERSIONS[version]).unwrap(),
         digest: "sha256:0".into(),
         generation: Generation { epoch: 1, number: 1 },
-        causes: vec![Cause::LookedUp { keys: vec!["k".repeat(300); 50] }; 20],
+        causes: vec![
+            Cause::LookedUp { changes: vec![LookupChange { key: "k".repeat(300), what: "w".repeat(300) }; 50] };
+            20
+        ],
         reason,
         attempt: 0,
         started: now,
@@ -318,7 +328,18 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
             };
             if failed { 30 } else { 0 }
         ],
+        changes: Vec::new(),
+        first_failure: failed.then(|| FirstFailure {
+            run: RunId::new("r1").unwrap(),
+            at: now,
+            error: ResourceError { message: "ä".repeat(4000), ..ResourceError::default() },
+        }),
         checks: Vec::new(),
+        hooks: Vec::new(),
+        published: (address < 2).then(|| {
+            let values = (0..=address).map(|number| (format!("key::a{number}"), Value::from(agent.seq % 3)));
+            values.map(|(key, value)| (DataKey::new(key).unwrap(), value)).collect()
+        }),
         facts: Facts {
             interfaces: Interfaces::from([
                 ("eth0".into(), format!("10.0.0.{address}")),
@@ -330,7 +351,7 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
         // One of the addresses stands for a run that looked up more than can be kept.
         lookups: (0..if address == 2 { 200 } else { 3 })
             .map(|number| format!("active_roles::web::eth{number}"))
-            .map(|key| (key.clone(), world.fleet.tag(&key)))
+            .map(|key| (key.clone(), world.fleet.tag(&key, None)))
             .collect(),
         log: String::new(),
     }
@@ -374,7 +395,7 @@ fn play(steps: &[Step]) {
                         (agent.passed, agent.overwritten, agent.proved) = (Some(version.clone()), false, true)
                     }
                     Outcome::Validated(Verdict::Failed) => (agent.passed, agent.overwritten) = (None, false),
-                    Outcome::Configured(RunResult::Pending) => {}
+                    Outcome::Configured(RunResult::Pending) | Outcome::Previewed(_) => {}
                     Outcome::Configured(RunResult::Failed) if *applied_nothing => {}
                     Outcome::Configured(_) => {
                         // What has been overwritten stays so until a validation says otherwise.
@@ -399,7 +420,9 @@ fn play(steps: &[Step]) {
                 // 4: a change of nothing but the version wakes nobody; an upgrade does not hide the node.
                 let active_after = world.fleet.get(&name).unwrap().active().cloned();
                 if active_before == active_after {
-                    assert_eq!(effects.unwrap().lookups.len(), 0, "woken although nothing changed for others");
+                    let woken = effects.unwrap().lookups;
+                    let by_role = woken.iter().filter(|key| !key.starts_with("published::")).count();
+                    assert_eq!(by_role, 0, "woken although nothing changed for others: {woken:?}");
                 }
                 if matches!(report.outcome, Outcome::Configured(_)) {
                     assert_eq!(active_before, active_after, "a run that was not validated yet changed what others see");

@@ -82,6 +82,7 @@ fn last(reason: Option<Reason>, errors: Vec<ResourceError>) -> LastRun {
         started: at(0),
         ended: at(0),
         counts: Counts::default(),
+        first_failure: None,
         errors,
         log: None,
     }
@@ -181,7 +182,7 @@ fn every_obstacle_has_its_word_and_its_reason() {
         ),
         (node(validated(Validated::Success), None), connected, Activity::Idle, "validated"),
     ];
-    let desired = Desired { version: version("v1"), generation: Generation::default() };
+    let desired = Desired { version: version("v1"), generation: Generation::default(), allow_older: false };
     for (node, link, activity, expected) in table {
         let standing = judge(&fleet(), &node, Some(&desired), link, &activity);
         let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -193,7 +194,7 @@ fn every_obstacle_has_its_word_and_its_reason() {
 fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
-    let desired = Desired { version: version("v1"), generation: chosen_since };
+    let desired = Desired { version: version("v1"), generation: chosen_since, allow_older: false };
     let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
     assert_eq!(standing.why.unwrap().to_string(), "should run v1, and has not begun");
 }
@@ -201,7 +202,7 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
 #[test]
 fn another_desired_version_makes_a_validated_node_outdated() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
-    let desired = Desired { version: version("v2"), generation: Generation::default() };
+    let desired = Desired { version: version("v2"), generation: Generation::default(), allow_older: false };
     let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
     assert_eq!(standing.why.unwrap().to_string(), "should run v2, and has not begun");
     let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle);

@@ -227,12 +227,20 @@ impl Hub {
                 }
                 Changed::Env(env, effects) => {
                     let inner = self.inner();
+                    for node in &effects.asked {
+                        if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())) {
+                            session.wake.notify_one();
+                        }
+                    }
                     let Some(interested) = inner.interested.get(&env) else { continue };
                     let of_role = |key: &str| match LookupKey::parse(key) {
                         LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => {
                             effects.roles.contains(role)
                         }
-                        LookupKey::Unknown => false,
+                        LookupKey::Leader { .. }
+                        | LookupKey::Published { .. }
+                        | LookupKey::Datum { .. }
+                        | LookupKey::Unknown => false,
                     };
                     // A role appears or goes with a change of the design, so this way through all keys is a rare one.
                     let whole = interested.iter().filter(|_| !effects.roles.is_empty()).filter(|(key, _)| of_role(key));

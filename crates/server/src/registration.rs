@@ -10,6 +10,7 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::release_manifest::SignedManifest;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::StoreError;
 use muster_wire::design::DesignInput;
@@ -115,7 +116,7 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
     for _ in 0..TRIES {
         let (txns, chosen) = {
             let fleets = app.view.fleets();
-            plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
+            plan(fleets.get(&registration.env).unwrap_or(&empty), registration, app.clock.now())?
         };
         // What the first plan was to do is done in the end, by whomever.
         let chosen = first.get_or_insert(chosen);
@@ -129,7 +130,11 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
 }
 
 /// Decides what to write, and which version is chosen by it.
-fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
+fn plan(
+    fleet: &Fleet,
+    registration: &Registration,
+    now: Timestamp,
+) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
     if let Some(restoring) = fleet.restoring() {
         return Err(RegisterError::Restoring { env: registration.env.clone(), since: restoring.since });
     }
@@ -151,7 +156,15 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<
             None => {
                 let newest = fleet.releases().values().map(|release| release.serial).max().unwrap_or(0);
                 let serial = newest + parts.len() as u64 + 1;
-                let record = ReleaseRecord { digest: digest.clone(), serial };
+                let record = ReleaseRecord {
+                    digest: digest.clone(),
+                    serial,
+                    size: 0,
+                    content: digest.clone(),
+                    signed: SignedManifest::default(),
+                    pushed: now,
+                    by: "muster up".into(),
+                };
                 let absent = Guard::Absent { key: keys.release(version) };
                 let put = Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?;
                 parts.push(Txn::new().guard(absent).op(put));

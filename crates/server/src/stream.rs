@@ -7,13 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
+use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
 use muster_core::lookups::Lookups;
 use muster_core::names::Role;
+use muster_core::pause::Paused;
+use muster_core::records::Asked;
+use muster_core::release_manifest::SignedTrust;
 use muster_wire::sse;
 use muster_wire::sync::{DesiredState, SyncEvent};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::clock::Clock;
 use crate::hub::{Connected, Session};
 use crate::view::View;
 
@@ -30,6 +35,9 @@ pub(crate) struct Greeting {
     pub role: Role,
     pub generation: Option<Generation>,
     pub has_snapshot: bool,
+    pub pause: Option<Paused>,
+    pub asked: Option<String>,
+    pub trust: u64,
 }
 
 #[derive(Debug)]
@@ -40,6 +48,10 @@ struct State {
     ready: VecDeque<Bytes>,
     generation: Option<Generation>,
     has_snapshot: bool,
+    pause: Option<Paused>,
+    asked: Option<String>,
+    trust: u64,
+    clock: Clock,
 }
 
 /// The body of a sync stream. Dropping it ends the session.
@@ -47,12 +59,15 @@ pub(crate) fn events(
     view: Arc<View>,
     connected: Connected,
     greeting: Greeting,
+    clock: Clock,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Greeting { incarnation, role, generation, has_snapshot } = greeting;
-    let mut state = State { view, connected, ping, ready: VecDeque::new(), generation, has_snapshot };
-    state.say(&SyncEvent::Hello { incarnation, role });
+    let Greeting { incarnation, role, generation, has_snapshot, pause, asked, trust } = greeting;
+    let ready = VecDeque::new();
+    let mut state = State { view, connected, ping, ready, generation, has_snapshot, pause, asked, trust, clock };
+    let now = state.clock.now();
+    state.say(&SyncEvent::Hello { incarnation, role, now });
     // What changed before the agent connected is found by comparison, not by a wake-up.
     state.connected.session.wake.notify_one();
     futures::stream::unfold(state, |mut state| async {
@@ -104,7 +119,7 @@ impl State {
         let Some(fleet) = fleets.get(&session.env) else { return };
 
         let seen = session.lookups();
-        let now: Lookups = seen.keys().map(|key| (key.clone(), fleet.tag(key))).collect();
+        let now: Lookups = seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(&session.node)))).collect();
         let changed: Vec<String> =
             now.iter().filter(|(key, tag)| seen.get(*key) != Some(tag)).map(|(key, _)| key.clone()).collect();
         let desired = fleet.desired().filter(|desired| Some(desired.generation) > self.generation);
@@ -115,14 +130,19 @@ impl State {
                 version: desired.version,
                 digest: release.digest.clone(),
                 serial: release.serial,
-                // Every version that an operator chooses may be older: rollback protection comes with signed releases.
-                allow_older: true,
+                allow_older: desired.allow_older,
+                manifest: release.signed.clone(),
             })
         });
 
+        let pause = self.other_pause(fleet);
+        let trust = self.newer_trust(fleet);
+        let asked = fleet.get(&session.node).and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked.clone());
+        let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id));
+
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
         if !changed.is_empty() || desired.is_some() || !self.has_snapshot {
-            match view.snapshot_text(fleet) {
+            match view.snapshot_text(fleet, &session.node) {
                 Ok(snapshot) => {
                     let changed = serde_json::Value::from(changed);
                     let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{snapshot}}}\n\n");
@@ -134,10 +154,40 @@ impl State {
             }
         }
         drop(fleets);
+        if let Some(pause) = pause {
+            self.pause = pause.clone();
+            self.say(&SyncEvent::Pause { pause });
+        }
+        if let Some(trust) = trust {
+            self.say(&SyncEvent::Trust { trust });
+        }
         if let Some(desired) = desired {
             self.generation = Some(desired.generation);
             self.say(&SyncEvent::Desired(desired));
         }
+        if let Some(Asked { id, noop, by, .. }) = asked {
+            self.asked = Some(id.clone());
+            self.say(&SyncEvent::Run { id, noop, by });
+        }
+    }
+
+    /// The pause that the node is to keep to, if that is not the one that it keeps to.
+    fn other_pause(&self, fleet: &Fleet) -> Option<Option<Paused>> {
+        let session = &self.connected.session;
+        let record = fleet.get(&session.node)?.record.as_ref()?;
+        let pause = fleet.pause_of(&session.node, &record.role, self.clock.now());
+        (pause != self.pause).then_some(pause)
+    }
+
+    /// The list of trusted keys, if the agent goes by an older one.
+    fn newer_trust(&mut self, fleet: &Fleet) -> Option<SignedTrust> {
+        let (trust, _) = fleet.trust()?;
+        let serial = trust.read().ok()?.serial;
+        if serial <= self.trust {
+            return None;
+        }
+        self.trust = serial;
+        Some(trust.clone())
     }
 
     fn say(&mut self, event: &SyncEvent) {
@@ -156,7 +206,6 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::clock::Clock;
     use crate::hub::{Arrival, Hub};
 
     /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
@@ -165,8 +214,10 @@ mod tests {
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
         let connected = hub.join(&env, &node, Arrival::default());
         let role = Role::new("web").unwrap();
-        let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true };
-        let mut events = Box::pin(events(Arc::new(View::default()), connected, greeting));
+        let greeting =
+            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause: None, asked: None, trust: 0 };
+        let view = Arc::new(View::default());
+        let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         let (mut names, mut pings) = (Vec::new(), 0);
         let listening = async {
             while let Some(Ok(event)) = events.next().await {

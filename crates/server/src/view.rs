@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Key, ROOT};
-use muster_core::names::EnvName;
+use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
 use muster_store::{Change, Event, KeyValue, Store, StoreError, WatchFrom};
 use tokio::sync::{mpsc, watch};
@@ -46,8 +47,8 @@ pub struct View {
     servers: watch::Sender<u64>,
     /// Steps when the record of some node is another one.
     records: watch::Sender<u64>,
-    /// The text of the last snapshot of each environment, shared by all nodes that are woken by one change.
-    snapshots: Mutex<BTreeMap<EnvName, (Revision, Arc<str>)>>,
+    /// The texts of the last snapshot of each environment, shared by all nodes that are woken by one change.
+    snapshots: Mutex<BTreeMap<EnvName, Texts>>,
     builds: AtomicU64,
 }
 
@@ -112,17 +113,15 @@ impl View {
         }
     }
 
-    /// The snapshot of an environment as JSON, made once for each revision at which somebody asks.
-    pub fn snapshot_text(&self, fleet: &Fleet) -> Result<Arc<str>, serde_json::Error> {
+    /// What a node may look up as JSON. Its large parts are made once for each revision at which somebody asks.
+    pub fn snapshot_text(&self, fleet: &Fleet, node: &NodeName) -> Result<String, serde_json::Error> {
         let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, text)) = snapshots.get(&fleet.env)
-            && *at == fleet.revision
-        {
-            return Ok(text.clone());
-        }
-        let text: Arc<str> = serde_json::to_string(&fleet.snapshot())?.into();
-        snapshots.insert(fleet.env.clone(), (fleet.revision, text.clone()));
-        Ok(text)
+        let texts = match snapshots.remove(&fleet.env).filter(|texts| texts.revision == fleet.revision) {
+            Some(texts) => texts,
+            None => Texts { revision: fleet.revision, shared: shared_text(fleet)?, data: BTreeMap::new() },
+        };
+        let texts = snapshots.entry(fleet.env.clone()).insert_entry(texts).into_mut();
+        texts.whole(fleet, node)
     }
 
     /// Keeps the view equal to the store, for ever; ends only when the store is closed.
@@ -201,6 +200,50 @@ impl View {
         all_at(&mut fleets, revision);
         told
     }
+}
+
+/// The snapshot of an environment at a revision, in the parts that nodes share.
+#[derive(Debug)]
+struct Texts {
+    revision: Revision,
+    /// All but the data, without the brace that ends it.
+    shared: Arc<str>,
+    /// The data of each role.
+    data: BTreeMap<Role, Arc<str>>,
+}
+
+impl Texts {
+    fn whole(&mut self, fleet: &Fleet, node: &NodeName) -> Result<String, serde_json::Error> {
+        let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
+        let data = match role {
+            None => "{}".into(),
+            Some(role) if fleet.data().is_of_its_own(node) => data_text(fleet, node, &role)?,
+            Some(role) => match self.data.get(&role) {
+                Some(text) => Arc::clone(text),
+                None => Arc::clone(self.data.entry(role.clone()).or_insert(data_text(fleet, node, &role)?)),
+            },
+        };
+        Ok(format!("{},\"data\":{data}}}", self.shared))
+    }
+}
+
+fn shared_text(fleet: &Fleet) -> Result<Arc<str>, serde_json::Error> {
+    let Snapshot { revision, active_roles, leaders, published, data: _ } = fleet.snapshot();
+    let shared = serde_json::json!({"revision": revision});
+    let mut text = shared.to_string();
+    text.truncate(text.len() - 1);
+    for (name, part) in [
+        ("active_roles", serde_json::to_string(&active_roles)?),
+        ("leaders", serde_json::to_string(&leaders)?),
+        ("published", serde_json::to_string(&published)?),
+    ] {
+        text.push_str(&format!(",\"{name}\":{part}"));
+    }
+    Ok(text.into())
+}
+
+fn data_text(fleet: &Fleet, node: &NodeName, role: &Role) -> Result<Arc<str>, serde_json::Error> {
+    Ok(serde_json::to_string(&fleet.data().seen_by(node, role))?.into())
 }
 
 /// A reader asks a fleet for its revision: all of them have reached this one.

@@ -1,6 +1,9 @@
 //! Server-sent events, as far as Muster speaks them: `event:` and one `data:` line, ended by an empty line.
 
+use jiff::Timestamp;
 use muster_core::names::Role;
+use muster_core::pause::Paused;
+use muster_core::release_manifest::SignedTrust;
 use muster_core::snapshot::Snapshot;
 use serde::Deserialize;
 use thiserror::Error;
@@ -94,6 +97,15 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     struct Hello {
         incarnation: u64,
         role: Role,
+        now: Timestamp,
+    }
+    #[derive(Deserialize)]
+    struct Pause {
+        pause: Option<Paused>,
+    }
+    #[derive(Deserialize)]
+    struct Trust {
+        trust: SignedTrust,
     }
     #[derive(Deserialize)]
     struct Told {
@@ -103,11 +115,15 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     #[derive(Deserialize)]
     struct Run {
         id: String,
+        #[serde(default)]
+        noop: bool,
+        #[serde(default)]
+        by: String,
     }
     let event = match name {
         "hello" => {
-            let Hello { incarnation, role } = serde_json::from_str(data)?;
-            SyncEvent::Hello { incarnation, role }
+            let Hello { incarnation, role, now } = serde_json::from_str(data)?;
+            SyncEvent::Hello { incarnation, role, now }
         }
         "desired" => SyncEvent::Desired(serde_json::from_str(data)?),
         "snapshot" => {
@@ -115,8 +131,16 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
             SyncEvent::Snapshot { changed, snapshot }
         }
         "run" => {
-            let Run { id } = serde_json::from_str(data)?;
-            SyncEvent::Run { id }
+            let Run { id, noop, by } = serde_json::from_str(data)?;
+            SyncEvent::Run { id, noop, by }
+        }
+        "pause" => {
+            let Pause { pause } = serde_json::from_str(data)?;
+            SyncEvent::Pause { pause }
+        }
+        "trust" => {
+            let Trust { trust } = serde_json::from_str(data)?;
+            SyncEvent::Trust { trust }
         }
         "ping" => SyncEvent::Ping,
         "move" => SyncEvent::Move,
@@ -130,21 +154,37 @@ mod tests {
     use super::*;
     use muster_core::generation::Generation;
     use muster_core::names::Version;
+    use muster_core::pause::{PauseRecord, PauseScope};
+    use muster_core::release_manifest::SignedManifest;
 
     use crate::sync::DesiredState;
 
     fn all() -> Vec<SyncEvent> {
         vec![
-            SyncEvent::Hello { incarnation: 3, role: Role::new("web").unwrap() },
+            SyncEvent::Hello { incarnation: 3, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH },
             SyncEvent::Desired(DesiredState {
                 generation: Generation { epoch: 1, number: 2 },
                 version: Version::new("v1").unwrap(),
                 digest: "sha256:x".into(),
                 serial: 7,
                 allow_older: false,
+                manifest: SignedManifest { payload: "{}".into(), signatures: Vec::new() },
             }),
             SyncEvent::Snapshot { changed: vec!["active_roles::db".into()], snapshot: Snapshot::default() },
-            SyncEvent::Run { id: "r".into() },
+            SyncEvent::Run { id: "r".into(), noop: true, by: "ada".into() },
+            SyncEvent::Pause { pause: None },
+            SyncEvent::Pause {
+                pause: Some(Paused {
+                    scope: PauseScope::Global,
+                    pause: PauseRecord {
+                        by: "ada".into(),
+                        reason: "disk swap".into(),
+                        since: Timestamp::UNIX_EPOCH,
+                        until: None,
+                    },
+                }),
+            },
+            SyncEvent::Trust { trust: SignedTrust { payload: "{}".into(), signatures: Vec::new() } },
             SyncEvent::Ping,
             SyncEvent::Move,
         ]
@@ -164,7 +204,7 @@ mod tests {
     #[test]
     fn an_event_reads_as_the_contract_says() {
         let text = encode(&all()[1]).unwrap();
-        let data = r#"{"allow_older":false,"digest":"sha256:x","generation":{"epoch":1,"number":2},"serial":7,"version":"v1"}"#;
+        let data = r#"{"allow_older":false,"digest":"sha256:x","generation":{"epoch":1,"number":2},"manifest":{"payload":"{}","signatures":[]},"serial":7,"version":"v1"}"#;
         assert_eq!(text, format!("event: desired\ndata: {data}\n\n"));
     }
 

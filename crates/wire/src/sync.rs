@@ -1,11 +1,14 @@
 //! The agents' side of the API: one long-lived stream to each node, and short messages back.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use muster_core::generation::Generation;
 use muster_core::lookups::Lookups;
 use muster_core::names::{Role, Version};
+use muster_core::pause::Paused;
+use muster_core::release_manifest::{SignedManifest, SignedTrust};
 use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
 use muster_core::txn::Revision;
@@ -27,6 +30,15 @@ pub struct SyncOpen {
     pub has_snapshot: bool,
     #[serde(default)]
     pub activity: Activity,
+    /// The pause that it keeps to.
+    #[serde(default)]
+    pub pause: Option<Paused>,
+    /// The last run that a person asked it for.
+    #[serde(default)]
+    pub asked: Option<String>,
+    /// The serial of the list of trusted keys that it goes by; 0 for those that it was installed with.
+    #[serde(default)]
+    pub trust: u64,
     /// Which start of the machine the agent runs in.
     #[serde(default)]
     pub boot: Option<String>,
@@ -43,6 +55,9 @@ pub enum SyncEvent {
     Hello {
         incarnation: u64,
         role: Role,
+        /// The server's time: an agent whose clock is wrong can tell by how much.
+        #[schema(value_type = String, format = DateTime)]
+        now: Timestamp,
     },
     Desired(DesiredState),
     /// Something that the last run looked up is different now; or the agent has no snapshot yet.
@@ -50,9 +65,22 @@ pub enum SyncEvent {
         changed: Vec<String>,
         snapshot: Snapshot,
     },
+    /// The node is not to run, or may again: what it keeps to is another pause now.
+    Pause {
+        pause: Option<Paused>,
+    },
     /// A person asks for a run.
     Run {
         id: String,
+        /// Only to say what would change.
+        #[serde(default)]
+        noop: bool,
+        #[serde(default)]
+        by: String,
+    },
+    /// Other keys sign the releases from now on. The agent believes it only if a key that it trusts says so.
+    Trust {
+        trust: SignedTrust,
     },
     /// Nothing has happened; the connection is alive.
     Ping,
@@ -70,6 +98,8 @@ pub struct DesiredState {
     /// Whether the node may go to a release with a lower serial than it has.
     #[serde(default)]
     pub allow_older: bool,
+    /// What the release's builder signed: the agent goes by this.
+    pub manifest: SignedManifest,
 }
 
 /// What became of a report.

@@ -7,18 +7,19 @@ pub fn merge(causes: &mut Vec<Cause>, cause: Cause) {
     match cause {
         Cause::Version { .. } => replace(causes, cause, |other| matches!(other, Cause::Version { .. })),
         Cause::Retry { .. } => replace(causes, cause, |other| matches!(other, Cause::Retry { .. })),
-        Cause::LookedUp { keys } => {
+        Cause::LookedUp { mut changes } => {
             for other in causes.iter_mut() {
-                if let Cause::LookedUp { keys: known } = other {
-                    known.extend(keys);
-                    known.sort();
-                    known.dedup();
+                if let Cause::LookedUp { changes: known } = other {
+                    // What is said of a key later is said of all that has happened to it.
+                    known.retain(|known| changes.iter().all(|change| change.key != known.key));
+                    known.append(&mut changes);
+                    known.sort_by(|a, b| a.key.cmp(&b.key));
                     return;
                 }
             }
-            causes.push(Cause::LookedUp { keys });
+            causes.push(Cause::LookedUp { changes });
         }
-        Cause::AgentStarted | Cause::Interrupted { .. } | Cause::Operator => {
+        Cause::AgentStarted | Cause::Interrupted { .. } | Cause::Operator { .. } | Cause::Schedule => {
             if !causes.contains(&cause) {
                 causes.push(cause);
             }
@@ -38,11 +39,15 @@ fn replace(causes: &mut Vec<Cause>, cause: Cause, same_kind: impl Fn(&Cause) -> 
 mod tests {
     use super::*;
     use muster_core::names::Version;
+    use muster_core::report::LookupChange;
 
     #[test]
     fn each_cause_is_told_once() {
         let version = |v: &str| Cause::Version { version: Version::new(v).unwrap() };
-        let looked_up = |keys: &[&str]| Cause::LookedUp { keys: keys.iter().map(|key| (*key).to_owned()).collect() };
+        let looked_up = |keys: &[&str]| Cause::LookedUp {
+            changes: keys.iter().map(|key| LookupChange { key: (*key).to_owned(), what: String::new() }).collect(),
+        };
+        let operator = || Cause::Operator { id: "1".into(), by: "ada".into() };
         let mut causes = Vec::new();
         for cause in [
             Cause::AgentStarted,
@@ -53,13 +58,13 @@ mod tests {
             version("v2"),
             looked_up(&["a", "b"]),
             Cause::Retry { attempt: 2 },
-            Cause::Operator,
-            Cause::Operator,
+            operator(),
+            operator(),
         ] {
             merge(&mut causes, cause);
         }
         let expected =
-            [Cause::AgentStarted, version("v2"), looked_up(&["a", "b"]), Cause::Retry { attempt: 2 }, Cause::Operator];
+            [Cause::AgentStarted, version("v2"), looked_up(&["a", "b"]), Cause::Retry { attempt: 2 }, operator()];
         assert_eq!(causes, expected);
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use muster_core::lookups::Lookups;
 use muster_core::names::{Role, RunId};
 use muster_core::reason::Need;
-use muster_core::report::Cause;
+use muster_core::report::{Cause, LookupChange};
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
@@ -64,7 +64,7 @@ impl Known<'_> {
         let lacks = |need| self.snapshot.is_some_and(|snapshot| snapshot.still_lacks(need));
         let is_other = |need: &Need| match need {
             Need::Other { .. } => true,
-            Need::Role { .. } => false,
+            Need::Role { .. } | Need::Leader { .. } | Need::Published { .. } => false,
         };
         (last.needs.iter().any(is_other) || last.lookups.is_empty()) && !last.needs.iter().any(lacks)
     }
@@ -82,7 +82,7 @@ pub enum Event {
     /// There is a new snapshot, and it is written down.
     SnapshotStored,
     /// A person asks for a run.
-    RunAsked,
+    RunAsked { id: String, by: String },
     /// A run has ended, and that is written down.
     Finished,
     /// Time has passed.
@@ -147,8 +147,8 @@ pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pa
             queue.hasten(soon);
             Action::Wait
         }
-        Event::RunAsked => {
-            queue.add(Cause::Operator, soon);
+        Event::RunAsked { id, by } => {
+            queue.add(Cause::Operator { id, by }, soon);
             Action::Wait
         }
         Event::Finished => {
@@ -214,7 +214,8 @@ impl Queue {
         let keys = changed(&last.lookups, snapshot);
         let hopeless = last.end == RunEnd::Pending && last.needs.iter().any(|need| snapshot.still_lacks(need));
         if !keys.is_empty() && !hopeless {
-            self.add(Cause::LookedUp { keys }, by);
+            let changes = keys.into_iter().map(|key| LookupChange { key, what: String::new() }).collect();
+            self.add(Cause::LookedUp { changes }, by);
         }
     }
 }

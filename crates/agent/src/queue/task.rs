@@ -43,6 +43,7 @@ pub enum Message {
     Snapshot(Box<Snapshot>),
     RunAsked {
         id: String,
+        by: String,
     },
     /// The applier ended well. The run goes on when this is written.
     Configured {
@@ -167,10 +168,10 @@ impl Keeper {
                 self.snapshot = Some(Arc::new(*snapshot));
                 Some(Event::SnapshotStored)
             }
-            Message::RunAsked { id } => {
+            Message::RunAsked { id, by } => {
                 let again = self.asked.as_ref() == Some(&id);
-                self.asked = Some(id);
-                if again { None } else { Some(Event::RunAsked) }
+                self.asked = Some(id.clone());
+                if again { None } else { Some(Event::RunAsked { id, by }) }
             }
             Message::Configured { report, written } => {
                 self.configured(&report).await?;

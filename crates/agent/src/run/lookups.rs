@@ -23,6 +23,8 @@ pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&Reason>) ->
     };
     let waited = needs.iter().filter_map(|need| match need {
         Need::Role { role, .. } => Some(format!("active_roles::{role}")),
+        Need::Leader { role } => Some(format!("leader::{role}")),
+        Need::Published { key, .. } => Some(format!("published::{key}")),
         Need::Other { .. } => None,
     });
     let recorded = text.lines().map(str::trim).filter(|key| !key.is_empty() && key.len() <= KEY).take(KEYS);

@@ -86,7 +86,7 @@ async fn execute(
     let report = configured(node, order, applied, lookups, log);
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => {}
-        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) => {
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
             return Some(finished(order, report));
         }
     }
@@ -136,7 +136,11 @@ fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, lo
         ended: clock::now(),
         counts: applied.counts,
         errors: applied.errors,
+        changes: Vec::new(),
+        first_failure: None,
         checks: Vec::new(),
+        hooks: Vec::new(),
+        published: None,
         facts: node.facts(),
         lookups,
         log: log.finish(),
@@ -186,7 +190,7 @@ fn finished(order: &Order, report: Report) -> Message {
         Outcome::Configured(RunResult::Pending) => RunEnd::Pending,
         Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => RunEnd::Failed,
         // Not the last report of a run; taken for what is safe.
-        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => RunEnd::Failed,
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => RunEnd::Failed,
     };
     let needs = match &report.reason {
         Some(Reason::Waiting { needs }) => needs.clone(),

@@ -96,7 +96,8 @@ impl FakeServer {
 
     async fn start_with(address: SocketAddr, observed: Arc<Mutex<Observed>>) -> Self {
         let (heard, inbox) = mpsc::channel(1000);
-        let hello = SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap() };
+        let hello =
+            SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap(), now: jiff::Timestamp::UNIX_EPOCH };
         let shared = Arc::new(Shared {
             heard,
             stream: Mutex::default(),

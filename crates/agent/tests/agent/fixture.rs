@@ -9,8 +9,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
+use jiff::Timestamp;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Role, Version};
+use muster_core::release_manifest::SignedManifest;
 use muster_core::report::Interfaces;
 use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
@@ -75,6 +77,7 @@ impl Fixture {
             digest: muster_core::release_dir::digest(&self.path().join("releases").join(version)).unwrap(),
             serial: 1,
             allow_older: false,
+            manifest: SignedManifest::default(),
         }
     }
 
@@ -137,7 +140,7 @@ impl Agent {
 /// What a node is told first: who it is, what to run, what it may look up.
 pub(crate) fn greeting(desired: &DesiredState, snapshot: Snapshot) -> Vec<SyncEvent> {
     // The server itself knows which incarnation it gives.
-    let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap() };
+    let hello = SyncEvent::Hello { incarnation: 0, role: Role::new("web").unwrap(), now: Timestamp::UNIX_EPOCH };
     vec![hello, SyncEvent::Desired(desired.clone()), news(snapshot)]
 }
 

@@ -62,7 +62,7 @@ async fn when_a_server_is_killed_the_reports_go_to_the_other_and_nothing_is_run(
     second.stop();
     let open = first.opened().await;
     assert_eq!((open.incarnation, open.away), (Some(1), false));
-    first.say(SyncEvent::Run { id: "a".into() }).await;
+    first.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut first).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
@@ -78,7 +78,7 @@ async fn a_server_with_too_many_agents_sends_one_to_the_other_and_it_stays_there
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
     // Not back again at once. What comes after it is heard on the same stream.
     second.say(SyncEvent::Move).await;
-    second.say(SyncEvent::Run { id: "a".into() }).await;
+    second.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut second).await, [3, 4]);
     assert_eq!(runs(&fixture), 2);
 }
@@ -93,6 +93,6 @@ async fn an_agent_with_one_server_stays_where_it_is() {
     server.activity(|now| *now == Activity::Idle).await;
     server.heard_already();
     server.say(SyncEvent::Move).await;
-    server.say(SyncEvent::Run { id: "a".into() }).await;
+    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
     assert_eq!(both_reports(&mut server).await, [3, 4]);
 }

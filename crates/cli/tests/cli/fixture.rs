@@ -281,6 +281,10 @@ impl Fleet {
             ended,
             counts: Counts::default(),
             errors: Vec::new(),
+            changes: Vec::new(),
+            first_failure: None,
+            hooks: Vec::new(),
+            published: None,
             checks: if outcome == PASSED { vec![check("port")] } else { Vec::new() },
             facts: Facts {
                 interfaces: Interfaces::from([("eth0".into(), "127.77.0.1".into())]),

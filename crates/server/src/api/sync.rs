@@ -41,8 +41,16 @@ pub(crate) async fn open(
     }
     let arrival = Arrival { lookups: open.lookups, activity: open.activity, away: open.away };
     let connected = app.hub.join(&scope.env, &node, arrival);
-    let greeting = Greeting { incarnation, role, generation: open.generation, has_snapshot: open.has_snapshot };
-    let body = Body::from_stream(events(app.view.clone(), connected, greeting));
+    let greeting = Greeting {
+        incarnation,
+        role,
+        generation: open.generation,
+        has_snapshot: open.has_snapshot,
+        pause: open.pause,
+        asked: open.asked,
+        trust: open.trust,
+    };
+    let body = Body::from_stream(events(app.view.clone(), connected, greeting, app.clock.clone()));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, body).into_response())
 }

@@ -63,6 +63,13 @@ impl Named {
                 | Key::ActiveRole { .. }
                 | Key::Node { .. }
                 | Key::Machine { .. }
+                | Key::AllowOlder
+                | Key::Trust
+                | Key::Leader { .. }
+                | Key::Published { .. }
+                | Key::Datum { .. }
+                | Key::Pause { .. }
+                | Key::Asked { .. }
                 | Key::Release { .. }
                 | Key::Presence { .. }
                 | Key::Replica { .. }

@@ -229,8 +229,9 @@ mod tests {
     async fn is_told_to_go(view: Arc<View>, hub: &Hub, connected: Connected) -> bool {
         let session = connected.session.clone();
         let role = Role::new("web").unwrap();
-        let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true };
-        let mut events = Box::pin(events(view, connected, greeting));
+        let (pause, asked) = (None, None);
+        let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0 };
+        let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         while let Some(Ok(event)) = events.next().await {
             if event.starts_with(b"event: move") {
                 return true;

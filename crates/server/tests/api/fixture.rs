@@ -142,7 +142,11 @@ impl Fixture {
             ended: now,
             counts: Counts::default(),
             errors: Vec::new(),
+            changes: Vec::new(),
+            first_failure: None,
             checks: Vec::new(),
+            hooks: Vec::new(),
+            published: None,
             facts: Facts {
                 interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
                 boot: None,

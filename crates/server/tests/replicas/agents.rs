@@ -73,7 +73,7 @@ async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
         version: version("v1"),
         since: "2026-11-15T10:00:00Z".parse().unwrap(),
     };
-    let tag = a.fleet().tag("active_roles::db");
+    let tag = a.fleet().tag("active_roles::db", None);
     let open =
         SyncOpen { activity: applying.clone(), lookups: [("active_roles::db".to_owned(), tag)].into(), ..known() };
     let _web1 = a.open("web1", &open).await;

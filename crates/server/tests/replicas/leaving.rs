@@ -171,7 +171,7 @@ fn is_active(fleet: &Fleet, name: &str) -> bool {
 /// A run of lb1 that has looked up the web nodes that are there now.
 async fn lb1_runs(replica: &Replica, seq: u64) {
     let key = "active_roles::web".to_owned();
-    let tag = replica.fleet().tag(&key);
+    let tag = replica.fleet().tag(&key, None);
     let report = Report {
         outcome: Outcome::Configured(RunResult::Changed),
         lookups: Lookups::from([(key, tag)]),

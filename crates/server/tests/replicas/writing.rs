@@ -30,7 +30,11 @@ pub(crate) fn passed(replica: &Replica, name: &str, seq: u64) -> Report {
         ended: now,
         counts: Counts::default(),
         errors: Vec::new(),
+        changes: Vec::new(),
+        first_failure: None,
         checks: Vec::new(),
+        hooks: Vec::new(),
+        published: None,
         facts: Facts {
             interfaces: Interfaces::from([("eth0".into(), format!("addr-of-{name}"))]),
             boot: None,

@@ -149,6 +149,8 @@ impl<'a> Touched<'a> {
             | Key::History { node }
             | Key::Node { node }
             | Key::Machine { node }
+            | Key::Published { node }
+            | Key::Asked { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch
             | Key::Restoring
@@ -157,6 +159,11 @@ impl<'a> Touched<'a> {
             | Key::DesignHead
             | Key::DesignApplied
             | Key::CurrentVersion
+            | Key::AllowOlder
+            | Key::Trust
+            | Key::Leader { .. }
+            | Key::Datum { .. }
+            | Key::Pause { .. }
             | Key::Release { .. }
             | Key::Replica { .. }
             | Key::Controller { .. }

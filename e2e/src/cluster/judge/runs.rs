@@ -65,6 +65,7 @@ impl Runs {
         let told = seen.runs.entry(last.run.to_string()).or_default();
         match last.outcome {
             Outcome::Configured(_) => told.configured = true,
+            Outcome::Previewed(_) => {}
             Outcome::Validated(Verdict::Passed) => told.passed = true,
             Outcome::Validated(Verdict::Failed) => {
                 complaints.push(format_args!("{node}: the validation of {} has failed: {:?}", last.run, last.reason));
@@ -104,7 +105,11 @@ impl Runs {
                     }
                 }
                 Cause::LookedUp { .. } if !self.settled => {}
-                Cause::LookedUp { .. } | Cause::Retry { .. } | Cause::Interrupted { .. } | Cause::Operator => {
+                Cause::LookedUp { .. }
+                | Cause::Retry { .. }
+                | Cause::Interrupted { .. }
+                | Cause::Operator { .. }
+                | Cause::Schedule => {
                     complaints.push(format_args!("{node} made run {} because of {cause}, which was not so", last.run));
                 }
             }
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_change_of_what_was_looked_up_is_a_cause_only_as_long_as_something_changes() {
-        let looked_up = || caused("r1", vec![Cause::LookedUp { keys: vec!["active_roles::db".to_owned()] }]);
+        let looked_up = || caused("r1", vec![Cause::LookedUp { changes: Vec::new() }]);
         assert!(!said(&judge(&[("web1", looked_up())]), "made run"));
         let mut judge = judge(&[]);
         judge.has_settled();

@@ -47,6 +47,7 @@ fn run(run: &str, version: &str, outcome: Outcome, causes: Vec<Cause>) -> LastRu
         started: jiff_now(),
         ended: jiff_now(),
         counts: Counts::default(),
+        first_failure: None,
         errors: Vec::new(),
         log: None,
     }
@@ -76,7 +77,9 @@ pub(super) fn caused(id: &str, causes: Vec<Cause>) -> LastRun {
 pub(super) fn observed(node: &str, incarnation: u64, seq: u64, last: LastRun) -> Change {
     let version = last.version.clone();
     let (state, passed) = match last.outcome {
-        Outcome::Configured(_) => (ServiceState::Configured { result: Configured::Success, version }, None),
+        Outcome::Configured(_) | Outcome::Previewed(_) => {
+            (ServiceState::Configured { result: Configured::Success, version }, None)
+        }
         Outcome::Validated(_) => {
             let passed = Some(version.clone());
             (ServiceState::Validated { result: Validated::Success, version }, passed)

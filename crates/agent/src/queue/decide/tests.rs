@@ -5,6 +5,7 @@ use super::*;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Version};
 use muster_core::reason::Need;
+use muster_core::release_manifest::SignedManifest;
 use muster_core::report::Interfaces;
 
 const DEBOUNCE: Duration = Duration::from_millis(10);
@@ -101,10 +102,25 @@ impl Story {
 fn desired(number: u64, version: &str) -> DesiredState {
     let generation = Generation { epoch: 1, number };
     let digest = "sha256:x".to_owned();
-    DesiredState { generation, version: Version::new(version).unwrap(), digest, serial: 1, allow_older: false }
+    DesiredState {
+        generation,
+        version: Version::new(version).unwrap(),
+        digest,
+        serial: 1,
+        allow_older: false,
+        manifest: SignedManifest::default(),
+    }
 }
 
 /// A fleet in which these nodes of role `db` are active.
+fn asked() -> Event {
+    Event::RunAsked { id: "1".into(), by: "ada".into() }
+}
+
+fn operator() -> Cause {
+    Cause::Operator { id: "1".into(), by: "ada".into() }
+}
+
 fn dbs(nodes: &[&str]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let nodes = nodes.iter().map(|node| (NodeName::new(*node).unwrap(), Interfaces::default())).collect();
@@ -135,7 +151,7 @@ fn version(version: &str) -> Cause {
 }
 
 fn looked_up() -> Cause {
-    Cause::LookedUp { keys: vec!["active_roles::db".into()] }
+    Cause::LookedUp { changes: vec![LookupChange { key: "active_roles::db".into(), what: String::new() }] }
 }
 
 #[test]
@@ -190,24 +206,24 @@ fn causes_that_come_together_make_one_run() {
     let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
     story.happens(Event::Desired(desired(2, "v2")));
     story.snapshot(dbs(&["db1"]));
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     assert_eq!(story.after(DEBOUNCE / 2), Action::Wait);
-    assert_eq!(story.started(), [version("v2"), looked_up(), Cause::Operator]);
+    assert_eq!(story.started(), [version("v2"), looked_up(), operator()]);
     assert!(story.sleeps());
 }
 
 #[test]
 fn what_comes_during_a_run_makes_one_run_after_it() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.happens(Event::Desired(desired(2, "v2")));
     story.happens(Event::Desired(desired(3, "v3")));
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     assert_eq!(story.after(Duration::from_secs(60)), Action::Wait, "one run at a time");
     assert!(story.sleeps());
     story.finishes(ended(RunEnd::Validated, &dbs(&[])));
-    let causes = vec![version("v3"), Cause::Operator];
+    let causes = vec![version("v3"), operator()];
     assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 0 });
 }
 
@@ -227,7 +243,7 @@ fn a_node_wakes_up_when_what_it_looked_up_is_different_and_only_then() {
 #[test]
 fn what_changed_under_a_run_is_seen_at_its_end() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.snapshot(dbs(&["db1"]));
     story.finishes(ended(RunEnd::Validated, &dbs(&[])));
@@ -261,7 +277,7 @@ fn a_pending_run_that_nobody_would_wake_is_made_again_after_the_longest_pause() 
         let case = format!("{needs:?} {looked_up} {fleet:?}");
         let mut story = Story::idle(None);
         story.snapshot = Some(fleet.clone());
-        story.happens(Event::RunAsked);
+        story.happens(asked());
         story.started();
         let mut last = LastRun { needs, ..ended(RunEnd::Pending, &fleet) };
         if !looked_up {
@@ -280,7 +296,7 @@ fn a_pending_run_that_nobody_would_wake_is_made_again_after_the_longest_pause() 
 #[test]
 fn a_pending_run_that_will_be_woken_is_not_retried_by_the_clock() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.finishes(waiting_for(1, &dbs(&[])));
     assert!(story.sleeps());
@@ -291,7 +307,7 @@ fn a_pending_run_that_will_be_woken_is_not_retried_by_the_clock() {
 #[test]
 fn what_a_pending_run_needs_may_come_while_it_runs() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.snapshot(dbs(&["db1"]));
     story.finishes(waiting_for(1, &dbs(&[])));
@@ -309,7 +325,7 @@ fn a_reason_of_the_contents_own_is_judged_by_the_content() {
 #[test]
 fn a_failed_run_is_made_again_after_growing_pauses() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     for (attempt, pause) in [(1, 5), (2, 10), (3, 20), (7, 300), (100, 300)] {
         story.finishes(LastRun { attempt, ..ended(RunEnd::Failed, &dbs(&[])) });
@@ -324,7 +340,7 @@ fn a_failed_run_is_made_again_after_growing_pauses() {
 #[test]
 fn another_version_ends_the_waiting_for_a_retry_and_begins_to_count_anew() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.finishes(LastRun { attempt: 4, ..ended(RunEnd::Failed, &dbs(&[])) });
     story.happens(Event::Desired(desired(2, "v2")));
@@ -335,7 +351,7 @@ fn another_version_ends_the_waiting_for_a_retry_and_begins_to_count_anew() {
 #[test]
 fn something_else_may_come_before_the_retry_and_takes_its_place() {
     let mut story = Story::idle(None);
-    story.happens(Event::RunAsked);
+    story.happens(asked());
     story.started();
     story.finishes(ended(RunEnd::Failed, &dbs(&[])));
     story.snapshot(dbs(&["db1"]));

@@ -153,6 +153,7 @@ fn result(run: &PastRun) -> String {
     use muster_core::report::Outcome;
     match run.outcome {
         Outcome::Configured(_) => run.outcome.word().to_owned(),
+        Outcome::Previewed(result) => format!("preview: {}", result.word()),
         Outcome::Validated(Verdict::Passed) => "validated".to_owned(),
         Outcome::Validated(Verdict::Failed) => "invalid".to_owned(),
     }

@@ -1,0 +1,169 @@
+//! Configuration data in layers: what an operator sets for all nodes, for a role, or for one node.
+//!
+//! A node sees one value for a key: that of its own layer, else that of its role, else the one for all. Values are not
+//! merged with each other: whoever reads one knows where it comes from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::names::{DataKey, NodeName, Role};
+use crate::txn::Revision;
+
+/// Whom a datum is for; the narrower one wins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "layer", rename_all = "snake_case")]
+pub enum Layer {
+    Global,
+    Role { role: Role },
+    Host { node: NodeName },
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Global => f.write_str("global"),
+            Layer::Role { role } => write!(f, "role {role}"),
+            Layer::Host { node } => write!(f, "host {node}"),
+        }
+    }
+}
+
+/// `data/…/<key>`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DatumRecord {
+    pub value: Value,
+    /// Shown to nodes, and to nobody else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Why it was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A datum as a node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Datum {
+    pub value: Value,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
+    #[serde(flatten)]
+    pub layer: Layer,
+}
+
+/// All data of an environment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigData {
+    layers: BTreeMap<Layer, BTreeMap<DataKey, (DatumRecord, Revision)>>,
+}
+
+impl ConfigData {
+    /// Sets or removes a datum.
+    pub fn set(&mut self, layer: Layer, key: DataKey, datum: Option<(DatumRecord, Revision)>) {
+        match datum {
+            Some(datum) => {
+                self.layers.entry(layer).or_default().insert(key, datum);
+            }
+            None => {
+                if let Some(data) = self.layers.get_mut(&layer) {
+                    data.remove(&key);
+                    if data.is_empty() {
+                        self.layers.remove(&layer);
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn get(&self, layer: &Layer, key: &DataKey) -> Option<&(DatumRecord, Revision)> {
+        self.layers.get(layer)?.get(key)
+    }
+
+    /// Every datum, the widest layers first.
+    pub fn all(&self) -> impl Iterator<Item = (&Layer, &DataKey, &(DatumRecord, Revision))> {
+        self.layers.iter().flat_map(|(layer, data)| data.iter().map(move |(key, datum)| (layer, key, datum)))
+    }
+
+    /// What a node sees at a key, and what is hidden by it: the narrowest first.
+    pub fn of<'a>(
+        &'a self,
+        node: &NodeName,
+        role: &Role,
+        key: &str,
+    ) -> impl Iterator<Item = (Layer, &'a (DatumRecord, Revision))> + use<'a> {
+        let layers = [Layer::Host { node: node.clone() }, Layer::Role { role: role.clone() }, Layer::Global];
+        let found = layers.map(|layer| {
+            let datum = self.layers.get(&layer).and_then(|data| data.get(key));
+            datum.map(|datum| (layer, datum))
+        });
+        found.into_iter().flatten()
+    }
+
+    /// Whether a node has data of its own: those that do not see what their role sees.
+    pub fn is_of_its_own(&self, node: &NodeName) -> bool {
+        self.layers.contains_key(&Layer::Host { node: node.clone() })
+    }
+
+    /// Everything that a node sees.
+    pub fn seen_by(&self, node: &NodeName, role: &Role) -> BTreeMap<DataKey, Datum> {
+        let mut seen = BTreeMap::new();
+        for layer in [Layer::Global, Layer::Role { role: role.clone() }, Layer::Host { node: node.clone() }] {
+            for (key, (datum, _)) in self.layers.get(&layer).into_iter().flatten() {
+                let (value, secret) = (datum.value.clone(), datum.secret);
+                seen.insert(key.clone(), Datum { value, secret, layer: layer.clone() });
+            }
+        }
+        seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datum(value: Value) -> Option<(DatumRecord, Revision)> {
+        let at = "2026-11-15T10:00:00Z".parse().unwrap();
+        Some((DatumRecord { value, secret: false, by: "ada".into(), at, message: None }, Revision(1)))
+    }
+
+    #[test]
+    fn host_beats_role_beats_global() {
+        let (web, db) = (Role::new("web").unwrap(), Role::new("db").unwrap());
+        let (web1, web2) = (NodeName::new("web1").unwrap(), NodeName::new("web2").unwrap());
+        let key = DataKey::new("ntp_servers").unwrap();
+        let mut data = ConfigData::default();
+        data.set(Layer::Global, key.clone(), datum(1.into()));
+        data.set(Layer::Role { role: web.clone() }, key.clone(), datum(2.into()));
+        data.set(Layer::Host { node: web1.clone() }, key.clone(), datum(3.into()));
+        let values = |node: &NodeName, role: &Role| {
+            let all: Vec<Value> =
+                data.of(node, role, "ntp_servers").map(|(_, (datum, _))| datum.value.clone()).collect();
+            let seen = data.seen_by(node, role)[&key].clone();
+            assert_eq!(Some(&seen.value), all.first());
+            all
+        };
+        assert_eq!(values(&web1, &web), [3, 2, 1]);
+        assert_eq!(values(&web2, &web), [2, 1]);
+        assert_eq!(values(&web2, &db), [1]);
+        assert!(data.is_of_its_own(&web1) && !data.is_of_its_own(&web2));
+        data.set(Layer::Host { node: web1.clone() }, key.clone(), None);
+        assert!(!data.is_of_its_own(&web1));
+        assert_eq!(data.all().count(), 2);
+    }
+
+    #[test]
+    fn a_datum_is_flat_in_a_snapshot() {
+        let seen =
+            Datum { value: Value::from("x"), secret: false, layer: Layer::Role { role: Role::new("db").unwrap() } };
+        let text = serde_json::to_string(&seen).unwrap();
+        assert_eq!(text, r#"{"value":"x","layer":"role","role":"db"}"#);
+        assert_eq!(serde_json::from_str::<Datum>(&text).unwrap(), seen);
+    }
+}
