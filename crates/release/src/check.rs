@@ -92,7 +92,8 @@ fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, Wanted)> {
     let hiera = spec.hiera.as_deref().map(|path| (path, Wanted::File));
     let modules = spec.modulepath.iter().map(|path| (path.as_str(), Wanted::Directory));
     let execs = spec.validate.iter().filter_map(|check| Some((check.exec.as_deref()?, Wanted::Executable)));
-    [(spec.manifest.as_str(), manifest)].into_iter().chain(hiera).chain(modules).chain(execs)
+    let hooks = spec.hooks.iter().map(|hook| (hook.run.as_str(), Wanted::Executable));
+    [(spec.manifest.as_str(), manifest)].into_iter().chain(hiera).chain(modules).chain(execs).chain(hooks)
 }
 
 impl Wanted {
@@ -199,6 +200,11 @@ mod tests {
                 "applier: puppet\nmanifest: apply\nmodulepath: [empty]\n",
                 &[apply],
                 "release.yaml:3: it names \"empty\", which is not in the release, or is an empty",
+            ),
+            (
+                "applier: puppet\nmanifest: apply\nhooks:\n  - {on: \"active_roles::db\", run: hooks/db}\n",
+                &[apply],
+                "release.yaml:4: it names \"hooks/db\"",
             ),
             (
                 "applier: puppet\nmanifest: apply\nhiera: x\n",

@@ -12,7 +12,9 @@ mod failures;
 mod filter_args;
 mod hosts_at_version;
 mod item;
+mod key;
 mod node;
+mod release;
 mod restore;
 mod rows;
 mod running_versions;
@@ -53,6 +55,12 @@ pub enum Command {
     /// Read and write the documents of an environment's design on the server
     #[command(subcommand)]
     Item(item::Command),
+    /// Build releases, and look into them
+    #[command(subcommand)]
+    Release(release::Command),
+    /// Make and look at the keys that releases are signed with
+    #[command(subcommand)]
+    Key(key::Command),
     Doctor(doctor::Args),
     Backup(backup::Args),
     Restore(restore::Args),
@@ -91,6 +99,10 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Item(item::Command::Get(args)) => online(item::get::run(&args, &globals, terminal)),
         Command::Item(item::Command::Put(args)) => online(item::put::run(&args, &globals, terminal)),
         Command::Item(item::Command::Delete(args)) => online(item::delete::run(&args, &globals, terminal)),
+        Command::Release(release::Command::Build(args)) => release::build::run(&args, terminal),
+        Command::Release(release::Command::Verify(args)) => release::verify::run(&args, terminal),
+        Command::Key(key::Command::New(args)) => key::new::run(&args, terminal),
+        Command::Key(key::Command::Show(args)) => key::show::run(&args, terminal),
         Command::Doctor(args) => question(doctor::run(&args, &globals, terminal)),
         Command::Backup(args) => online(backup::run(&args, &globals, terminal)),
         Command::Restore(args) => online(restore::run(&args, &globals, terminal)),

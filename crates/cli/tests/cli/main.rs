@@ -16,6 +16,7 @@ mod fixture;
 mod nodes;
 mod output;
 mod reference;
+mod release;
 mod serve;
 mod status;
 mod usage;

@@ -1,0 +1,10 @@
+//! `muster release …`: from a directory to a signed bundle, and back.
+
+pub(super) mod build;
+pub(super) mod verify;
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    Build(build::Args),
+    Verify(verify::Args),
+}

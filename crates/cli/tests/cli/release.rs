@@ -1,0 +1,326 @@
+//! `muster key …` and `muster release …`, as far as they need no server.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::fixture::{Machine, shown, write};
+use crate::snapshot;
+
+/// What differs from key to key.
+const KEYS: [(&str, &str); 4] = [
+    (r"\b[0-9a-f]{16}\b", "KEYID"),
+    (r"ed25519:[A-Za-z0-9+/]{43}=", "ed25519:PUBLIC"),
+    (r"serial( +|.: )1\d{9}", "serial${1}SECONDS"),
+    (r"signature.: .[A-Za-z0-9+/]{86}==", "signature: SIGNATURE"),
+];
+
+macro_rules! with_keys {
+    ($shown:expr, @$expected:literal) => {{
+        let shown: String = $shown;
+        insta::with_settings!({ filters => crate::fixture::FILTERS.iter().chain(&KEYS).copied().collect::<Vec<_>>() }, {
+            insta::assert_snapshot!(shown, @$expected)
+        });
+    }};
+}
+
+pub(crate) fn small_release(dir: &Path) {
+    write(&dir.join("release.yaml"), "applier: script\nmanifest: apply\n");
+    write(&dir.join("data/common.yaml"), "greeting: Hello\n");
+    write(&dir.join("apply"), "#!/bin/sh\nexit 0\n");
+    fs::set_permissions(dir.join("apply"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+async fn with_release_and_key() -> Machine {
+    let machine = Machine::new();
+    small_release(&machine.path("elsewhere/site"));
+    assert!(machine.run(&["key", "new"]).await.starts_with("exit 0"));
+    machine
+}
+
+#[tokio::test]
+async fn a_key_is_made_once_and_shown() {
+    let machine = Machine::new();
+    with_keys!(machine.run(&["key", "new", "--comment", "anna, production"]).await, @"
+    exit 0
+    --- stdout
+    key id       KEYID
+    public key   ed25519:PUBLIC anna, production
+    private key  release.key
+    ");
+    with_keys!(machine.run(&["key", "new"]).await, @"
+    exit 1
+    --- stderr
+    error: release.key.pub is there already, and a key is never overwritten
+    hint: name another file with --out
+    ");
+    with_keys!(machine.run(&["key", "show", "release.key"]).await, @"
+    exit 0
+    --- stdout
+    key id      KEYID
+    public key  ed25519:PUBLIC anna, production
+    ");
+    with_keys!(machine.run(&["key", "show", "release.key.pub", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "id": "KEYID",
+      "public": "ed25519:PUBLIC anna, production"
+    }
+    "#);
+    let mode = fs::metadata(machine.path("elsewhere/release.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[tokio::test]
+async fn a_release_is_built_signed_and_verified() {
+    let machine = with_release_and_key().await;
+    let build = ["release", "build", "site", "--version", "v2", "--sign", "release.key", "--out", "built"];
+    with_keys!(machine.run(&build).await, @"
+    exit 0
+    --- stdout
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    size       183 B, 3 files of 65 B
+    signed by  KEYID
+    bundle     built/sha256-DIGEST.tar.zst
+    manifest   built/v2.release.json
+    ");
+    with_keys!(machine.run(&build).await, @"
+    exit 0
+    --- stdout
+    version    v2 (as it was)
+    serial     SECONDS
+    digest     sha256:DIGEST
+    size       183 B, 3 files of 65 B
+    signed by  KEYID
+    bundle     built/sha256-DIGEST.tar.zst
+    manifest   built/v2.release.json
+    ");
+    with_keys!(machine.run(&["release", "verify", "built/v2.release.json", "--key", "release.key.pub"]).await, @"
+    exit 0
+    --- stdout
+    good: an agent that trusts these keys takes it
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    created    TIME
+    signed by  KEYID
+    ");
+    with_keys!(machine.run(&["release", "verify", "built/v2.release.json"]).await, @"
+    exit 2
+    --- stdout
+    cannot tell
+      the signatures were not proved: give the trusted keys with --key
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    created    TIME
+    ");
+    with_keys!(machine.run(&["release", "verify", "built/v2.release.json", "--key", "release.key.pub", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "good": true,
+      "version": "v2",
+      "serial": SECONDS,
+      "digest": "sha256:DIGEST",
+      "created": "TIME",
+      "signed_by": "KEYID"
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn programs_get_everything_that_was_built() {
+    let machine = with_release_and_key().await;
+    let build =
+        "release build site --version v2 --sign release.key --out built --serial 7 --expires 90d --previous v1 -o json";
+    let build: Vec<&str> = build.split(' ').collect();
+    with_keys!(machine.run(&build).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "version": "v2",
+      "serial": 7,
+      "digest": "sha256:DIGEST",
+      "size": 183,
+      "content": "sha256:DIGEST",
+      "files": 3,
+      "content_size": 65,
+      "created": "TIME",
+      "expires": "TIME",
+      "previous": "v1",
+      "signed_by": [
+        {
+          "id": "KEYID",
+          "public": "ed25519:PUBLIC"
+        }
+      ],
+      "bundle": "built/sha256-DIGEST.tar.zst",
+      "manifest": "built/v2.release.json",
+      "unchanged": false
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn without_a_key_it_is_built_and_said_to_be_refused() {
+    let machine = with_release_and_key().await;
+    with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "built"]).await, @"
+    exit 0
+    --- stdout
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    size       183 B, 3 files of 65 B
+    bundle     built/sha256-DIGEST.tar.zst
+    manifest   built/v2.release.json
+    --- stderr
+    note: it is not signed, and agents refuse it: build it with --sign KEY (`muster key new` makes one)
+    ");
+    with_keys!(machine.run(&["release", "verify", "built/v2.release.json"]).await, @"
+    exit 1
+    --- stdout
+    bad: no agent takes it
+      the manifest does not count: it is not signed
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    created    TIME
+    ");
+}
+
+#[tokio::test]
+async fn what_cannot_be_built_says_why() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    let build = ["release", "build", "site", "--version", "v2", "--out", "built"];
+    write(&elsewhere.join("site/release.yaml"), "applier: script\n\nmanifest: aply\n");
+    with_keys!(machine.run(&build).await, @r#"
+    exit 1
+    --- stderr
+    error: the release cannot be built
+      caused by: release.yaml:3: it names "aply", which is not in the release
+    hint: look at site/release.yaml
+    "#);
+    write(&elsewhere.join("site/release.yaml"), "applier: script\nmanifest: apply\nvalidat: []\n");
+    with_keys!(machine.run(&build).await, @r#"
+    exit 1
+    --- stderr
+    error: the release cannot be built
+      caused by: release.yaml:3:1: unknown key "validat"; did you mean "validate"?
+    hint: look at site/release.yaml
+    "#);
+    small_release(&elsewhere.join("site"));
+    std::os::unix::fs::symlink("/etc/passwd", elsewhere.join("site/link")).unwrap();
+    with_keys!(machine.run(&build).await, @"
+    exit 1
+    --- stderr
+    error: the release cannot be built
+      caused by: site/link is neither a file nor a directory: a release holds no links, devices or sockets; put the file itself there, or leave it out
+    ");
+    fs::remove_file(elsewhere.join("site/link")).unwrap();
+    fs::copy(elsewhere.join("release.key"), elsewhere.join("site/release.key")).unwrap();
+    with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--sign", "site/release.key"]).await, @"
+    exit 64
+    --- stderr
+    error: the private key site/release.key is inside of the release, and would be sent to every node
+    hint: move it elsewhere
+    ");
+    with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "site/built"]).await, @"
+    exit 64
+    --- stderr
+    error: site/built is inside of the release, and would be part of it
+    hint: name a directory outside of the release with --out
+    ");
+    assert!(!elsewhere.join("built").exists());
+}
+
+#[tokio::test]
+async fn what_is_bad_is_told_apart_from_what_cannot_be_told() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    assert!(machine.run(&["key", "new", "--out", "other.key"]).await.starts_with("exit 0"));
+    let build = ["release", "build", "site", "--version", "v2", "--sign", "release.key", "--out", "built"];
+    assert!(machine.run(&build).await.starts_with("exit 0"));
+    let verify = ["release", "verify", "built/v2.release.json", "--key", "release.key.pub"];
+    let other = ["release", "verify", "built/v2.release.json", "--key", "other.key.pub"];
+    with_keys!(machine.run(&other).await, @"
+    exit 1
+    --- stdout
+    bad: no agent takes it
+      the manifest does not count: it is signed by key KEYID, and no such key is trusted here
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    created    TIME
+    ");
+    let bundle = fs::read_dir(elsewhere.join("built")).unwrap().map(|entry| entry.unwrap().path());
+    let bundle = bundle.into_iter().find(|path| path.to_str().unwrap().ends_with(".tar.zst")).unwrap();
+    let mut bytes = fs::read(&bundle).unwrap();
+    bytes[100] ^= 4;
+    fs::write(&bundle, bytes).unwrap();
+    with_keys!(machine.run(&verify).await, @"
+    exit 1
+    --- stdout
+    bad: no agent takes it
+      the bundle is not the one that was signed: its digest is sha256:DIGEST, and the manifest says sha256:DIGEST
+    version    v2
+    serial     SECONDS
+    digest     sha256:DIGEST
+    created    TIME
+    signed by  KEYID
+    ");
+    fs::remove_file(bundle).unwrap();
+    with_keys!(machine.run(&verify).await, @"
+    exit 1
+    --- stdout
+    bad: no agent takes it
+      the bundle of built/v2.release.json is not beside it: there is no built/sha256-DIGEST.tar.zst
+    ");
+    snapshot!(machine.run(&["release", "verify", "nowhere"]).await, @"
+    exit 2
+    --- stderr
+    error: cannot read nowhere
+      caused by: No such file or directory (os error 2)
+    ");
+}
+
+/// Everything that differs between two machines at once, and the real binary: umask, time zone, folder, clock of the
+/// files, and the order in which they were made.
+#[tokio::test]
+async fn two_machines_build_the_same_bundle() {
+    let mut digests = Vec::new();
+    for (number, umask, zone) in [(0, 0o022, "UTC"), (1, 0o077, "Pacific/Kiritimati")] {
+        let machine = Machine::new();
+        let dir = machine.path("elsewhere").join(["site", "another/place/for/it"][number]);
+        small_release(&dir);
+        if number == 1 {
+            fs::remove_dir_all(&dir).unwrap();
+            for file in ["data/common.yaml", "release.yaml", "apply"] {
+                let copy = tempfile::tempdir().unwrap();
+                small_release(copy.path());
+                fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+                fs::copy(copy.path().join(file), dir.join(file)).unwrap();
+                let mode = if file == "apply" { 0o700 } else { 0o600 };
+                fs::set_permissions(dir.join(file), fs::Permissions::from_mode(mode)).unwrap();
+                let then = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
+                File::open(dir.join(file)).unwrap().set_modified(then).unwrap();
+            }
+        }
+        let args = ["release", "build", dir.to_str().unwrap(), "--version", "v1", "--out", "built", "-o", "json"];
+        // The shell is there to set the umask of the process.
+        let program = env!("CARGO_BIN_EXE_muster");
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.arg("-c").arg(format!("umask {umask:04o}; exec \"$0\" \"$@\"")).arg(program).args(args);
+        shell.env_clear().env("TZ", zone).env("XDG_RUNTIME_DIR", machine.path("run"));
+        let output = shell.current_dir(machine.path("elsewhere")).output().unwrap();
+        let answer: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
+        digests.push((answer["digest"].clone(), answer["content"].clone()));
+    }
+    assert_eq!(digests[0], digests[1]);
+}
