@@ -288,7 +288,7 @@ mod tests {
         let mut asked = vec![0; 4096];
         let length = stream.read(&mut asked).await.unwrap();
         assert!(asked[..length].starts_with(b"POST /v1/envs/test/nodes/web1/sync "));
-        let hello = "event: hello\ndata: {\"incarnation\":1,\"role\":\"web\"}\n\n";
+        let hello = "event: hello\ndata: {\"incarnation\":1,\"role\":\"web\",\"now\":\"2026-11-15T10:00:00Z\"}\n\n";
         let answer = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{hello}\r\n", hello.len());
         stream.write_all(answer.as_bytes()).await.unwrap();
         stream
