@@ -14,15 +14,20 @@ macro_rules! files {
 /// Path in the module → content. A test compares it with the directory.
 const FILES: &[(&str, &str)] = files![
     "metadata.json",
+    "lib/puppet/functions/muster/is_leader.rb",
+    "lib/puppet/functions/muster/leader.rb",
     "lib/puppet/functions/muster/lookup_key.rb",
     "lib/puppet/functions/muster/pending.rb",
+    "lib/puppet/functions/muster/publish.rb",
     "lib/puppet/functions/muster/require_active.rb",
+    "lib/puppet/functions/muster/require_published.rb",
     "lib/puppet/functions/muster/self.rb",
     "lib/puppet/reports/muster.rb",
     "lib/puppet_x/muster/lookups.rb",
     "lib/puppet_x/muster/natural_order.rb",
     "lib/puppet_x/muster/pending.rb",
     "lib/puppet_x/muster/plain_data.rb",
+    "lib/puppet_x/muster/published.rb",
     "lib/puppet_x/muster/run_file.rb",
     "lib/puppet_x/muster/snapshot.rb",
 ];

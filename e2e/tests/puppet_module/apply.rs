@@ -29,6 +29,7 @@ pub(crate) struct Run {
     pub(crate) log: Vec<Value>,
     pub(crate) lookups: Vec<String>,
     pub(crate) pending: Vec<Value>,
+    pub(crate) published: Vec<Value>,
     pub(crate) report: Option<Value>,
 }
 
@@ -60,17 +61,24 @@ impl Node {
 
     /// Writes the snapshot that the agent would write, and applies the release.
     pub(crate) fn apply(&self, release: &Path, version: &str, active_roles: &Value) -> Run {
-        let snapshot = json!({
+        self.apply_with(release, version, json!({"active_roles": active_roles}))
+    }
+
+    /// The same with these tables of the snapshot; those that are not named are empty.
+    pub(crate) fn apply_with(&self, release: &Path, version: &str, tables: Value) -> Run {
+        let mut snapshot = json!({
             "revision": 42, "env": "test", "node": self.name, "host": self.name, "role": self.role, "version": version,
-            "interfaces": {"eth0": self.address}, "active_roles": active_roles,
+            "interfaces": {"eth0": self.address}, "active_roles": {}, "leaders": {}, "published": {}, "data": {},
         });
+        let Value::Object(tables) = tables else { panic!("tables have names") };
+        snapshot.as_object_mut().unwrap().extend(tables);
         fs::write(self.run_file("snapshot.json"), snapshot.to_string()).unwrap();
         self.apply_as_is(release, |_| ())
     }
 
     /// Applies the release with whatever snapshot is there; `adjust` may change the call.
     pub(crate) fn apply_as_is(&self, release: &Path, adjust: impl FnOnce(&mut Command)) -> Run {
-        for leftover in ["lookups", "pending", "report.json", "log.jsonl"] {
+        for leftover in ["lookups", "pending", "published", "report.json", "log.jsonl"] {
             let _ = fs::remove_file(self.run_file(leftover));
         }
         let mut puppet = self.command("puppet", release);
@@ -108,6 +116,7 @@ impl Node {
             log: json_lines(&self.run_file("log.jsonl")),
             lookups: lines(&self.run_file("lookups")),
             pending: json_lines(&self.run_file("pending")),
+            published: json_lines(&self.run_file("published")),
             report: fs::read_to_string(self.run_file("report.json"))
                 .ok()
                 .map(|text| serde_json::from_str(&text).expect("the report is JSON")),
@@ -125,6 +134,7 @@ impl Node {
         command.env("MUSTER_SNAPSHOT", self.run_file("snapshot.json"));
         command.env("MUSTER_LOOKUPS_FILE", self.run_file("lookups"));
         command.env("MUSTER_PENDING_FILE", self.run_file("pending"));
+        command.env("MUSTER_PUBLISH_FILE", self.run_file("published"));
         command.env("MUSTER_REPORT_FILE", self.run_file("report.json"));
         command.env("MUSTER_ROOT", self.root()).env("MUSTER_RELEASE", release).env("MUSTER_ADDRESS", &self.address);
         command
@@ -187,6 +197,20 @@ pub(crate) fn release(manifest: &str, data: &str) -> TempDir {
     fs::write(directory.path().join("data/common.yaml"), data).unwrap();
     fs::write(directory.path().join("site.pp"), manifest).unwrap();
     directory
+}
+
+/// What a Ruby script says that uses a part of the module, for what needs no whole run. One variable names its file.
+pub(crate) fn ruby(part: &str, script: &str, variable: &str, file: &Path) -> String {
+    let output = Command::new("ruby")
+        .args(["-rpuppet", "-r"])
+        .arg(repository().join(format!("puppet/muster/lib/puppet_x/muster/{part}.rb")))
+        .args(["-e", script])
+        .env(variable, file)
+        .env("LANG", "C.UTF-8")
+        .output()
+        .expect("Ruby comes with Puppet");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn lines(file: &Path) -> Vec<String> {

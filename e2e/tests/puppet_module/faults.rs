@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::apply::{Node, Run, release};
+use crate::apply::{Node, Run, release, ruby};
 
 const SNAPSHOT: &str = "MUSTER_SNAPSHOT";
 const LOOKUP: &str = "node default {\n  notice(lookup('etcdlookup::active_roles::db'))\n}\n";
@@ -62,6 +62,36 @@ fn a_snapshot_that_cannot_be_read_fails_the_run_and_says_why() {
     });
 }
 
+/// As an older agent would write it, or after a cut: "nobody" and "nothing" would be wrong answers.
+#[test]
+fn a_snapshot_without_one_of_its_tables_is_no_empty_table() {
+    let mut snapshot = json!({});
+    for (table, says) in [
+        ("active_roles", "has no object \"active_roles\" of roles, nodes and interfaces"),
+        ("leaders", "has no object \"leaders\" of roles"),
+        ("published", "has no object \"published\" of keys and nodes"),
+        ("data", "has no object \"data\" of keys with a value each"),
+    ] {
+        let said = read_snapshot(&snapshot.to_string());
+        assert!(said.ends_with(says), "{says:?} is not in {said}");
+        snapshot[table] = json!({});
+    }
+    assert_eq!(read_snapshot(&snapshot.to_string()), "fine");
+    snapshot["data"] = json!({"ntp": {"layer": "global"}});
+    assert!(read_snapshot(&snapshot.to_string()).ends_with("of keys with a value each"));
+    // What the parser says holds a piece of the text, and that may be a secret.
+    let cut = read_snapshot(r#"{"data": {"password": {"value": "hunter2hunter2", "secret": tru"#);
+    assert!(cut.contains("is not JSON") && !cut.contains("hunter2"), "{cut}");
+}
+
+fn read_snapshot(text: &str) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let script =
+        "begin; PuppetX::Muster::Snapshot.current; print 'fine'; rescue Puppet::Error => e; print e.message; end";
+    ruby("snapshot", script, SNAPSHOT, file.path())
+}
+
 #[test]
 fn mistakes_in_manifests_fail_with_file_and_line() {
     let mistakes = [
@@ -84,6 +114,17 @@ fn mistakes_in_manifests_fail_with_file_and_line() {
             });
         }
     });
+}
+
+/// Puppet's own words name the key. It does not say where it was looked up; the name is enough to find that.
+#[test]
+fn a_key_that_is_not_there_and_has_no_default_is_named() {
+    for key in ["ntp_server", "etcdlookup::leader::db"] {
+        let release = release(&format!("node default {{ notice(lookup('{key}')) }}"), "");
+        let run = Node::new("web1", "web", "127.77.0.9").apply(release.path(), "v1", &json!({"db": {}}));
+        assert_failed(&run);
+        assert_eq!(run.error(), format!("Function lookup() did not find a value for the name '{key}'"));
+    }
 }
 
 fn assert_failed(run: &Run) {

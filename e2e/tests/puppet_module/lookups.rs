@@ -17,7 +17,7 @@ node /^web\d+/ {
   notice("vlan=${lookup('etcdlookup::active_roles::web::eth0_100')}")
   notice("idle=${lookup('etcdlookup::active_roles::lb')} ${lookup('etcdlookup::active_roles::lb::eth0')}")
   notice("unknown=${lookup('etcdlookup::active_roles::nope', undef, undef, 'none')}")
-  notice("later=${lookup('etcdlookup::published::token', undef, undef, 'none')}")
+  notice("later=${lookup('etcdlookup::nothing::yet', undef, undef, 'none')}")
   notice("deep=${lookup('etcdlookup::active_roles::web::eth0::more', undef, undef, 'none')}")
   notice("plain=${lookup('app::nothing', undef, undef, 'none')}")
   notice("required=${muster::require_active('web', 3).keys} ${muster::require_active('lb', 0)}")
@@ -65,14 +65,16 @@ fn finds_the_active_nodes_in_natural_order_and_records_every_key_once() {
     assert_eq!(
         first.lookups,
         [
+            "data::app::addresses",
             "active_roles::web::eth0",
             "active_roles::web",
             "active_roles::web::eth0_100",
             "active_roles::lb",
             "active_roles::lb::eth0",
             "active_roles::nope",
-            "published::token",
+            "nothing::yet",
             "active_roles::web::eth0::more",
+            "data::app::nothing",
         ]
     );
     assert!(first.pending.is_empty());
@@ -88,10 +90,11 @@ fn finds_the_active_nodes_in_natural_order_and_records_every_key_once() {
 }
 
 #[test]
-fn processes_that_record_at_once_leave_every_key_whole_and_once() {
+fn processes_that_record_at_once_leave_every_key_whole() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("lookups");
-    let record = "300.times { |n| PuppetX::Muster::Lookups.record(\"active_roles::role-#{n}-x\") }";
+    // Each key twice: a process writes it once.
+    let record = "600.times { |n| PuppetX::Muster::Lookups.record(\"active_roles::role-#{n % 300}-x\") }";
 
     let processes: Vec<_> = (0..4)
         .map(|_| {
@@ -111,6 +114,6 @@ fn processes_that_record_at_once_leave_every_key_whole_and_once() {
     let text = std::fs::read_to_string(&file).unwrap();
     let recorded: Vec<_> = text.lines().map(str::to_owned).collect();
     let expected: BTreeSet<_> = (0..300).map(|n| format!("active_roles::role-{n}-x")).collect();
-    assert_eq!(recorded.len(), 300);
+    assert_eq!(recorded.len(), 4 * 300);
     assert_eq!(recorded.into_iter().collect::<BTreeSet<_>>(), expected);
 }

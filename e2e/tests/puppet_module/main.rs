@@ -5,8 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod apply;
+mod cross_node;
+mod data;
 mod faults;
 mod lookups;
 mod pending;
+mod publish;
 mod quickstart;
 mod report;

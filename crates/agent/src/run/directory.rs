@@ -9,8 +9,7 @@ use serde::Serialize;
 
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::Interfaces;
-use muster_core::snapshot::{ActiveRoles, Snapshot};
-use muster_core::txn::Revision;
+use muster_core::snapshot::Snapshot;
 
 use crate::durable::WriteError;
 use crate::node::Node;
@@ -30,14 +29,14 @@ pub struct RunDirectory {
 /// The snapshot as runs read it.
 #[derive(Debug, Serialize)]
 struct SnapshotFile<'a> {
-    revision: Revision,
     env: &'a str,
     node: &'a str,
     host: String,
     role: &'a str,
     version: &'a str,
     interfaces: &'a Interfaces,
-    active_roles: &'a ActiveRoles,
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
 }
 
 impl RunDirectory {
@@ -61,14 +60,13 @@ impl RunDirectory {
         snapshot: &Snapshot,
     ) -> Result<(), WriteError> {
         let file = SnapshotFile {
-            revision: snapshot.revision,
             env: node.env.as_str(),
             node: node.name.as_str(),
             host: node.name.host(),
             role: role.as_str(),
             version: version.as_str(),
             interfaces: &node.interfaces,
-            active_roles: &snapshot.active_roles,
+            snapshot,
         };
         let path = self.snapshot();
         let bytes = serde_json::to_vec(&file).map_err(|source| WriteError::Json { path: path.clone(), source })?;
@@ -92,6 +90,11 @@ impl RunDirectory {
 
     pub fn pending(&self) -> PathBuf {
         self.path.join("pending")
+    }
+
+    /// What the run publishes for others.
+    pub fn published(&self) -> PathBuf {
+        self.path.join("published")
     }
 
     pub fn report(&self) -> PathBuf {

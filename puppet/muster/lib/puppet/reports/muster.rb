@@ -9,7 +9,23 @@ Puppet::Reports.register_report(:muster) do
   desc 'Writes the report as JSON to the file in MUSTER_REPORT_FILE, in one step, for muster-agent to read.'
 
   def process
-    report = PuppetX::Muster::PlainData.from(to_data_hash)
+    report = to_data_hash
+    resource_statuses.each do |name, status|
+      data = report['resource_statuses'][name]
+      complete(data, status) if data && status
+    end
+    report = PuppetX::Muster::PlainData.from(report)
     PuppetX::Muster::RunFile.replace('MUSTER_REPORT_FILE', JSON.generate(report))
+  end
+
+  # What Puppet knows of a resource and leaves out of its report, or puts in it in a form that nobody can read.
+  def complete(data, status)
+    # Why it was skipped, also when what failed is several steps away.
+    failed = Array(status.failed_dependencies).map(&:ref)
+    data['failed_dependencies'] = failed unless failed.empty?
+    # The sum of a file's new content is text without an encoding, which becomes Base64 in a report.
+    data['events'].zip(status.events) do |event, raw|
+      event['desired_value'] = raw.desired_value if raw && raw.desired_value.is_a?(String)
+    end
   end
 end

@@ -16,17 +16,15 @@ module PuppetX
               'To run Puppet by hand, set it to the path of a file'
       end
 
-      # Appends one line, unless the block, given the lines that are there, says not to. Several processes of a run may
-      # do so at once: the lock makes "look, then write" one step.
+      # Appends one line, with one call of the system: several processes of a run may do so at once, and no line is torn.
+      # The file stays open and nothing of it is read, so that the thousandth line costs no more than the first.
       def append_line(variable, line)
-        File.open(path(variable), File::RDWR | File::APPEND | File::CREAT, 0o600, encoding: Encoding::UTF_8) do |file|
-          file.flock(File::LOCK_EX)
-          next if block_given? && !yield(file.each_line(chomp: true))
-
-          file.write("#{line}\n")
-        end
+        target = path(variable)
+        @appended ||= {}
+        @appended[target] ||= File.new(target, File::WRONLY | File::APPEND | File::CREAT, 0o600)
+        @appended[target].syswrite("#{line}\n")
       rescue SystemCallError => e
-        raise Puppet::Error, "cannot write #{variable} (#{path(variable)}): #{e.message}"
+        raise Puppet::Error, "cannot write #{variable} (#{target}): #{e.message}"
       end
 
       # Readers see the old content or the whole new one, never a part.

@@ -23,16 +23,21 @@ module PuppetX
       rescue SystemCallError => e
         raise Puppet::Error, "cannot read the snapshot in #{VARIABLE} (#{path}): #{e.message}"
       rescue JSON::ParserError, EncodingError => e
-        reason = e.message.lines.first.to_s.strip[0, 160]
-        raise Puppet::Error, "the snapshot in #{VARIABLE} (#{path}) is not JSON: #{reason}"
+        # The parser's words hold a piece of the text, and that may be a secret.
+        raise Puppet::Error, "the snapshot in #{VARIABLE} (#{path}) is not JSON (#{e.class})"
       end
       private_class_method :read
 
+      # A table that is missing is a mistake of whoever wrote the file, and never an empty one: content would take "nobody"
+      # for an answer.
       def initialize(data, path)
         @data = data
         @path = path
         malformed('is not an object') unless data.is_a?(Hash)
-        malformed('has no object "active_roles" of roles, nodes and interfaces') unless well_formed_roles?(data['active_roles'])
+        malformed('has no object "active_roles" of roles, nodes and interfaces') unless objects?(data['active_roles'], 2)
+        malformed('has no object "leaders" of roles') unless objects?(data['leaders'], 1)
+        malformed('has no object "published" of keys and nodes') unless objects?(data['published'], 1)
+        malformed('has no object "data" of keys with a value each') unless data?(data['data'])
       end
 
       # One of the node's own facts, such as `node` or `interfaces`.
@@ -42,7 +47,7 @@ module PuppetX
 
       # node → {interface → address}, in natural order of the nodes; nil when the environment has no such role.
       def active(role)
-        @data['active_roles'][role]&.sort_by { |node, _| NaturalOrder.key(node) }&.to_h
+        in_order(@data['active_roles'][role])
       end
 
       # The addresses of the role's active nodes on one interface, in natural order of the nodes. A node without that
@@ -54,12 +59,38 @@ module PuppetX
         end
       end
 
+      # node, host, epoch and interfaces of the role's leader; nil when it has none.
+      def leader(role)
+        leader = @data['leaders'][role]
+        node = leader && leader['node']
+        return nil if node.nil?
+
+        { 'node' => node, 'host' => node.tr('_', '-'), 'epoch' => leader['epoch'], 'interfaces' => leader['interfaces'] || {} }
+      end
+
+      # node → value, in natural order of the nodes; empty when nobody publishes the key.
+      def published(key)
+        in_order(@data['published'][key] || {})
+      end
+
+      # {value, secret, layer}, as the host's, the role's or the global layer has it; nil when none has.
+      def datum(key)
+        @data['data'][key]
+      end
+
       private
 
-      def well_formed_roles?(roles)
-        roles.is_a?(Hash) && roles.each_value.all? do |nodes|
-          nodes.is_a?(Hash) && nodes.each_value.all?(Hash)
-        end
+      def in_order(nodes)
+        nodes&.sort_by { |node, _| NaturalOrder.key(node) }&.to_h
+      end
+
+      # Whether this is an object of objects, so many levels deep.
+      def objects?(value, depth)
+        value.is_a?(Hash) && (depth.zero? || value.each_value.all? { |inner| objects?(inner, depth - 1) })
+      end
+
+      def data?(value)
+        objects?(value, 1) && value.each_value.all? { |datum| datum.key?('value') }
       end
 
       def malformed(what)

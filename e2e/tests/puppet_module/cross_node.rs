@@ -1,0 +1,107 @@
+//! Leaders and what other nodes publish: found, recorded, waited for.
+
+use serde_json::{Value, json};
+
+use crate::apply::{Node, release};
+
+const MANIFEST: &str = r#"
+node default {
+  notice("leader=${muster::leader('db')}")
+  notice("own=${muster::is_leader('db')} ${muster::is_leader('web')} ${muster::is_leader('lb')}")
+  notice("data=${lookup('app::primary')} ${lookup('app::epoch')}")
+  notice("nobody=${lookup('etcdlookup::leader::lb', undef, undef, 'none')}")
+  notice("unknown=${lookup('etcdlookup::leader::nope', undef, undef, 'none')}")
+  notice("published=${lookup('app::binlogs')}")
+  notice("first=${lookup('etcdlookup::published::db::binlog.db2.position')}")
+  notice("nothing=${lookup('etcdlookup::published::db::nothing')}")
+  notice("required=${muster::require_published('db::binlog', 3).keys} ${muster::require_published('x', 0)}")
+}
+"#;
+
+const COMMON: &str = r#"
+app::primary: "%{alias('etcdlookup::leader::db.interfaces.eth0')}"
+app::epoch: "%{lookup('etcdlookup::leader::db.epoch')}"
+app::binlogs: "%{alias('etcdlookup::published::db::binlog')}"
+"#;
+
+fn tables() -> Value {
+    json!({
+        "active_roles": {"db": {}, "web": {}, "lb": {}},
+        "leaders": {
+            "db": {"node": "db2_blue", "epoch": 7, "interfaces": {"eth0": "10.0.0.2"}},
+            "web": {"node": "web1", "epoch": 1, "interfaces": {}},
+            "lb": {"epoch": 3},
+        },
+        "published": {
+            "db::binlog": {
+                "db10": {"position": 10}, "db2": {"position": "%{facts.kernel}"}, "db1": null,
+            },
+        },
+    })
+}
+
+#[test]
+fn leaders_and_what_others_publish_are_found_through_plain_data() {
+    let release = release(MANIFEST, COMMON);
+    let node = Node::new("web1", "web", "127.77.0.9");
+
+    let run = node.apply_with(release.path(), "v1", tables());
+
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    assert_eq!(
+        run.noticed("leader"),
+        "{node => db2_blue, host => db2-blue, epoch => 7, interfaces => {eth0 => 10.0.0.2}}"
+    );
+    assert_eq!(run.noticed("own"), "false true false");
+    assert_eq!(run.noticed("data"), "10.0.0.2 7");
+    assert_eq!(run.noticed("nobody"), "none");
+    assert_eq!(run.noticed("unknown"), "none");
+    assert_eq!(run.noticed("published"), "{db1 => , db2 => {position => %{facts.kernel}}, db10 => {position => 10}}");
+    assert_eq!(run.noticed("first"), "%{facts.kernel}");
+    assert_eq!(run.noticed("nothing"), "{}");
+    assert_eq!(run.noticed("required"), "[db1, db2, db10] {}");
+    assert_eq!(
+        run.lookups,
+        [
+            "leader::db",
+            "leader::web",
+            "leader::lb",
+            "data::app::primary",
+            "data::app::epoch",
+            "leader::nope",
+            "data::app::binlogs",
+            "published::db::binlog",
+            "published::db::nothing",
+            "published::x",
+        ]
+    );
+}
+
+#[test]
+fn who_needs_a_leader_or_something_published_waits_for_it() {
+    for (manifest, need, message, lookup) in [
+        (
+            "muster::leader('lb')",
+            json!({"kind": "leader", "role": "lb"}),
+            "MUSTER-PENDING waiting for a leader of role lb",
+            "leader::lb",
+        ),
+        (
+            "muster::require_published('db::binlog', 4)",
+            json!({"kind": "published", "key": "db::binlog", "want": 4, "have": 3}),
+            "MUSTER-PENDING waiting for db::binlog: 3 of 4 nodes publish it",
+            "published::db::binlog",
+        ),
+    ] {
+        let content = format!("node default {{ notify {{ 'never': }}\n{manifest} }}");
+        let release = release(&content, "");
+
+        let run = Node::new("web1", "web", "127.77.0.9").apply_with(release.path(), "v1", tables());
+
+        assert_eq!(run.code, Some(1), "{run:#?}");
+        assert_eq!(run.pending, [need]);
+        assert_eq!(run.lookups, [lookup]);
+        assert_eq!(run.report, None);
+        assert!(run.error().contains(message), "{message:?} is not in {}", run.error());
+    }
+}

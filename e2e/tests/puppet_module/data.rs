@@ -1,0 +1,94 @@
+//! Configuration data through Hiera: plain keys, secrets, and what is recorded of them.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::apply::{Node, release};
+
+const MANIFEST: &str = r#"
+class ntp(Array[String] $servers, String $driftfile = '/var/lib/ntp', Sensitive[String] $key) {
+  notice("class=${servers} ${driftfile} ${key}")
+  file { "${muster::self()['root']}/ntp.key": content => $key, mode => '0600' }
+}
+
+node default {
+  include ntp
+  notice("plain=${lookup('motto')}")
+  notice("common=${lookup('both')} ${lookup('only_common')}")
+  notice("dug=${lookup('limits.nofile')}")
+  notice("quoted=${lookup("'limits.nofile'")}")
+  notice("default=${lookup('nothing', undef, undef, 'none')}")
+  notice("false=${lookup('off')} ${lookup('void', Any, 'first', 'default')}")
+  notice("interpolated=${lookup('banner')}")
+  notice("secret=${lookup('ntp::key')} ${lookup('ntp::key').unwrap.length}")
+  notice("aliased=${lookup('password')} ${lookup('password').unwrap.length}")
+  # Numbers and an empty name are keys too; a line break is in none.
+  notice("odd=${lookup('1', undef, undef, 'none')} ${lookup("two\nlines", undef, undef, 'none')}")
+}
+"#;
+
+const COMMON: &str = r#"
+only_common: "from the file"
+both: "from the file"
+banner: "time by %{lookup('ntp::servers.0')}"
+password: "%{alias('ntp::key')}"
+ntp::servers: ["192.0.2.1"]
+"#;
+
+#[test]
+fn data_of_the_environment_come_before_the_files_and_every_key_is_recorded() {
+    let release = release(MANIFEST, COMMON);
+    let node = Node::new("web1", "web", "127.77.0.9");
+    let data = json!({
+        "ntp::servers": {"value": ["10.0.0.1", "10.0.0.2"], "layer": "role"},
+        "ntp::key": {"value": "Tr0ub4dor&3", "secret": true, "layer": "global"},
+        // Text that would be a Hiera function if anyone interpolated it.
+        "motto": {"value": "%{facts.kernel} and %{lookup('ntp::key')}", "layer": "host"},
+        "both": {"value": "from the environment", "layer": "global"},
+        "limits": {"value": {"nofile": 1024}, "layer": "global"},
+        "limits.nofile": {"value": 2048, "layer": "global"},
+        "off": {"value": false, "layer": "global"},
+        "void": {"value": null, "layer": "global"},
+        // Nobody can change how Hiera merges from here.
+        "lookup_options": {"value": {"ntp::servers": {"merge": "unique"}}, "layer": "global"},
+    });
+
+    let run = node.apply_with(release.path(), "v1", json!({"data": data}));
+
+    assert_eq!(run.code, Some(2), "{run:#?}");
+    assert_eq!(run.noticed("class"), "[10.0.0.1, 10.0.0.2] /var/lib/ntp Sensitive [value redacted]");
+    assert_eq!(run.noticed("plain"), "%{facts.kernel} and %{lookup('ntp::key')}");
+    assert_eq!(run.noticed("common"), "from the environment from the file");
+    assert_eq!(run.noticed("dug"), "1024");
+    assert_eq!(run.noticed("quoted"), "2048");
+    assert_eq!(run.noticed("default"), "none");
+    // A value that is there and says nothing is a value.
+    assert_eq!(run.noticed("false"), "false ");
+    assert_eq!(run.noticed("interpolated"), "time by 10.0.0.1");
+    assert_eq!(run.noticed("secret"), "Sensitive [value redacted] 11");
+    assert_eq!(run.noticed("aliased"), "Sensitive [value redacted] 11");
+    assert_eq!(run.noticed("odd"), "none none");
+    assert_eq!(
+        run.lookups,
+        [
+            "data::ntp::servers",
+            "data::ntp::driftfile",
+            "data::ntp::key",
+            "data::motto",
+            "data::both",
+            "data::only_common",
+            "data::limits",
+            "data::limits.nofile",
+            "data::nothing",
+            "data::off",
+            "data::void",
+            "data::banner",
+            "data::password",
+            "data::1",
+        ]
+    );
+    assert_eq!(fs::read_to_string(node.root().join("ntp.key")).unwrap(), "Tr0ub4dor&3");
+    // Puppet itself says nothing of it: neither in the log nor in its report.
+    assert!(!format!("{:?}{:?}", run.log, run.report).contains("Tr0ub4dor"), "{run:#?}");
+}
