@@ -39,6 +39,7 @@ pub mod outbox;
 pub mod process;
 pub mod queue;
 pub mod recovery;
+pub mod redact;
 pub mod release;
 pub mod renewal;
 pub mod report;

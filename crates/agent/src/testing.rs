@@ -6,12 +6,16 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+use muster_core::config_data::Datum;
 use muster_core::generation::Generation;
-use muster_core::names::{EnvName, NodeName, RunId, Version};
+use muster_core::names::{DataKey, EnvName, NodeName, RunId, Version};
 use muster_core::report::{Counts, Facts, Interfaces, Outcome, Report, RunResult};
+
+use muster_core::snapshot::Snapshot;
 
 use crate::node::Node;
 use crate::process::stat::Stat;
+use crate::redact::Redactor;
 use crate::state_dir::StateDir;
 
 /// A report with this number.
@@ -58,6 +62,15 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
         layout,
     };
     (dir, node)
+}
+
+/// Takes these texts out.
+pub(crate) fn secrets(texts: &[&str]) -> Redactor {
+    let layer = muster_core::config_data::Layer::Global;
+    let datum = |text: &&str| Datum { value: (*text).into(), secret: true, layer: layer.clone() };
+    let key = |number| DataKey::new(format!("secret_{number}")).unwrap();
+    let data = texts.iter().enumerate().map(|(number, text)| (key(number), datum(text))).collect();
+    Redactor::of(&Snapshot { data, ..Snapshot::default() })
 }
 
 /// Writes files; those that begin with `#!` are executable.

@@ -32,6 +32,9 @@ pub struct ReleaseSpec {
     pub hiera: Option<String>,
     #[serde(default = "applier_deadline")]
     pub deadline: SignedDuration,
+    /// The script promises to change nothing when `MUSTER_NOOP` is set. Puppet needs no promise.
+    #[serde(default)]
+    pub noop: bool,
     #[serde(default)]
     pub validate: Vec<Check>,
     /// How often the checks are made between runs.

@@ -1,7 +1,9 @@
 //! Appliers bring the node to what a release says. Each is a program, and answers with its exit code and some files.
 
 mod needs;
+mod published;
 mod puppet;
+mod puppet_changes;
 mod puppet_log;
 mod puppet_report;
 mod script;
@@ -13,14 +15,16 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{Role, RunId, Version};
+use muster_core::published::Publication;
 use muster_core::reason::Reason;
 use muster_core::release::Applier;
-use muster_core::report::{Counts, ResourceError, RunResult};
+use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
 
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
 use crate::process::supervise::{Ended, Leftovers, Program, supervise};
+use crate::redact::Redactor;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
@@ -34,6 +38,17 @@ pub struct Job<'a> {
     pub run: &'a RunId,
     pub directory: &'a RunDirectory,
     pub release: &'a Release,
+    pub mode: Mode,
+    /// Nothing that the applier or a check says leaves the run without having gone through this.
+    pub secrets: &'a Redactor,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Apply,
+    /// Only to say what would be changed.
+    Preview,
 }
 
 /// How the applier ended.
@@ -43,11 +58,15 @@ pub struct Applied {
     pub reason: Option<Reason>,
     pub counts: Counts,
     pub errors: Vec<ResourceError>,
+    /// What was changed, or would be in a preview.
+    pub changes: Vec<ResourceChange>,
+    /// What the run publishes for others, all of it; none if it was not carried out.
+    pub published: Option<Publication>,
 }
 
 impl Applied {
     pub fn failed(reason: Reason) -> Self {
-        Self { result: RunResult::Failed, reason: Some(reason), counts: Counts::default(), errors: Vec::new() }
+        Self { result: RunResult::Failed, reason: Some(reason), ..Self::succeeded(RunResult::Failed) }
     }
 
     fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
@@ -55,7 +74,14 @@ impl Applied {
     }
 
     fn succeeded(result: RunResult) -> Self {
-        Self { result, reason: None, counts: Counts::default(), errors: Vec::new() }
+        Self {
+            result,
+            reason: None,
+            counts: Counts::default(),
+            errors: Vec::new(),
+            changes: Vec::new(),
+            published: None,
+        }
     }
 }
 
@@ -63,7 +89,7 @@ impl Applied {
 pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Applied> {
     let prepared = match job.release.spec.applier {
         Applier::Puppet => puppet::program(job),
-        Applier::Script => Ok(script::program(job)),
+        Applier::Script => script::program(job),
     };
     let program = match prepared {
         Ok(program) => program,
@@ -88,10 +114,14 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
             }));
         }
     };
-    let needs = needs::read(&job.directory.pending());
-    Some(match job.release.spec.applier {
+    let needs = needs::read(&job.directory.pending(), job.secrets);
+    let applied = match job.release.spec.applier {
         Applier::Puppet => puppet::judge(job, code, needs),
         Applier::Script => script::judge(job, code, needs),
+    };
+    Some(match job.mode {
+        Mode::Apply => published::add(applied, &job.directory.published(), job.secrets),
+        Mode::Preview => applied,
     })
 }
 

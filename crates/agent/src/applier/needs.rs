@@ -6,6 +6,7 @@ use muster_core::reason::Need;
 use muster_core::summary::clip;
 
 use crate::bounded;
+use crate::redact::Redactor;
 
 /// More needs than a person reads are a mistake of the content.
 const LIMIT: usize = 50;
@@ -13,8 +14,9 @@ const LINE: usize = 300;
 const FILE: u64 = 1024 * 1024;
 
 /// The needs in a file, each once. A line that is not understood is still a need: whoever wrote it waits for something.
-pub(super) fn read(path: &Path) -> Vec<Need> {
+pub(super) fn read(path: &Path, secrets: &Redactor) -> Vec<Need> {
     let text = bounded::text(path, FILE);
+    let text = secrets.text(&text);
     let mut needs = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let need = serde_json::from_str(line).unwrap_or_else(|_| Need::Other { reason: clip(line.trim(), LINE) });
@@ -41,7 +43,7 @@ mod tests {
             Need::Other { reason: "r".into() },
             Need::Other { reason: "the disk".into() },
         ];
-        assert_eq!(read(file.path()), expected);
-        assert_eq!(read(Path::new("/nonexistent")), []);
+        assert_eq!(read(file.path(), &Redactor::default()), expected);
+        assert_eq!(read(Path::new("/nonexistent"), &Redactor::default()), []);
     }
 }

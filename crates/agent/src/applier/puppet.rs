@@ -7,8 +7,8 @@ use std::io;
 use muster_core::reason::{Need, Reason};
 use muster_core::report::{ResourceError, RunResult};
 
-use crate::applier::puppet_report::Failure;
-use crate::applier::{Applied, Job, base, puppet_log, puppet_report};
+use crate::applier::puppet_report::{Failure, PuppetReport, Reader};
+use crate::applier::{Applied, Job, Mode, base, puppet_log};
 use crate::module;
 use crate::process::supervise::Program;
 
@@ -47,8 +47,12 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, Reason> {
     say("--hiera_config", hiera.into());
     say("--reports", "muster".into());
     say("--logdest", job.directory.puppet_log().into());
-    let flags = ["--detailed-exitcodes", "--color=false", "--strict_variables"];
+    let flags = ["--detailed-exitcodes", "--color=false", "--strict_variables", "--show_diff"];
     program.args.extend(flags.map(OsString::from));
+    match job.mode {
+        Mode::Apply => {}
+        Mode::Preview => program.args.push("--noop".into()),
+    }
     program.args.push(release.directory.join(&release.spec.manifest).into());
     Ok(program)
 }
@@ -73,10 +77,16 @@ pub(super) fn not_started(program: &Program, error: &io::Error) -> Reason {
 }
 
 pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
-    let report = puppet_report::read(&job.directory.report(), &job.release.directory);
+    let reader = Reader { release: &job.release.directory, secrets: job.secrets, mode: job.mode };
+    let report = reader.read(&job.directory.report());
     let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
     let mut applied = match code {
         0 | 2 if !needs.is_empty() => Applied::failed(Reason::PendingIgnored { needs }),
+        // A preview ends with 0 whatever it found; only its report says more.
+        0 if job.mode == Mode::Preview && counts.failed > 0 => {
+            Applied::failed(Reason::ResourcesFailed { count: counts.failed })
+        }
+        0 if job.mode == Mode::Preview && counts.changed > 0 => Applied::succeeded(RunResult::Changed),
         0 => Applied::succeeded(RunResult::Unchanged),
         2 => Applied::succeeded(RunResult::Changed),
         1 if !needs.is_empty() => Applied::pending(needs),
@@ -86,8 +96,11 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
         code => Applied::failed(Reason::ExitCode { program: "puppet".into(), code }),
     };
     applied.counts = counts;
+    let PuppetReport { failures, skipped, changes, .. } = report.unwrap_or_default();
+    applied.changes = changes;
     if applied.result == RunResult::Failed {
-        applied.errors = errors(job, report.map(|report| report.failures).unwrap_or_default());
+        applied.errors = errors(job, failures);
+        applied.errors.extend(skipped);
     }
     applied
 }
@@ -97,11 +110,10 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
 fn errors(job: &Job<'_>, failures: Vec<Failure>) -> Vec<ResourceError> {
     let (log, release) = (job.directory.puppet_log(), &job.release.directory);
     if failures.is_empty() {
-        return puppet_log::errors(&log, release);
+        return puppet_log::errors(&log, release, job.secrets);
     }
-    let in_words = |Failure { mut error, said }| {
-        let resource = error.resource.as_deref().filter(|_| !said);
-        if let Some(message) = resource.and_then(|resource| puppet_log::said_of(&log, resource, release)) {
+    let in_words = |Failure { mut error, name, said }| {
+        if let Some(message) = (!said).then(|| puppet_log::said_of(&log, &name, release, job.secrets)).flatten() {
             error.message = message;
         }
         error

@@ -8,6 +8,7 @@ use muster_core::report::ResourceError;
 use muster_core::summary::clip;
 
 use crate::bounded::for_each_line;
+use crate::redact::Redactor;
 
 const ERRORS: usize = 50;
 const MESSAGE: usize = 2000;
@@ -36,13 +37,13 @@ impl Line {
 }
 
 /// What the log says went wrong, for a run without a report. Lines that name a file come first: they say where to look.
-pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
+pub(super) fn errors(path: &Path, release: &Path, secrets: &Redactor) -> Vec<ResourceError> {
     let mut errors: Vec<ResourceError> = Vec::new();
     for_each_line(path, |text| {
         let Some(line) = Line::parse(text).filter(Line::is_an_error_of_the_content) else { return };
         let error = ResourceError {
-            resource: line.source.filter(|source| source != "Puppet"),
-            message: clean(&line.message, release),
+            resource: line.source.filter(|source| source != "Puppet").map(|source| secrets.text(&source).into_owned()),
+            message: clean(&line.message, release, secrets),
             file: line.file.map(|file| in_release(&file, release)),
             line: line.line,
         };
@@ -56,23 +57,23 @@ pub(super) fn errors(path: &Path, release: &Path) -> Vec<ResourceError> {
 
 /// What the log says of one resource that failed, if anything. Its source there is the resource's whole path, such as
 /// `/Stage[main]/Db/Service[db]/ensure`.
-pub(super) fn said_of(path: &Path, resource: &str, release: &Path) -> Option<String> {
+pub(super) fn said_of(path: &Path, resource: &str, release: &Path, secrets: &Redactor) -> Option<String> {
     let (inside, end) = (format!("/{resource}/"), format!("/{resource}"));
     let mut said = None;
     for_each_line(path, |text| {
         let line = Line::parse(text).filter(Line::is_an_error_of_the_content);
         let of_it = |source: &str| source.contains(&inside) || source.ends_with(&end);
         if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(of_it)) {
-            said.get_or_insert_with(|| clean(&line.message, release));
+            said.get_or_insert_with(|| clean(&line.message, release, secrets));
         }
     });
     said
 }
 
-/// A message without what the report says in fields of its own: the place, and the node.
-pub(crate) fn clean(message: &str, release: &Path) -> String {
+/// A message without secrets, and without what the report says in fields of its own: the place, and the node.
+pub(crate) fn clean(message: &str, release: &Path, secrets: &Redactor) -> String {
     let prefix = format!("{}/", release.display());
-    let mut text = message.trim().replace(&prefix, "");
+    let mut text = secrets.text(message.trim()).replace(&prefix, "");
     if let Some(at) = text.rfind(" on node ").filter(|at| !text[at + " on node ".len()..].contains(' ')) {
         text.truncate(at);
     }
@@ -95,6 +96,7 @@ pub(crate) fn in_release(file: &str, release: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::secrets;
 
     #[test]
     fn messages_are_freed_of_what_stands_elsewhere() {
@@ -110,7 +112,7 @@ mod tests {
             ("cannot go on node by node", "cannot go on node by node"),
             ("File[/r/x/y] is odd (really)", "File[x/y] is odd (really)"),
         ] {
-            assert_eq!(clean(message, Path::new("/r")), cleaned);
+            assert_eq!(clean(message, Path::new("/r"), &Redactor::default()), cleaned);
         }
     }
 
@@ -124,7 +126,7 @@ mod tests {
             r#"{"level":"err","source":"/Stage[main]/Main/Service[db]/ensure","message":"later"}"#,
         ];
         std::fs::write(file.path(), lines.join("\n")).unwrap();
-        let said = |resource| said_of(file.path(), resource, Path::new("/r"));
+        let said = |resource| said_of(file.path(), resource, Path::new("/r"), &Redactor::default());
         assert_eq!(said("Service[db]").as_deref(), Some("Could not evaluate: no kill"));
         assert_eq!(said("Service[web]"), None);
     }
@@ -141,7 +143,8 @@ mod tests {
             r#"{"level":"err","source":"Puppet","message":"m (file: /r/site.pp, line: 3)","file":"/r/site.pp","line":3}"#,
         ];
         std::fs::write(file.path(), lines.join("\n")).unwrap();
-        let shown: Vec<_> = errors(file.path(), Path::new("/r")).iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["m (site.pp:3)", "without a place"]);
+        let shown: Vec<_> =
+            errors(file.path(), Path::new("/r"), &secrets(&["a place"])).iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["m (site.pp:3)", "without [secret]"]);
     }
 }

@@ -6,7 +6,7 @@ use muster_core::reason::{Need, Reason};
 use muster_core::report::RunResult;
 use muster_core::summary::clip;
 
-use crate::applier::{Applied, Job, base};
+use crate::applier::{Applied, Job, Mode, base};
 use crate::process::supervise::Program;
 use crate::run::log;
 
@@ -14,8 +14,13 @@ use crate::run::log;
 const PENDING: i32 = 75;
 const REASON: usize = 300;
 
-pub(super) fn program(job: &Job<'_>) -> Program {
-    base(job, job.release.directory.join(&job.release.spec.manifest))
+/// Prepares the call. A script that does not promise to honour `MUSTER_NOOP` would change the node in a preview.
+pub(super) fn program(job: &Job<'_>) -> Result<Program, Reason> {
+    let spec = &job.release.spec;
+    match job.mode {
+        Mode::Preview if !spec.noop => Err(Reason::NoPreview { program: spec.manifest.clone() }),
+        Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(&spec.manifest))),
+    }
 }
 
 pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> Reason {
@@ -38,7 +43,10 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
         PENDING if !needs.is_empty() => Applied::pending(needs),
         PENDING => {
             let said = log::last_line(&job.directory.output());
-            let reason = said.map_or_else(|| "something that it does not name".to_owned(), |line| clip(&line, REASON));
+            let reason = said.map_or_else(
+                || "something that it does not name".to_owned(),
+                |line| clip(&job.secrets.text(&line), REASON),
+            );
             Applied::pending(vec![Need::Other { reason }])
         }
         code => Applied::failed(Reason::ExitCode { program: job.release.spec.manifest.clone(), code }),

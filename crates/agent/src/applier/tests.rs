@@ -13,7 +13,7 @@ use muster_core::report::RunResult;
 
 use super::*;
 use crate::release;
-use crate::testing::{living, node, write_release};
+use crate::testing::{living, node, secrets, write_release};
 
 /// Applies a script with this body; a name of its own makes its processes its own.
 struct Script {
@@ -21,6 +21,7 @@ struct Script {
     node: Node,
     release: Release,
     run: RunId,
+    mode: Mode,
 }
 
 impl Script {
@@ -33,7 +34,7 @@ impl Script {
         let version = Version::new("v1").unwrap();
         let release = release::prepare(&node.layout.releases(), &node.releases, &version, &digest).unwrap();
         let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
-        Self { _directory: directory, node, release, run }
+        Self { _directory: directory, node, release, run, mode: Mode::Apply }
     }
 
     fn shell(run: &str, body: &str) -> Self {
@@ -51,6 +52,8 @@ impl Script {
             run: &self.run,
             directory: &directory,
             release: &self.release,
+            mode: self.mode,
+            secrets: &secrets(&["hunter2!"]),
         };
         apply(&job, &Children::default(), cancel).await
     }
@@ -236,4 +239,62 @@ async fn an_agent_that_is_to_end_takes_the_run_with_it() {
     cancel.cancel();
     assert_eq!(script.apply(&cancel).await, None);
     assert_eq!(script.processes(), [0; 0]);
+}
+
+/// It says what it would do, and in what mode.
+const PREVIEWS: &str = "test \"$MUSTER_NOOP\" = 1 || touch $MUSTER_ROOT/applied; exit 2";
+
+#[tokio::test]
+async fn a_script_is_previewed_only_if_it_promises_to_change_nothing() {
+    let mut script = Script::shell("unpromised", PREVIEWS);
+    script.mode = Mode::Preview;
+    assert_eq!(script.judged().await, (RunResult::Failed, Some(Reason::NoPreview { program: "apply".into() })));
+
+    let spec = "applier: script\nmanifest: apply\nnoop: true\n";
+    let mut script = Script::new("promised", spec, &[("apply", &format!("#!/bin/sh\n{PREVIEWS}\n"))]);
+    script.mode = Mode::Preview;
+    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    assert!(!script.node.root.join("applied").exists());
+    script.mode = Mode::Apply;
+    assert_eq!(script.judged().await, (RunResult::Changed, None));
+    assert!(script.node.root.join("applied").exists());
+}
+
+#[tokio::test]
+async fn a_preview_of_puppet_is_judged_by_its_report() {
+    for (name, statuses, result, reason) in [
+        ("pn0", "{}", RunResult::Unchanged, None),
+        ("pn1", r#"{"File[a]":{"events":[{"status":"noop"}]}}"#, RunResult::Changed, None),
+        ("pn2", r#"{"File[a]":{"failed":true}}"#, RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
+    ] {
+        let report = format!("echo '{{\"resource_statuses\":{statuses}}}' > $MUSTER_REPORT_FILE; exit 0");
+        let publish = r#"echo '{"key":"a","value":1}' > $MUSTER_PUBLISH_FILE"#;
+        let mut puppet = false_puppet(name, &format!("{publish}; {report}"));
+        puppet.mode = Mode::Preview;
+        let applied = puppet.apply(&CancellationToken::new()).await.unwrap();
+        assert_eq!((applied.result, applied.reason, applied.published), (result, reason, None), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_script_publishes_goes_with_a_run_that_was_carried_out() {
+    let publish = |value: &str| format!("echo '{{\"key\":\"db::binlog\",\"value\":{value}}}' >> $MUSTER_PUBLISH_FILE");
+    let applied =
+        |name, body: String| async move { Script::shell(name, &body).apply(&CancellationToken::new()).await.unwrap() };
+    let carried_out = applied("publishes", format!("{}; exit 2", publish("7"))).await;
+    assert_eq!(serde_json::to_string(&carried_out.published).unwrap(), r#"{"db::binlog":7}"#);
+    let nothing = applied("publishes-nothing", "exit 0".into()).await;
+    assert_eq!(serde_json::to_string(&nothing.published).unwrap(), "{}");
+    let failed = applied("publishes-failed", format!("{}; exit 1", publish("7"))).await;
+    assert_eq!(failed.published, None);
+    let twice = applied("publishes-twice", format!("{}; {}; exit 2", publish("7"), publish("8"))).await;
+    assert_eq!((twice.result, twice.published), (RunResult::Failed, None));
+}
+
+#[tokio::test]
+async fn what_a_script_waits_for_or_says_shows_no_secret() {
+    let script = Script::shell("secret", "echo the schema of hunter2!; exit 75");
+    let (result, reason) = script.judged().await;
+    let needs = vec![Need::Other { reason: "the schema of [secret]".into() }];
+    assert_eq!((result, reason), (RunResult::Pending, Some(Reason::Waiting { needs })));
 }

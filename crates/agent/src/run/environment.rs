@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use crate::applier::Job;
+use crate::applier::{Job, Mode};
 
 /// Carried by every process of a run.
 pub const RUN_ID: &str = "MUSTER_RUN_ID";
@@ -17,6 +17,9 @@ pub const CHECK_ID: &str = "MUSTER_CHECK_ID";
 /// goes when the machine is switched off.
 const MACHINE: &str = "MUSTER_MACHINE";
 
+/// Set for an applier that must say what it would change, and change nothing.
+const NOOP: &str = "MUSTER_NOOP";
+
 /// What a system without a `PATH` would have.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -24,7 +27,7 @@ pub fn of(job: &Job<'_>) -> Vec<(String, OsString)> {
     let (node, directory) = (job.node, job.directory);
     let address = node.interfaces.values().next().cloned().unwrap_or_default();
     let inherited = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let variables: [(&str, OsString); 17] = [
+    let variables: [(&str, OsString); 18] = [
         ("PATH", inherited("PATH").unwrap_or_else(|| PATH.into())),
         // Puppet and many tools want a home that they can write.
         ("HOME", inherited("HOME").unwrap_or_else(|| node.layout.home().into())),
@@ -39,6 +42,7 @@ pub fn of(job: &Job<'_>) -> Vec<(String, OsString)> {
         ("MUSTER_SNAPSHOT", directory.snapshot().into()),
         ("MUSTER_LOOKUPS_FILE", directory.lookups().into()),
         ("MUSTER_PENDING_FILE", directory.pending().into()),
+        ("MUSTER_PUBLISH_FILE", directory.published().into()),
         ("MUSTER_REPORT_FILE", directory.report().into()),
         ("MUSTER_ROOT", node.root.clone().into()),
         ("MUSTER_RELEASE", job.release.directory.clone().into()),
@@ -46,5 +50,9 @@ pub fn of(job: &Job<'_>) -> Vec<(String, OsString)> {
         ("TMPDIR", inherited("TMPDIR").unwrap_or_else(|| "/tmp".into())),
     ];
     let machine = inherited(MACHINE).map(|value| (MACHINE, value));
-    variables.into_iter().chain(machine).map(|(name, value)| (name.to_owned(), value)).collect()
+    let noop = match job.mode {
+        Mode::Apply => None,
+        Mode::Preview => Some((NOOP, "1".into())),
+    };
+    variables.into_iter().chain(machine).chain(noop).map(|(name, value)| (name.to_owned(), value)).collect()
 }

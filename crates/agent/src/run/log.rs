@@ -9,6 +9,7 @@ use muster_core::summary::clip;
 
 use crate::applier::{Line, in_release};
 use crate::bounded::for_each_line;
+use crate::redact::Redactor;
 use crate::run::directory::RunDirectory;
 
 /// A report with its log must stay easy to send and to keep.
@@ -27,11 +28,17 @@ pub struct BoundedLog {
     /// The last line, and how often it came again since: Facter, for one, says the same thing eighteen times.
     last: String,
     again: usize,
+    secrets: Redactor,
 }
 
 impl BoundedLog {
+    /// A log in which these secrets never stand.
+    pub fn without(secrets: &Redactor) -> Self {
+        Self { secrets: secrets.clone(), ..Self::default() }
+    }
+
     pub fn line(&mut self, line: &str) {
-        let line = clip(line.trim_end(), LINE);
+        let line = clip(&self.secrets.text(line.trim_end()), LINE);
         if line == self.last {
             self.again += 1;
             return;
@@ -85,32 +92,33 @@ impl BoundedLog {
 }
 
 /// The log of the applier: what Puppet logged, then what came out of the program itself.
-pub fn of_applier(directory: &RunDirectory, release: &Path) -> BoundedLog {
-    let mut log = BoundedLog::default();
+pub fn of_applier(directory: &RunDirectory, release: &Path, secrets: &Redactor) -> BoundedLog {
+    let mut log = BoundedLog::without(secrets);
     for_each_line(&directory.puppet_log(), |text| match Line::parse(text) {
-        Some(line) => log.line(&readable(&line, release)),
+        // A diff has many lines, and a secret in it may have many too.
+        Some(line) => secrets.text(&readable(&line, release)).lines().for_each(|line| log.line(line)),
         None => log.line(&String::from_utf8_lossy(text)),
     });
     log.lines_of(&directory.output(), "");
     log
 }
 
-/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`
+/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines comes below that.
 fn readable(line: &Line, release: &Path) -> String {
-    let mut text = format!("{}: ", line.level);
-    if let Some(source) = line.source.as_deref().filter(|source| *source != "Puppet") {
-        text.push_str(source);
-        text.push_str(": ");
+    let source = line.source.as_deref().filter(|source| *source != "Puppet");
+    let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
+    let place = match (&line.file, line.line) {
+        (Some(file), Some(number)) => format!(" ({}:{number})", in_release(file, release)),
+        (Some(file), None) => format!(" ({})", in_release(file, release)),
+        (None, _) => String::new(),
+    };
+    let (level, message) = (&line.level, line.message.trim_matches('\n').trim_end());
+    if message.contains('\n') {
+        let begin = format!("{level}: {source}");
+        let below = message.lines().map(|line| format!("\n  {line}"));
+        return format!("{}{place}{}", begin.trim_end_matches([':', ' ']), below.collect::<String>());
     }
-    text.push_str(line.message.trim());
-    if let Some(file) = &line.file {
-        let file = in_release(file, release);
-        match line.line {
-            Some(number) => text.push_str(&format!(" ({file}:{number})")),
-            None => text.push_str(&format!(" ({file})")),
-        }
-    }
-    text
+    format!("{level}: {source}{}{place}", message.trim())
 }
 
 /// The last line of a file that holds anything.
@@ -175,6 +183,21 @@ mod tests {
         std::fs::write(file.path(), "one\ntwo \n\n\n").unwrap();
         assert_eq!(last_line(file.path()).as_deref(), Some("two"));
         assert_eq!(last_line(Path::new("/nonexistent")), None);
+    }
+
+    #[test]
+    fn a_diff_stands_below_what_it_is_about_and_shows_no_secret() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = RunDirectory::create(directory.path(), &muster_core::names::RunId::new("r1").unwrap()).unwrap();
+        let line = r#"{"level":"notice","source":"/File[/x]/content","message":"\n--- /x\n+++ /y\n@@ -1 +1 @@\n-a\n+hunter2!\n","file":"/r/a.pp","line":3}"#;
+        std::fs::write(run.puppet_log(), line).unwrap();
+        std::fs::write(run.output(), "login with hunter2!\n").unwrap();
+        let log = of_applier(&run, Path::new("/r"), &crate::testing::secrets(&["hunter2!"])).finish();
+        assert_eq!(
+            log,
+            "notice: /File[/x]/content (a.pp:3)\n  --- /x\n  +++ /y\n  @@ -1 +1 @@\n  -a\n  +[secret]\n\
+             login with [secret]\n"
+        );
     }
 
     #[test]

@@ -16,12 +16,13 @@ use muster_core::reason::Reason;
 use muster_core::report::{CheckResult, Outcome, Report, RunResult, Verdict};
 use muster_core::snapshot::Snapshot;
 
-use crate::applier::{Applied, Job, apply};
+use crate::applier::{Applied, Job, Mode, apply};
 use crate::clock;
 use crate::ledger::{LastRun, RunEnd, RunningRun};
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::queue::task::Message;
+use crate::redact::Redactor;
 use crate::release::{self, Release};
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
@@ -78,11 +79,20 @@ async fn execute(
             return Some(finished(order, report));
         }
     };
-    let job =
-        Job { node, role: &order.role, version: &run.version, run: &run.run, directory: &directory, release: &release };
+    let secrets = Redactor::of(&order.snapshot);
+    let job = Job {
+        node,
+        role: &order.role,
+        version: &run.version,
+        run: &run.run,
+        directory: &directory,
+        release: &release,
+        mode: Mode::Apply,
+        secrets: &secrets,
+    };
     let applied = apply(&job, children, cancel).await?;
     let lookups = lookups::read(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
-    let log = log::of_applier(&directory, &release.directory);
+    let log = log::of_applier(&directory, &release.directory, &secrets);
     let report = configured(node, order, applied, lookups, log);
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => {}
@@ -96,7 +106,7 @@ async fn execute(
     queue.send(Message::Configured { report: Box::new(report.clone()), written }).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel).await?;
-    Some(finished(order, validated(order, &directory, report, checks)))
+    Some(finished(order, validated(order, &job, report, checks)))
 }
 
 /// Everything that must be there before the applier starts.
@@ -136,21 +146,21 @@ fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, lo
         ended: clock::now(),
         counts: applied.counts,
         errors: applied.errors,
-        changes: Vec::new(),
+        changes: applied.changes,
         first_failure: None,
         checks: Vec::new(),
         hooks: Vec::new(),
-        published: None,
+        published: applied.published,
         facts: node.facts(),
         lookups,
         log: log.finish(),
     }
 }
 
-fn validated(order: &Order, directory: &RunDirectory, configured: Report, checked: Vec<Checked>) -> Report {
+fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Checked>) -> Report {
     let failed = checked.iter().filter(|checked| checked.result.verdict == Verdict::Failed);
     let failed: Vec<String> = failed.map(|checked| checked.result.name.clone()).collect();
-    let mut log = BoundedLog::default();
+    let mut log = BoundedLog::without(job.secrets);
     if checked.is_empty() {
         log.line(&format!(
             "version {} has no checks for role {}: there is nothing to prove",
@@ -163,7 +173,7 @@ fn validated(order: &Order, directory: &RunDirectory, configured: Report, checke
             Verdict::Failed => "failed",
         };
         log.line(&format!("check {} {word} after {} ms: {}", check.name, check.millis, check.message));
-        let output = directory.check_output(*number);
+        let output = job.directory.check_output(*number);
         // What a check says last is in its message already; most say no more.
         if std::fs::metadata(&output).is_ok_and(|output| output.len() > check.message.len() as u64 + 1) {
             log.lines_of(&output, "  | ");

@@ -5,12 +5,14 @@ use std::io::{self, Read};
 
 use muster_core::summary::clip;
 
+use crate::redact::Redactor;
+
 /// So much of a file is searched: configuration is smaller, and a log may have any size.
 const READ: u64 = 1024 * 1024;
 /// So much of it is shown when it is not what was expected.
 const SHOWN: usize = 200;
 
-pub(super) fn check(path: &str, contains: Option<&str>, absent: bool) -> Result<String, String> {
+pub(super) fn check(path: &str, contains: Option<&str>, absent: bool, secrets: &Redactor) -> Result<String, String> {
     let found = match fs::metadata(path) {
         Ok(found) => found,
         // A link that leads nowhere is still something that lies there.
@@ -39,12 +41,13 @@ pub(super) fn check(path: &str, contains: Option<&str>, absent: bool) -> Result<
         return Ok(format!("{path} holds {text:?}"));
     }
     let searched = if found.len() > READ { format!(" in its first {READ} bytes") } else { String::new() };
-    Err(format!("{path} does not hold {text:?}{searched}; it begins with: {}", clip(held.trim(), SHOWN)))
+    Err(format!("{path} does not hold {text:?}{searched}; it begins with: {}", clip(&secrets.text(held.trim()), SHOWN)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::secrets;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -65,18 +68,18 @@ mod tests {
             (".", None, false, true),
             (".", Some("x"), false, false),
         ] {
-            let said = check(&at(path), contains, absent);
+            let said = check(&at(path), contains, absent, &Redactor::default());
             assert_eq!(said.is_ok(), passes, "{path} {contains:?} {absent}: {said:?}");
         }
-        let said = check(&at("conf"), Some("listen 443"), false).unwrap_err();
-        assert!(said.ends_with("conf does not hold \"listen 443\"; it begins with: listen 80;"), "{said}");
+        let said = check(&at("conf"), Some("listen 443"), false, &secrets(&["n 80"])).unwrap_err();
+        assert!(said.ends_with("conf does not hold \"listen 443\"; it begins with: liste[secret];"), "{said}");
     }
 
     #[test]
     fn a_huge_file_is_not_read_whole() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 40).unwrap();
-        let said = check(&file.path().display().to_string(), Some("x"), false).unwrap_err();
+        let said = check(&file.path().display().to_string(), Some("x"), false, &Redactor::default()).unwrap_err();
         assert!(said.contains("in its first 1048576 bytes"), "{said}");
     }
 }

@@ -4,12 +4,14 @@ use std::error::Error;
 
 use muster_core::summary::clip;
 
+use crate::redact::Redactor;
+
 /// So much of a body is read.
 const BODY: usize = 1024 * 1024;
 /// So much of it is shown when it is not what was expected.
 const SHOWN: usize = 200;
 
-pub(super) async fn check(url: &str, expect: Option<&str>) -> Result<String, String> {
+pub(super) async fn check(url: &str, expect: Option<&str>, secrets: &Redactor) -> Result<String, String> {
     // The deadline of the check is that of the request; a proxy is for the world, and a node is not the world.
     let client = reqwest::Client::builder().no_proxy().build().map_err(|error| innermost(&error))?;
     let mut response = client.get(url).send().await.map_err(|error| format!("{url}: {}", innermost(&error)))?;
@@ -24,11 +26,11 @@ pub(super) async fn check(url: &str, expect: Option<&str>) -> Result<String, Str
     }
     let body = String::from_utf8_lossy(&body);
     if !status.is_success() {
-        return Err(format!("{url} answered {status}: {}", clip(body.trim(), SHOWN)));
+        return Err(format!("{url} answered {status}: {}", clip(&secrets.text(body.trim()), SHOWN)));
     }
     match expect {
         Some(text) if !body.contains(text) => {
-            Err(format!("{url} answered without {text:?}; it said: {}", clip(body.trim(), SHOWN)))
+            Err(format!("{url} answered without {text:?}; it said: {}", clip(&secrets.text(body.trim()), SHOWN)))
         }
         Some(_) | None => Ok(format!("{url} answered {status}")),
     }

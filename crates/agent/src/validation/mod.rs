@@ -62,7 +62,7 @@ async fn one(
             }
             CheckKind::Http(http) => {
                 let url = fill(&http.url)?;
-                until(started, deadline, || http::check(&url, http.expect.as_deref())).await
+                until(started, deadline, || http::check(&url, http.expect.as_deref(), job.secrets)).await
             }
             CheckKind::Process(process) => {
                 let pidfile = fill(&process.pidfile)?;
@@ -70,7 +70,8 @@ async fn one(
             }
             CheckKind::File(file) => {
                 let path = fill(&file.path)?;
-                until(started, deadline, || async { file::check(&path, file.contains.as_deref(), file.absent) }).await
+                let look = || file::check(&path, file.contains.as_deref(), file.absent, job.secrets);
+                until(started, deadline, || async { look() }).await
             }
         }
     };
@@ -84,6 +85,7 @@ async fn one(
         Err(message) => (Verdict::Failed, message),
     };
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let message = job.secrets.text(&message).into_owned();
     CheckResult { name: check.name.clone(), verdict, message, millis }
 }
 

@@ -10,11 +10,12 @@ use muster_core::names::{Role, RunId, Version};
 use muster_core::release::ReleaseSpec;
 
 use super::*;
+use crate::applier::Mode;
 use crate::node::Node;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
-use crate::testing::{living, node, write_release};
+use crate::testing::{living, node, secrets, write_release};
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -45,6 +46,8 @@ impl Fixture {
             run: &self.run,
             directory: &directory,
             release: &release,
+            mode: Mode::Apply,
+            secrets: &secrets(&["hunter2!"]),
         };
         let checked = validate(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
         checked.into_iter().map(|checked| checked.result).collect()
@@ -280,4 +283,18 @@ async fn another_process_with_the_same_number_fails() {
         "{results:#?}"
     );
     assert!(results[2].message.contains("has ended"), "{results:#?}");
+}
+
+#[tokio::test]
+async fn no_check_shows_a_secret() {
+    let fixture = Fixture::new("secret");
+    fs::write(fixture.node.root.join("conf"), format!("{}hunter2!", "x".repeat(196))).unwrap();
+    let checks = serde_json::json!([
+        {"name": "prints", "exec": "prints"},
+        {"name": "file", "file": {"path": "{root}/conf", "contains": "else"}, "deadline": "100ms"},
+    ]);
+    let results = fixture.validate(checks, &[("prints", "#!/bin/sh\necho login with hunter2!\n")]).await;
+    assert_eq!(results[0].message, "login with [secret]");
+    // Nor a part of one, where the text is cut.
+    assert!(!results[1].message.contains("hunt"), "{}", results[1].message);
 }

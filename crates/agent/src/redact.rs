@@ -1,0 +1,190 @@
+//! Takes the secrets of a snapshot out of every text that leaves a run: log lines, messages, values.
+//!
+//! Puppet hides what is `Sensitive` by itself, but content can unwrap it, write it into a file whose difference is shown, or
+//! hand it to a command that prints it. This is the second line: whatever the way, the text of a secret does not get out.
+//! It must see a text before anybody shortens it: half a secret would not be found, and is one still.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use muster_core::snapshot::Snapshot;
+
+/// What stands in the place of a secret.
+pub const MARK: &str = "[secret]";
+
+/// Shorter texts are in every log by chance: to hide them would hide nothing, and make the log unreadable.
+const SHORTEST: usize = 4;
+
+/// The secret texts that a run can get hold of.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// By their first byte, the longest first.
+    texts: Arc<Vec<Vec<Box<[u8]>>>>,
+}
+
+impl Redactor {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        Self::new(snapshot.data.values().filter(|datum| datum.secret).map(|datum| &datum.value))
+    }
+
+    fn new<'a>(secrets: impl Iterator<Item = &'a Value>) -> Self {
+        let mut forms = BTreeSet::new();
+        secrets.for_each(|value| each_leaf(value, &mut |text| add_forms(text, &mut forms)));
+        if forms.is_empty() {
+            return Self::default();
+        }
+        let mut texts: Vec<Vec<Box<[u8]>>> = vec![Vec::new(); 256];
+        for form in forms {
+            let bytes = form.into_bytes().into_boxed_slice();
+            if let Some(bucket) = bytes.first().and_then(|first| texts.get_mut(usize::from(*first))) {
+                bucket.push(bytes);
+            }
+        }
+        texts.iter_mut().for_each(|bucket| bucket.sort_by_key(|text| std::cmp::Reverse(text.len())));
+        Self { texts: Arc::new(texts) }
+    }
+
+    /// The text without secrets. Where they overlap, all that they cover goes.
+    pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if self.texts.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut clean = String::new();
+        // What is hidden goes from `start` to `end`; all before `copied` is dealt with.
+        let (mut copied, mut hidden) = (0, None::<(usize, usize)>);
+        for (at, _) in text.char_indices() {
+            if let Some((start, end)) = hidden.filter(|(_, end)| *end == at) {
+                clean.push_str(&text[copied..start]);
+                clean.push_str(MARK);
+                (copied, hidden) = (end, None);
+            }
+            if let Some(length) = self.longest(&text.as_bytes()[at..]) {
+                let (start, end) = hidden.unwrap_or((at, at));
+                hidden = Some((start, end.max(at + length)));
+            }
+        }
+        if let Some((start, end)) = hidden {
+            clean.push_str(&text[copied..start]);
+            clean.push_str(MARK);
+            copied = end;
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        clean.push_str(&text[copied..]);
+        Cow::Owned(clean)
+    }
+
+    /// How much of the text is a secret that it begins with: the longest there is.
+    fn longest(&self, text: &[u8]) -> Option<usize> {
+        let bucket = self.texts.get(usize::from(*text.first()?))?;
+        bucket.iter().filter_map(|secret| begins_with(text, secret)).max()
+    }
+}
+
+/// How much of a text is this secret, if the text begins with it: as it is, or between quotes. JSON, Ruby and Puppet all
+/// write a backslash before what means something there, each before other characters; so one before any is passed over.
+fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for byte in secret {
+        let escaped = match byte {
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            other => *other,
+        };
+        at += match text.get(at..)? {
+            [found, ..] if found == byte => 1,
+            [b'\\', found, ..] if *found == escaped => 2,
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+/// A secret must not get into a log by way of `{:?}` either.
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count: usize = self.texts.iter().map(Vec::len).sum();
+        write!(f, "Redactor({count} texts)")
+    }
+}
+
+fn each_leaf(value: &Value, take: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => take(text),
+        Value::Number(number) => take(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| each_leaf(item, take)),
+        Value::Object(members) => members.values().for_each(|member| each_leaf(member, take)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// A secret as it is; its lines one by one, since logs are made of lines and a key has many; and each of them as a shell
+/// wants it between single quotes.
+fn add_forms(secret: &str, forms: &mut BTreeSet<String>) {
+    let lines = secret.lines().map(str::trim);
+    for text in std::iter::once(secret.trim()).chain(lines) {
+        if text.chars().count() < SHORTEST {
+            continue;
+        }
+        forms.insert(text.replace('\'', r"'\''"));
+        forms.insert(text.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn redactor(secrets: &[Value]) -> Redactor {
+        Redactor::new(secrets.iter())
+    }
+
+    #[test]
+    fn every_leaf_of_a_secret_is_hidden_wherever_it_stands() {
+        let secrets = redactor(&[json!({"user": "root", "keys": ["hunter2!", 123_456]}), json!(true), json!("abc")]);
+        for (text, clean) in [
+            ("mysql -uroot -phunter2! -e 123456", "mysql -u[secret] -p[secret] -e [secret]"),
+            ("hunter2!hunter2!", "[secret][secret]"),
+            ("hunter2", "hunter2"),
+            ("abc is too short, and true is no secret", "abc is too short, and true is no secret"),
+            ("é hunter2! é", "é [secret] é"),
+            ("", ""),
+        ] {
+            assert_eq!(secrets.text(text), clean);
+        }
+        assert!(matches!(secrets.text("nothing"), Cow::Borrowed("nothing")));
+        assert!(matches!(Redactor::default().text("hunter2!"), Cow::Borrowed("hunter2!")));
+        assert_eq!(format!("{secrets:?}"), "Redactor(3 texts)");
+    }
+
+    #[test]
+    fn the_longest_counts_and_nothing_of_those_that_overlap_is_left() {
+        let secrets =
+            redactor(&[json!("pass"), json!("password"), json!("wordsmith"), json!("secret"), json!("ワードだ")]);
+        assert_eq!(secrets.text("a password."), "a [secret].");
+        assert_eq!(secrets.text("passwordsmith!"), "[secret]!");
+        assert_eq!(secrets.text("a secret is no [secret]"), "a [secret] is no [[secret]]");
+        assert_eq!(secrets.text("パスワードだよ"), "パス[secret]よ");
+    }
+
+    #[test]
+    fn a_key_of_many_lines_is_hidden_line_by_line_and_between_quotes() {
+        let secrets = redactor(&[json!("-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----\n")]);
+        let whole = "-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----";
+        assert_eq!(secrets.text(whole), "[secret]");
+        assert_eq!(secrets.text("+  BBBB=="), "+  [secret]");
+        assert_eq!(secrets.text(r#"content => "MIIB\"\\AAAA""#), r#"content => "[secret]""#);
+        assert_eq!(secrets.text(&json!({"message": whole}).to_string()), r#"{"message":"[secret]"}"#);
+        let secrets = redactor(&[json!(r"it's $5 \ #{x}")]);
+        for quoted in [r"'it\'s $5 \\ #{x}'", r#""it's \$5 \\ \#{x}""#, r"'it'\''s $5 \ #{x}'"] {
+            assert_eq!(secrets.text(quoted).trim_matches(['"', '\'']), "[secret]", "{quoted}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+Facter.add(:muster_rack) do
+  setcode { 'rack-7' }
+end

@@ -1,0 +1,99 @@
+//! From an empty node to one that is as it should be, and from there to another configuration; each time first in a preview.
+
+use serde_json::{Value, json};
+
+use muster_core::report::RunResult;
+
+use crate::node::TestNode;
+
+/// Plain data: the class and the file know nothing of where these come from.
+const COMMON: &str = r#"
+app::ntp_servers: "%{alias('ntp_servers')}"
+app::primary: "%{alias('etcdlookup::leader::db.interfaces.eth0')}"
+app::peers: "%{alias('etcdlookup::active_roles::db::eth0')}"
+app::banner: "time by %{lookup('ntp_servers.0')}, tokens of %{lookup('etcdlookup::published::token.db1')}"
+"#;
+
+pub(crate) const CONTENT: &[(&str, &str)] = &[
+    ("site.pp", "node /^web\\d+/ { include app }\n"),
+    ("data/common.yaml", COMMON),
+    ("modules/app/manifests/init.pp", include_str!("content/app.pp")),
+    ("modules/app/lib/facter/muster_rack.rb", include_str!("content/rack_fact.rb")),
+    ("modules/parcel/lib/puppet/type/parcel.rb", include_str!("content/parcel_type.rb")),
+    ("modules/parcel/lib/puppet/provider/parcel/directory.rb", include_str!("content/parcel_provider.rb")),
+];
+
+fn fleet(ntp_servers: Value) -> Value {
+    json!({
+        "active_roles": {"db": {"db1": {"eth0": "10.0.0.1"}, "db2": {"eth0": "10.0.0.2"}}},
+        "leaders": {"db": {"node": "db2", "host": "db2", "epoch": 3, "interfaces": {"eth0": "10.0.0.2"}}},
+        "published": {"token": {"db1": "t-1"}},
+        "data": {"ntp_servers": {"value": ntp_servers, "layer": "global"}},
+    })
+}
+
+#[tokio::test]
+async fn a_node_converges_changes_and_tells_beforehand_what_it_would_do() {
+    let node = TestNode::new(CONTENT);
+    let before = fleet(json!(["192.0.2.1"]));
+
+    let preview = node.preview(before.clone()).await;
+    assert_eq!((preview.applied.result, &preview.applied.reason), (RunResult::Changed, &None), "{preview:#?}");
+    assert_eq!(node.files(), [], "a preview changes nothing");
+    assert_eq!(preview.changed("Parcel[nova]", "ensure"), ["absent → 1.2"]);
+    assert!(preview.applied.changes.iter().all(|change| change.noop), "{preview:#?}");
+    let planned = preview.applied.counts.changed;
+    assert_eq!(preview.applied.published, None);
+
+    let first = node.apply(before.clone()).await;
+    assert_eq!((first.applied.result, &first.applied.reason), (RunResult::Changed, &None), "{first:#?}");
+    assert_eq!(
+        node.read("app.conf"),
+        "rack rack-7\nntp 192.0.2.1\nprimary 10.0.0.2\npeers 10.0.0.1 10.0.0.2\ntime by 192.0.2.1, tokens of t-1\n"
+    );
+    assert_eq!(node.read("opt/nova"), "1.2\n");
+    assert_eq!(node.read("schema"), "migrated\n");
+    // The file came before the service, which had no need to be restarted at once.
+    assert_eq!(node.read("events"), "reloaded\nstarted\n");
+    assert_eq!(first.changed("Parcel[nova]", "ensure"), ["absent → 1.2"]);
+    assert_eq!(first.changed("Service[nova]", "ensure"), ["stopped → running"]);
+    assert_eq!(first.changed("Exec[migrate]", "returns"), ["notrun → 0"]);
+    assert!(first.applied.changes.iter().all(|change| !change.noop), "{first:#?}");
+    let parcel = first.applied.changes.iter().find(|change| change.resource == "Parcel[nova]").unwrap();
+    assert_eq!((parcel.file.as_deref(), parcel.line), (Some("modules/app/manifests/init.pp"), Some(6)));
+    // The preview knew of everything but what a refresh does.
+    assert_eq!(first.applied.counts.changed, planned + 1, "{first:#?}");
+    let published = serde_json::to_value(&first.applied.published).unwrap();
+    assert_eq!(published, json!({"app::endpoint": {"rack": "rack-7", "port": 8080}}));
+    for key in ["active_roles::db::eth0", "leader::db", "published::token", "data::ntp_servers", "data::app::banner"] {
+        assert!(first.lookups.lines().any(|line| line == key), "{key} is not in {}", first.lookups);
+    }
+
+    let second = node.apply(before).await;
+    assert_eq!((second.applied.result, &second.applied.reason), (RunResult::Unchanged, &None), "{second:#?}");
+    assert_eq!((second.applied.counts.changed, second.applied.changes.len()), (0, 0), "{second:#?}");
+    assert_eq!(node.read("events"), "reloaded\nstarted\n");
+
+    // Somebody sets other servers: only the file differs, and only in two lines.
+    let after = fleet(json!(["192.0.2.8", "192.0.2.9"]));
+    let files = node.files();
+    let preview = node.preview(after.clone()).await;
+    assert_eq!(preview.applied.result, RunResult::Changed, "{preview:#?}");
+    assert_eq!(node.files(), files, "a preview changes nothing");
+    let diff = "  -ntp 192.0.2.1\n  +ntp 192.0.2.8 192.0.2.9\n   primary 10.0.0.2\n";
+    assert!(preview.log.contains(diff), "{}", preview.log);
+    let content = preview.changed("app.conf", "content");
+    let [content] = &content[..] else { panic!("{preview:#?}") };
+    let sums: Vec<_> = content.split(" → ").collect();
+    assert!(sums.len() == 2 && sums[0] != sums[1] && sums.iter().all(|sum| sum.starts_with("{sha256}")), "{content}");
+
+    let third = node.apply(after).await;
+    assert_eq!(third.applied.result, RunResult::Changed, "{third:#?}");
+    assert!(third.log.contains(diff), "{}", third.log);
+    assert!(node.read("app.conf").contains("ntp 192.0.2.8 192.0.2.9\n"));
+    assert_eq!(third.changed("app.conf", "content"), std::slice::from_ref(content));
+    let events = node.read("events");
+    let mut refreshed: Vec<_> = events.lines().skip(2).collect();
+    refreshed.sort_unstable();
+    assert_eq!(refreshed, ["reloaded", "restarted"]);
+}

@@ -1,0 +1,163 @@
+//! A node with directories of its own, a release in one of them, and runs as the agent makes them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use muster_agent::applier::{Applied, Job, Mode, apply};
+use muster_agent::process::children::Children;
+use muster_agent::redact::Redactor;
+use muster_agent::release::Release;
+use muster_agent::run::directory::RunDirectory;
+use muster_agent::run::log;
+use muster_agent::state_dir::StateDir;
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::report::{Interfaces, ResourceChange};
+use muster_core::snapshot::Snapshot;
+
+/// Where every release begins: Hiera over Muster and a file of data.
+const HIERA: &str = "version: 5\n\
+                     defaults: {datadir: data, data_hash: yaml_data}\n\
+                     hierarchy:\n\
+                     - {name: muster, lookup_key: muster::lookup_key}\n\
+                     - {name: common, path: common.yaml}\n";
+const RELEASE: &str = "applier: puppet\nmanifest: site.pp\nmodulepath: [modules]\nhiera: hiera.yaml\n";
+
+pub(crate) struct TestNode {
+    directory: TempDir,
+    node: muster_agent::node::Node,
+    release: Release,
+    runs: AtomicU32,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) applied: Applied,
+    pub(crate) log: String,
+    pub(crate) lookups: String,
+}
+
+impl TestNode {
+    /// `web1` with this release: files by their paths.
+    pub(crate) fn new(files: &[(&str, &str)]) -> Self {
+        let directory = tempfile::Builder::new().prefix("muster-puppet-run-").tempdir().unwrap();
+        let state = StateDir::open(&directory.path().join("state")).unwrap();
+        let release = directory.path().join("release");
+        for (path, text) in [("release.yaml", RELEASE), ("hiera.yaml", HIERA)].iter().chain(files) {
+            let path = release.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let spec = json!({"applier": "puppet", "manifest": "site.pp", "modulepath": ["modules"], "hiera": "hiera.yaml",
+            "deadline": "2m"});
+        let node = muster_agent::node::Node {
+            env: EnvName::new("test").unwrap(),
+            name: NodeName::new("web1").unwrap(),
+            interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),
+            boot: None,
+            root: directory.path().join("root"),
+            releases: PathBuf::new(),
+            puppet: "puppet".into(),
+            layout: state.layout(),
+        };
+        fs::create_dir(&node.root).unwrap();
+        let release = Release { directory: release, spec: serde_json::from_value(spec).unwrap() };
+        Self { directory, node, release, runs: AtomicU32::new(0) }
+    }
+
+    /// Where the node's content may write.
+    pub(crate) fn root(&self) -> &Path {
+        &self.node.root
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.root().join(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Everything below the root, with what it holds.
+    pub(crate) fn files(&self) -> Vec<(PathBuf, String)> {
+        let mut found = Vec::new();
+        let mut left = vec![self.root().to_owned()];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    left.push(path);
+                } else {
+                    let text = fs::read_to_string(&path).unwrap();
+                    found.push((path, text));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    pub(crate) async fn apply(&self, snapshot: Value) -> Ran {
+        self.run(snapshot, Mode::Apply).await
+    }
+
+    pub(crate) async fn preview(&self, snapshot: Value) -> Ran {
+        self.run(snapshot, Mode::Preview).await
+    }
+
+    /// Makes a run that sees these tables of a snapshot; those that are not named are empty.
+    async fn run(&self, tables: Value, mode: Mode) -> Ran {
+        let mut snapshot = json!({"revision": 42, "active_roles": {}});
+        let Value::Object(tables) = tables else { panic!("tables have names") };
+        snapshot.as_object_mut().unwrap().extend(tables);
+        let snapshot: Snapshot = serde_json::from_value(snapshot).unwrap();
+        let (role, version) = (Role::new("web").unwrap(), Version::new("v1").unwrap());
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let run = RunId::new(format!("puppet-run-{}-{number}", std::process::id())).unwrap();
+        let directory = RunDirectory::create(&self.node.layout.runs(), &run).unwrap();
+        directory.write_snapshot(&self.node, &role, &version, &snapshot).unwrap();
+        let secrets = Redactor::of(&snapshot);
+        let job = Job {
+            node: &self.node,
+            role: &role,
+            version: &version,
+            run: &run,
+            directory: &directory,
+            release: &self.release,
+            mode,
+            secrets: &secrets,
+        };
+        let applied = apply(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
+        let log = log::of_applier(&directory, &self.release.directory, &secrets).finish();
+        let lookups = fs::read_to_string(directory.lookups()).unwrap_or_default();
+        Ran { applied, log, lookups }
+    }
+
+    /// The directory of the node as the report shows it.
+    pub(crate) fn path(&self) -> String {
+        self.directory.path().display().to_string()
+    }
+}
+
+impl Ran {
+    /// The changes of one property, as `old → new`.
+    pub(crate) fn changed(&self, resource: &str, property: &str) -> Vec<String> {
+        let of_it = |change: &&ResourceChange| {
+            change.resource.contains(resource) && change.property.as_deref() == Some(property)
+        };
+        self.applied.changes.iter().filter(of_it).map(|change| format!("{} → {}", change.old, change.new)).collect()
+    }
+
+    pub(crate) fn errors(&self) -> Vec<String> {
+        self.applied.errors.iter().map(ToString::to_string).collect()
+    }
+
+    pub(crate) fn reason(&self) -> String {
+        self.applied.reason.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+}
