@@ -21,3 +21,11 @@ pub const AUTHOR: &str = "MUSTER_AUTHOR";
 pub const USER: &str = "USER";
 /// The same on a machine that says it otherwise.
 pub const LOGIN_NAME: &str = "LOGNAME";
+/// Where `muster release build` looks for git repositories first, before the mirror of `repos.yaml`.
+pub const GIT_MIRROR: &str = "MUSTER_GIT_MIRROR";
+/// Where git repositories are kept between builds, if `--cache` does not say.
+pub const CACHE: &str = "MUSTER_CACHE";
+/// The same, if that is not said: the user's caches.
+pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
+/// The same on a machine that says it otherwise.
+pub const HOME: &str = "HOME";

@@ -6,6 +6,7 @@
 //!
 //! - [`tree`]: the files, from a directory and from what repositories add. [`check`](mod@check): whether `release.yaml` is understood, and
 //!   all that it names is there.
+//! - [`repos`]: the git repositories that belong to a release, fetched and pinned.
 //! - [`pack`](mod@pack): tree → `tar.zst`. The same content gives the same bytes, wherever and whenever it is packed.
 //! - [`key`], [`manifest`], [`trust`]: who may sign, what is signed, and the proof. Time is an argument.
 //! - [`unpack`](mod@unpack): bundle → directory, with nothing on the way that leads out of it, and nothing left of what fails.
@@ -23,6 +24,7 @@ pub mod key;
 pub mod limits;
 pub mod manifest;
 pub mod pack;
+pub mod repos;
 pub mod signatures;
 pub mod tree;
 pub mod trust;

@@ -159,6 +159,7 @@ async fn programs_get_everything_that_was_built() {
           "public": "ed25519:PUBLIC"
         }
       ],
+      "repos": [],
       "bundle": "built/sha256-DIGEST.tar.zst",
       "manifest": "built/v2.release.json",
       "unchanged": false
@@ -287,6 +288,58 @@ async fn what_is_bad_is_told_apart_from_what_cannot_be_told() {
     error: cannot read nowhere
       caused by: No such file or directory (os error 2)
     ");
+}
+
+fn commit(repository: &Path, file: &str, text: &str) {
+    fs::create_dir_all(repository).unwrap();
+    write(&repository.join(file), text);
+    for args in [
+        &["init", "--quiet", "--initial-branch=main"][..],
+        &["add", "--all"],
+        &["-c", "user.name=jo", "-c", "user.email=jo@desk", "commit", "--quiet", "--message", "x"],
+    ] {
+        let output = std::process::Command::new("git").args(args).current_dir(repository).output().unwrap();
+        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[tokio::test]
+async fn repositories_become_part_of_a_release_and_are_pinned() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    write(
+        &elsewhere.join("site/repos.yaml"),
+        "defaults: {ref: main}\nrepos:\n  nova: {source: ../src/nova.git}\n  glance: {source: ../src/glance.git}\n",
+    );
+    let build =
+        ["release", "build", "site", "--version", "v2", "--sign", "release.key", "--out", "built", "--cache", "c"];
+    with_keys!(machine.run(&build).await, @"
+    exit 1
+    --- stderr
+    error: 2 of 2 repositories cannot be had
+      glance (main): ../src/glance.git: git fetch failed: fatal: '../src/glance.git' does not appear to be a git repository; fatal: Could not read from remote repository.
+        is the source written correctly?
+      nova (main): ../src/nova.git: git fetch failed: fatal: '../src/nova.git' does not appear to be a git repository; fatal: Could not read from remote repository.
+        is the source written correctly?
+    ");
+    assert!(!elsewhere.join("site/repos.lock").exists() && !elsewhere.join("built").exists());
+    commit(&elsewhere.join("src/nova.git"), "manifests/init.pp", "class nova {}\n");
+    commit(&elsewhere.join("src/glance.git"), "manifests/init.pp", "class glance {}\n");
+    let text = machine.run(&build).await;
+    assert!(text.starts_with("exit 0") && text.contains("note: nova: ") && text.contains("7 files"), "{text}");
+    let lock = fs::read_to_string(elsewhere.join("site/repos.lock")).unwrap();
+    assert!(lock.contains("nova:") && lock.contains("source: ../src/nova.git"), "{lock}");
+    commit(&elsewhere.join("src/nova.git"), "manifests/init.pp", "class nova { }\n");
+    let again = machine.run(&build).await;
+    assert!(again.contains("version    v2 (as it was)") && !again.contains("note"), "{again}");
+    let update: Vec<&str> = build.iter().copied().chain(["--update", "nova"]).collect();
+    let moved = machine.run(&update).await;
+    assert!(moved.contains("(main, was ") && !moved.contains("as it was"), "{moved}");
+    with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--update", "nava"]).await, @r#"
+    exit 64
+    --- stderr
+    error: there is no repository "nava" in repos.yaml; did you mean "nova"?
+    "#);
 }
 
 /// Everything that differs between two machines at once, and the real binary: umask, time zone, folder, clock of the

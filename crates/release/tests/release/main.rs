@@ -3,6 +3,7 @@
 
 mod bad_bundles;
 mod flipped_bits;
+mod repositories;
 mod reproducible;
 mod signing;
 mod support;

@@ -9,7 +9,7 @@ use muster_release::built::{self, Built};
 use muster_release::check::CheckError;
 use muster_release::key::SigningKey;
 use muster_release::manifest::Label;
-use muster_release::tree::{Tree, TreeError};
+use muster_release::repos::assemble::AssembledRepo;
 use serde::Serialize;
 
 use crate::commands::key::Shown;
@@ -18,6 +18,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::{Out, Terminal, size};
 
+use super::repositories::{self, RepoArgs};
+
 /// Build a release: one bundle, named by its digest, and its signed manifest
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -25,14 +27,19 @@ The same content gives the same bundle, whatever the folder, the umask, the time
 changes nothing. `.git` and empty directories are left out. Beside the bundle `VERSION.release.json` is written: the \
 manifest, with its signatures. Without --sign it has none, and agents refuse it.
 
+The git repositories that `repos.yaml` names become part of it, each at the commit that `repos.lock` says; that file is \
+written for those that it does not know yet. A repository is looked for in the mirror first, if there is one \
+(MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
+
 Exit codes:
   0   built
-  1   not built: something is wrong with the release, which is said
+  1   not built: something is wrong with the release, or a repository cannot be had; all of it is said
   64  a key, or the directory for the files, cannot be used
 
 Examples:
   muster release build releases/v2 --version v2 --sign release.key --out built
   muster release build site --version 2026.11.1 --sign anna.key --sign ci.key --expires 90d --previous 2026.10.4
+  muster release build site --version v3 --sign release.key --update nova glance
   muster release build site --version v3 --sign release.key -o json | jq -r .digest")]
 pub struct Args {
     /// The directory of the release, with its release.yaml
@@ -56,6 +63,8 @@ pub struct Args {
     /// Where the files are written
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
+    #[command(flatten)]
+    repos: RepoArgs,
 }
 
 /// What was built, for programs.
@@ -74,13 +83,28 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<Version>,
     signed_by: Vec<Shown>,
+    repos: Vec<ShownRepo>,
     bundle: PathBuf,
     manifest: PathBuf,
     /// It was there already, the same, signed by the same keys.
     unchanged: bool,
 }
 
-pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
+/// A repository that is part of it, for programs.
+#[derive(Debug, Serialize)]
+struct ShownRepo {
+    name: String,
+    source: String,
+    #[serde(rename = "ref")]
+    reference: String,
+    commit: String,
+    dest: String,
+    /// The commit that it was pinned to before, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
     if !args.dir.is_dir() {
         return Err(Failure::usage(format!("there is no directory {}", args.dir.display())));
     }
@@ -89,8 +113,8 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
         let text = format!("{} is inside of the release, and would be part of it", args.out.display());
         return Err(Failure::usage(text).hint("name a directory outside of the release with --out"));
     }
-    let tree = Tree::of(&args.dir).map_err(unusable)?;
-    muster_release::check(&tree).map_err(|error| unchecked(error, &args.dir))?;
+    let assembled = repositories::assemble(&args.dir, &args.repos, terminal).await?;
+    muster_release::check(&assembled.tree).map_err(|error| unchecked(error, &args.dir))?;
     // Whole seconds: nobody orders releases by less.
     let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
     let label = Label {
@@ -100,8 +124,9 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
         expires: args.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
         previous: args.previous.clone(),
     };
-    let built = built::build(&tree, &args.out, label, args.serial.is_some(), &keys).map_err(Failure::failed)?;
-    let answer = answer(built, &keys);
+    let built =
+        built::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys).map_err(Failure::failed)?;
+    let answer = answer(built, &keys, &assembled.repos);
     terminal.out.answer(&answer, |out| show(&answer, out));
     if answer.signed_by.is_empty() {
         terminal
@@ -111,7 +136,7 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
     Ok(Exit::Yes)
 }
 
-fn answer(built: Built, keys: &[SigningKey]) -> Answer {
+fn answer(built: Built, keys: &[SigningKey], repos: &[AssembledRepo]) -> Answer {
     let Built { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
     Answer {
         version: manifest.version,
@@ -125,9 +150,22 @@ fn answer(built: Built, keys: &[SigningKey]) -> Answer {
         expires: manifest.expires,
         previous: manifest.previous,
         signed_by: keys.iter().map(|key| Shown::of(key.public())).collect(),
+        repos: repos.iter().map(shown_repo).collect(),
         bundle,
         manifest: manifest_file,
         unchanged,
+    }
+}
+
+fn shown_repo(repo: &AssembledRepo) -> ShownRepo {
+    let AssembledRepo { name, pin, dest, before } = repo;
+    ShownRepo {
+        name: name.clone(),
+        source: pin.source.clone(),
+        reference: pin.reference.clone(),
+        commit: pin.commit.to_string(),
+        dest: dest.clone(),
+        before: before.as_ref().filter(|before| **before != pin.commit).map(ToString::to_string),
     }
 }
 
@@ -144,6 +182,11 @@ fn show(answer: &Answer, out: &mut Out) {
     for key in &answer.signed_by {
         let comment = key.public.comment().map(|comment| format!(" ({comment})")).unwrap_or_default();
         out.line(format_args!("signed by  {}{comment}", key.id));
+    }
+    for repo in &answer.repos {
+        let short = |commit: &str| commit.chars().take(12).collect::<String>();
+        let before = repo.before.as_deref().map(|before| format!(", was {}", short(before))).unwrap_or_default();
+        out.line(format_args!("repo       {} {} ({}{before})", repo.name, short(&repo.commit), repo.reference));
     }
     out.line(format_args!("bundle     {}", answer.bundle.display()));
     out.line(format_args!("manifest   {}", answer.manifest.display()));
@@ -165,10 +208,6 @@ fn is_inside(path: &Path, directory: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find_map(|above| above.canonicalize().ok());
     there.is_some_and(|there| there.starts_with(&directory))
-}
-
-fn unusable(error: TreeError) -> Failure {
-    Failure::failed(anyhow::Error::new(error).context("the release cannot be built"))
 }
 
 fn unchecked(error: CheckError, dir: &Path) -> Failure {

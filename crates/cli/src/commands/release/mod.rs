@@ -1,6 +1,7 @@
 //! `muster release …`: from a directory to a signed bundle, and back.
 
 pub(super) mod build;
+mod repositories;
 pub(super) mod verify;
 
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -1,0 +1,308 @@
+//! A directory and its repositories become one tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use muster_core::spelling;
+use thiserror::Error;
+
+use super::cancel::Cancel;
+use super::export::{ExportError, export};
+use super::fetch::{FetchError, Fetched, From, fetch};
+use super::file::{self, REPOS, Repo, Repos, ReposError};
+use super::git::{Git, GitError};
+use super::lock::{Commit, LOCK, Lock, LockError, Pin};
+use crate::tree::{Tree, TreeError};
+use crate::unfinished::Unfinished;
+
+/// So many repositories are fetched at a time, unless somebody says otherwise: enough to hide the waiting, and few enough
+/// for a server of others.
+pub const PARALLEL: usize = 4;
+
+/// How repositories are fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// Looked at first; before the one of `repos.yaml`.
+    pub mirror: Option<&'a str>,
+    pub cache: &'a Path,
+    pub parallel: usize,
+    pub update: &'a Update,
+    pub cancel: &'a Cancel,
+}
+
+/// Which pins may move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    None,
+    All,
+    These(BTreeSet<String>),
+}
+
+impl Update {
+    fn moves(&self, name: &str) -> bool {
+        match self {
+            Update::None => false,
+            Update::All => true,
+            Update::These(names) => names.contains(name),
+        }
+    }
+}
+
+/// What goes on, for whoever looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Fetching { name: String, source: String },
+    Fetched { name: String, commit: Commit, from: From },
+    Failed { name: String },
+}
+
+#[derive(Debug, Error)]
+pub enum AssembleError {
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    #[error(transparent)]
+    Repos(#[from] ReposError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("there is no repository {name:?} in {REPOS}{}", meant(nearest.as_deref()))]
+    Unknown { name: String, nearest: Option<String> },
+    #[error("{REPOS}: {name} goes to {dest:?}, and {path:?} is in the directory already")]
+    Taken { name: String, dest: String, path: String },
+    #[error("{} of {all} repositories cannot be had", failures.len())]
+    Failed { all: usize, failures: Vec<RepoFailure> },
+    #[error("cancelled; nothing was changed")]
+    Cancelled,
+}
+
+fn meant(nearest: Option<&str>) -> String {
+    nearest.map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
+}
+
+/// Why one repository cannot be had.
+#[derive(Debug)]
+pub struct RepoFailure {
+    pub name: String,
+    pub reference: String,
+    pub error: RepoError,
+}
+
+impl fmt::Display for RepoFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.name, self.reference, self.error)
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum RepoError {
+    #[error("{0}")]
+    Fetch(FetchError),
+    #[error("{0}")]
+    Export(ExportError),
+    #[error("{0}")]
+    Tree(TreeError),
+}
+
+impl RepoFailure {
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match &self.error {
+            RepoError::Fetch(error) => error.hint(&self.name),
+            RepoError::Export(ExportError::Link { .. }) => {
+                Some(format!("take only a directory of {} that has none, with `path`", self.name))
+            }
+            RepoError::Export(ExportError::Git(GitError::Failed { .. }) | ExportError::NotUnderstood) => {
+                Some("its copy in the cache may be damaged: remove the cache, and try again".to_owned())
+            }
+            RepoError::Export(
+                ExportError::Git(_)
+                | ExportError::NoPath { .. }
+                | ExportError::Submodule { .. }
+                | ExportError::Path { .. }
+                | ExportError::TooLarge
+                | ExportError::Write { .. },
+            )
+            | RepoError::Tree(_) => None,
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        match &self.error {
+            RepoError::Fetch(error) => error.is_cancelled(),
+            RepoError::Export(error) => matches!(error, ExportError::Git(GitError::Cancelled)),
+            RepoError::Tree(_) => false,
+        }
+    }
+}
+
+/// A release that can be checked and packed.
+#[derive(Debug)]
+pub struct Assembled {
+    pub tree: Tree,
+    pub repos: Vec<AssembledRepo>,
+    /// Holds the files of the repositories as long as the tree is in use.
+    _staging: Option<Unfinished>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AssembledRepo {
+    pub name: String,
+    pub pin: Pin,
+    pub dest: String,
+    /// The commit that it was pinned to before.
+    pub before: Option<Commit>,
+}
+
+/// Reads the directory of a release, fetches its repositories, and pins them.
+///
+/// `repos.lock` is written only when every repository was had, and only when it says something new.
+pub fn assemble(
+    directory: &Path,
+    settings: &Settings<'_>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Assembled, AssembleError> {
+    let tree = Tree::of(directory)?;
+    if tree.file(REPOS).is_none() {
+        return Ok(Assembled { tree, repos: Vec::new(), _staging: None });
+    }
+    let text = read(&directory.join(REPOS))?;
+    let repos = file::read(&text)?;
+    let lock_file = directory.join(LOCK);
+    let before = if tree.file(LOCK).is_some() { Lock::read(&read(&lock_file)?)? } else { Lock::default() };
+    check_names(settings.update, &repos)?;
+    for (name, Repo { dest, .. }) in &repos.repos {
+        if let Some(path) = tree.taken(dest) {
+            return Err(AssembleError::Taken { name: name.clone(), dest: dest.clone(), path });
+        }
+    }
+    let failed = |source| AssembleError::Write { path: settings.cache.to_owned(), source };
+    fs::create_dir_all(settings.cache).map_err(failed)?;
+    let staging = Unfinished::beside(settings.cache, "release");
+    fs::create_dir(staging.path()).map_err(failed)?;
+
+    let had = fetch_all(directory, &repos, &before, staging.path(), settings, progress)?;
+
+    let pin = |repo: &Repo, commit: &Commit| Pin {
+        source: repo.source.clone(),
+        reference: repo.reference.clone(),
+        commit: commit.clone(),
+    };
+    let pins = repos
+        .repos
+        .iter()
+        .filter_map(|(name, repo)| Some((name.clone(), pin(repo, had.get(name).map(|(commit, _)| commit)?))));
+    let after = Lock { pins: pins.collect() };
+    if after != before {
+        write_lock(directory, &lock_file, &after)?;
+    }
+    // Anew, since the lock is part of it.
+    let mut tree = Tree::of(directory)?;
+    let mut assembled = Vec::new();
+    for (name, (_, exported)) in had {
+        let (Some(repo), Some(pin)) = (repos.repos.get(&name), after.pins.get(&name)) else { continue };
+        tree.add(&repo.dest, exported)?;
+        let before = before.pins.get(&name).map(|pin| pin.commit.clone());
+        assembled.push(AssembledRepo { name, pin: pin.clone(), dest: repo.dest.clone(), before });
+    }
+    Ok(Assembled { tree, repos: assembled, _staging: Some(staging) })
+}
+
+fn check_names(update: &Update, repos: &Repos) -> Result<(), AssembleError> {
+    let Update::These(names) = update else { return Ok(()) };
+    match names.iter().find(|name| !repos.repos.contains_key(*name)) {
+        None => Ok(()),
+        Some(name) => {
+            let nearest = spelling::nearest(name, repos.repos.keys().map(String::as_str)).map(str::to_owned);
+            Err(AssembleError::Unknown { name: name.clone(), nearest })
+        }
+    }
+}
+
+type Had = BTreeMap<String, (Commit, Tree)>;
+
+/// Fetches all of them, a few at a time. One that fails does not keep the others from being tried: a person wants to know
+/// all that is wrong.
+fn fetch_all(
+    directory: &Path,
+    repos: &Repos,
+    lock: &Lock,
+    staging: &Path,
+    settings: &Settings<'_>,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Had, AssembleError> {
+    let mirror = settings.mirror.or(repos.mirror.as_deref());
+    let waiting = Mutex::new(repos.repos.iter());
+    let done: Mutex<(Had, Vec<RepoFailure>)> = Mutex::default();
+    let one = |name: &str, repo: &Repo| -> Result<(Commit, Tree, From), RepoError> {
+        let git = Git { directory, temporary: staging, deadline: repo.deadline, cancel: settings.cancel };
+        let pinned = lock.commit_of(name, repo).filter(|_| !settings.update.moves(name));
+        let fetched = fetch(&git, repo, pinned, mirror, settings.cache).map_err(RepoError::Fetch)?;
+        let Fetched { commit, repository, from } = fetched;
+        let target = staging.join(name);
+        export(&git, &repository, &commit, repo.path.as_deref(), &target).map_err(RepoError::Export)?;
+        Ok((commit, Tree::of(&target).map_err(RepoError::Tree)?, from))
+    };
+    let work = || {
+        while !settings.cancel.is_cancelled()
+            && let Some((name, repo)) = locked(&waiting).next()
+        {
+            let name = name.clone();
+            progress(Progress::Fetching { name: name.clone(), source: repo.source.clone() });
+            match one(&name, repo) {
+                Ok((commit, tree, from)) => {
+                    progress(Progress::Fetched { name: name.clone(), commit: commit.clone(), from });
+                    locked(&done).0.insert(name, (commit, tree));
+                }
+                Err(error) => {
+                    progress(Progress::Failed { name: name.clone() });
+                    locked(&done).1.push(RepoFailure { name, reference: repo.reference.clone(), error });
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..settings.parallel.clamp(1, repos.repos.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let (had, mut failures) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if settings.cancel.is_cancelled() || failures.iter().any(RepoFailure::is_cancelled) {
+        return Err(AssembleError::Cancelled);
+    }
+    if failures.is_empty() {
+        return Ok(had);
+    }
+    failures.sort_by(|a, b| a.name.cmp(&b.name));
+    Err(AssembleError::Failed { all: repos.repos.len(), failures })
+}
+
+/// A thread that panicked left a map as it was before or after: both are whole.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn read(path: &Path) -> Result<String, AssembleError> {
+    fs::read_to_string(path).map_err(|source| AssembleError::Read { path: path.to_owned(), source })
+}
+
+fn write_lock(directory: &Path, path: &Path, lock: &Lock) -> Result<(), AssembleError> {
+    let text = lock.write()?;
+    let unfinished = Unfinished::beside(directory, "lock");
+    let written = fs::write(unfinished.path(), text).and_then(|()| unfinished.rename_to(path));
+    written.map_err(|source| AssembleError::Write { path: path.to_owned(), source })
+}

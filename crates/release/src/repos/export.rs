@@ -1,0 +1,135 @@
+//! A commit's files, byte for byte as they were committed: no attribute, filter or line ending of this machine changes
+//! them, so that every machine builds the same bundle.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::git::{Git, GitError};
+use super::lock::Commit;
+use crate::limits::{FILE_LIMIT, SIZE_LIMIT, path_problem};
+use crate::unfinished::Unfinished;
+
+#[derive(Debug, Error)]
+pub enum ExportError {
+    #[error("{0}")]
+    Git(GitError),
+    #[error("there is no directory {path:?} in commit {commit}")]
+    NoPath { path: String, commit: Commit },
+    #[error("{path:?} is a link, and a release holds none")]
+    Link { path: String },
+    #[error("{path:?} is a submodule: name its repository in repos.yaml as well, with a `dest` of its own")]
+    Submodule { path: String },
+    #[error("{path:?} cannot be in a release: it {problem}")]
+    Path { path: String, problem: &'static str },
+    #[error("it has more than {FILE_LIMIT} files, or more than {} MiB", SIZE_LIMIT / 1024 / 1024)]
+    TooLarge,
+    #[error("git's answer is not understood")]
+    NotUnderstood,
+    #[error("cannot write {}: {error}", path.display())]
+    Write { path: PathBuf, error: io::Error },
+}
+
+struct Blob {
+    id: String,
+    path: String,
+    executable: bool,
+    size: u64,
+}
+
+/// Writes the files of a commit, or of a directory of it, into a new directory.
+pub fn export(
+    git: &Git<'_>,
+    repository: &Path,
+    commit: &Commit,
+    path: Option<&str>,
+    target: &Path,
+) -> Result<(), ExportError> {
+    let blobs = list(git, repository, commit, path)?;
+    let failed = |error| ExportError::Write { path: target.to_owned(), error };
+    fs::create_dir_all(target).map_err(failed)?;
+    let wanted = wanted(git.temporary, &blobs).map_err(failed)?;
+    let contents = git.run_with_input(repository, "cat-file", &["--batch"], wanted.into()).map_err(ExportError::Git)?;
+    let mut contents = BufReader::new(contents);
+    blobs.iter().try_for_each(|blob| write(&mut contents, blob, target))
+}
+
+fn list(git: &Git<'_>, repository: &Path, commit: &Commit, path: Option<&str>) -> Result<Vec<Blob>, ExportError> {
+    let tree = format!("{commit}:{}", path.unwrap_or_default());
+    let listed = match git.run(repository, "ls-tree", &["-r", "-z", "--long", "--end-of-options", &tree]) {
+        Err(GitError::Failed { .. }) if path.is_some() => {
+            let path = path.unwrap_or_default().to_owned();
+            return Err(ExportError::NoPath { path, commit: commit.clone() });
+        }
+        other => other.map_err(ExportError::Git)?,
+    };
+    let (mut blobs, mut size) = (Vec::new(), 0u64);
+    for entry in BufReader::new(listed).split(0) {
+        let entry = entry.map_err(|error| ExportError::Git(GitError::Run(error)))?;
+        let entry = String::from_utf8(entry).map_err(|error| ExportError::Path {
+            path: String::from_utf8_lossy(error.as_bytes()).into_owned(),
+            problem: "is not UTF-8",
+        })?;
+        let blob = understand(&entry)?;
+        size = size.saturating_add(blob.size);
+        blobs.push(blob);
+        if blobs.len() > FILE_LIMIT || size > SIZE_LIMIT {
+            return Err(ExportError::TooLarge);
+        }
+    }
+    Ok(blobs)
+}
+
+/// `<mode> <type> <id> <size>\t<path>`
+fn understand(entry: &str) -> Result<Blob, ExportError> {
+    let (facts, path) = entry.split_once('\t').ok_or(ExportError::NotUnderstood)?;
+    let path = path.to_owned();
+    let mut facts = facts.split_whitespace();
+    let (Some(mode), Some(_), Some(id), Some(size)) = (facts.next(), facts.next(), facts.next(), facts.next()) else {
+        return Err(ExportError::NotUnderstood);
+    };
+    let executable = match mode {
+        "100644" | "100664" => false,
+        "100755" => true,
+        "120000" => return Err(ExportError::Link { path }),
+        "160000" => return Err(ExportError::Submodule { path }),
+        _ => return Err(ExportError::NotUnderstood),
+    };
+    if let Some(problem) = path_problem(&path) {
+        return Err(ExportError::Path { path, problem });
+    }
+    let size = size.parse().map_err(|_| ExportError::NotUnderstood)?;
+    Ok(Blob { id: id.to_owned(), path, executable, size })
+}
+
+/// What git is asked for: one id in a line.
+fn wanted(temporary: &Path, blobs: &[Blob]) -> io::Result<File> {
+    let unfinished = Unfinished::beside(temporary, "wanted");
+    let mut file = File::options().read(true).write(true).create_new(true).open(unfinished.path())?;
+    let text: String = blobs.iter().flat_map(|blob| [blob.id.as_str(), "\n"]).collect();
+    file.write_all(text.as_bytes())?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+/// `<id> blob <size>\n<content>\n`, in the order in which they were asked for.
+fn write(contents: &mut impl BufRead, blob: &Blob, target: &Path) -> Result<(), ExportError> {
+    let unread = |error| ExportError::Git(GitError::Run(error));
+    let mut head = String::new();
+    contents.take(256).read_line(&mut head).map_err(unread)?;
+    if head.trim_end() != format!("{} blob {}", blob.id, blob.size) {
+        return Err(ExportError::NotUnderstood);
+    }
+    let path = target.join(&blob.path);
+    let failed = |error| ExportError::Write { path: path.clone(), error };
+    fs::create_dir_all(path.parent().unwrap_or(target)).map_err(failed)?;
+    let mode = if blob.executable { 0o755 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).map_err(failed)?;
+    let copied = io::copy(&mut contents.take(blob.size), &mut file).map_err(failed)?;
+    let mut newline = [0];
+    contents.read_exact(&mut newline).map_err(unread)?;
+    if copied == blob.size && newline == *b"\n" { Ok(()) } else { Err(ExportError::NotUnderstood) }
+}

@@ -1,0 +1,285 @@
+//! Repositories of a release: real git, real repositories on this disk, and places that do not answer.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use muster_release::pack::pack;
+use muster_release::repos::assemble::{AssembleError, Assembled, Progress, Settings, Update, assemble};
+use muster_release::repos::cancel::Cancel;
+
+use crate::support::{small_release, write};
+
+struct Site {
+    dir: tempfile::TempDir,
+    cancel: Cancel,
+}
+
+impl Site {
+    fn new(repos: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        small_release(&dir.path().join("site"));
+        let site = Self { dir, cancel: Cancel::new().unwrap() };
+        site.say(repos);
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn say(&self, repos: &str) {
+        let text = repos.replace("SRC", self.path("src").to_str().unwrap());
+        write(&self.path("site"), "repos.yaml", text.as_bytes(), 0o644);
+    }
+
+    fn lock(&self) -> String {
+        fs::read_to_string(self.path("site/repos.lock")).unwrap_or_default()
+    }
+
+    fn assemble_with(
+        &self,
+        update: &Update,
+        mirror: Option<&str>,
+    ) -> Result<(Assembled, Vec<Progress>), AssembleError> {
+        let cache = self.path("cache");
+        let settings = Settings { mirror, cache: &cache, parallel: 2, update, cancel: &self.cancel };
+        let seen = Mutex::new(Vec::new());
+        let assembled = assemble(&self.path("site"), &settings, &|progress| seen.lock().unwrap().push(progress))?;
+        Ok((assembled, seen.into_inner().unwrap()))
+    }
+
+    fn assemble(&self) -> Result<Assembled, AssembleError> {
+        self.assemble_with(&Update::None, None).map(|(assembled, _)| assembled)
+    }
+
+    /// Commits files to a repository of this name; gives the commit.
+    fn commit(&self, name: &str, files: &[(&str, &str)]) -> String {
+        let repository = self.path("src").join(name);
+        if !repository.exists() {
+            fs::create_dir_all(&repository).unwrap();
+            git(&repository, &["init", "--quiet", "--initial-branch=main"]);
+        }
+        for (path, text) in files {
+            let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+            write(&repository, path, text.as_bytes(), mode);
+        }
+        git(&repository, &["add", "--all"]);
+        git(&repository, &["commit", "--quiet", "--allow-empty", "--message", "x"]);
+        git(&repository, &["rev-parse", "HEAD"])
+    }
+
+    fn nothing_half_is_left(&self) {
+        for directory in ["cache", "site"] {
+            for entry in fs::read_dir(self.path(directory)).into_iter().flatten() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                assert!(!name.starts_with(".unfinished"), "{directory}/{name}");
+            }
+        }
+    }
+}
+
+fn git(repository: &Path, args: &[&str]) -> String {
+    let who = ["-c", "user.name=Anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false"];
+    let output = Command::new("git").args(who).args(args).current_dir(repository).output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn told(error: &AssembleError) -> Vec<String> {
+    let AssembleError::Failed { failures, .. } = error else { panic!("{error:?}") };
+    failures.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn repositories_are_fetched_exported_and_pinned() {
+    let site = Site::new(
+        "defaults: {ref: main}\nrepos:\n  nova: {source: SRC/nova}\n  lib: {source: SRC/lib, path: lib, dest: modules/l}\n",
+    );
+    let nova = site.commit("nova", &[("manifests/init.pp", "class nova {}\n"), ("bin/run", "#!/bin/sh\n")]);
+    // What would change the files of a checkout changes nothing here.
+    site.commit("lib", &[("lib/a.rb", "a\n"), ("spec/b.rb", "b"), (".gitattributes", "*.rb text eol=crlf\n")]);
+
+    let assembled = site.assemble().unwrap();
+
+    let tree = &assembled.tree;
+    assert_eq!(fs::read(&tree.file("modules/nova/manifests/init.pp").unwrap().source).unwrap(), b"class nova {}\n");
+    assert!(tree.file("modules/nova/bin/run").unwrap().executable);
+    assert_eq!(fs::read(&tree.file("modules/l/a.rb").unwrap().source).unwrap(), b"a\n");
+    assert!(tree.file("modules/l/spec/b.rb").is_none() && tree.file("repos.lock").is_some());
+    assert!(site.lock().contains(&nova), "{}", site.lock());
+    assert_eq!(assembled.repos.len(), 2);
+    drop(assembled);
+    site.nothing_half_is_left();
+}
+
+#[test]
+fn a_pin_stays_until_it_is_moved() {
+    let site = Site::new("defaults: {ref: main}\nrepos:\n  a: {source: SRC/a}\n  b: {source: SRC/b}\n");
+    let old = [site.commit("a", &[("x", "1")]), site.commit("b", &[("x", "1")])];
+    let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
+    let new = [site.commit("a", &[("x", "2")]), site.commit("b", &[("x", "2")])];
+
+    let second = site.assemble_with(&Update::None, None).unwrap();
+    assert_eq!(pack(&second.0.tree, io::sink()).unwrap(), first);
+    assert!(second.1.iter().all(|progress| !matches!(progress, Progress::Failed { .. })));
+
+    let a = Update::These(BTreeSet::from(["a".to_owned()]));
+    let (moved, _) = site.assemble_with(&a, None).unwrap();
+    assert!(site.lock().contains(&new[0]) && site.lock().contains(&old[1]), "{}", site.lock());
+    assert_eq!(moved.repos[0].before.as_ref().unwrap().as_str(), old[0]);
+    site.assemble_with(&Update::All, None).unwrap();
+    assert!(site.lock().contains(&new[1]));
+    let unknown = site.assemble_with(&Update::These(BTreeSet::from(["aa".to_owned()])), None).unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no repository \"aa\" in repos.yaml; did you mean \"a\"?");
+}
+
+/// With what is pinned in the cache, there is no need for any repository.
+#[test]
+fn a_pinned_commit_in_the_cache_needs_no_repository() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    site.commit("a", &[("x", "1")]);
+    let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
+    fs::remove_dir_all(site.path("src")).unwrap();
+    assert_eq!(pack(&site.assemble().unwrap().tree, io::sink()).unwrap(), first);
+}
+
+#[test]
+fn a_pinned_commit_is_had_from_a_new_cache_too() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    site.commit("a", &[("x", "1")]);
+    let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
+    site.commit("a", &[("x", "2")]);
+    fs::remove_dir_all(site.path("cache")).unwrap();
+    assert_eq!(pack(&site.assemble().unwrap().tree, io::sink()).unwrap(), first);
+}
+
+#[test]
+fn a_rewritten_history_is_told() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main}\n");
+    site.commit("a", &[("x", "1")]);
+    site.assemble().unwrap();
+    fs::remove_dir_all(site.path("src")).unwrap();
+    fs::remove_dir_all(site.path("cache")).unwrap();
+    site.commit("a", &[("x", "another history")]);
+    let error = site.assemble().unwrap_err();
+    assert!(told(&error)[0].contains("that it is pinned to is not in \"main\""), "{:?}", told(&error));
+}
+
+#[test]
+fn tags_and_commits_are_refs_and_another_ref_is_another_pin() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: v1.0}\n");
+    let old = site.commit("a", &[("x", "1")]);
+    git(&site.path("src/a"), &["tag", "--annotate", "--message", "x", "v1.0"]);
+    let new = site.commit("a", &[("x", "2")]);
+    site.assemble().unwrap();
+    assert!(site.lock().contains(&old));
+    site.say(&format!("repos:\n  a: {{source: SRC/a, ref: {new}}}\n"));
+    site.assemble().unwrap();
+    assert!(site.lock().contains(&format!("commit: {new}")), "{}", site.lock());
+}
+
+#[test]
+fn the_mirror_is_looked_at_first_and_the_source_after_it() {
+    let site =
+        Site::new("repos:\n  a: {source: 'https://127.0.0.1:1/x/a', ref: main}\n  b: {source: SRC/b, ref: main}\n");
+    site.commit("mirror/a", &[("x", "1")]);
+    site.commit("b", &[("x", "1")]);
+    let mirror = site.path("src/mirror");
+    let (assembled, progress) = site.assemble_with(&Update::None, mirror.to_str()).unwrap();
+    assert_eq!(
+        assembled.repos[0].pin.source, "https://127.0.0.1:1/x/a",
+        "the lock says the source, and not the mirror"
+    );
+    let text = format!("{progress:?}");
+    assert!(text.contains("from: Mirror") && text.contains("from: SourceAfterMirror"), "{text}");
+}
+
+/// None is swallowed, and the lock stays as it was.
+#[test]
+fn all_failures_are_told_together() {
+    let site = Site::new(
+        "defaults: {ref: main}\nrepos:\n  good: {source: SRC/good}\n  a: {source: SRC/nowhere}\n  b: {source: SRC/b, ref: nope}\n  c: {source: SRC/c, path: lib}\n  d: {source: SRC/d}\n",
+    );
+    for name in ["good", "b", "c"] {
+        site.commit(name, &[("x", "1")]);
+    }
+    let linked = site.path("src/d");
+    fs::create_dir_all(&linked).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", linked.join("link")).unwrap();
+    git(&linked, &["init", "--quiet", "--initial-branch=main"]);
+    site.commit("d", &[]);
+
+    let error = site.assemble().unwrap_err();
+
+    assert_eq!(error.to_string(), "4 of 5 repositories cannot be had");
+    let told = told(&error);
+    for (told, says) in told.iter().zip([
+        "does not appear to be a git repository",
+        "couldn't find remote ref nope",
+        "there is no directory \"lib\" in commit",
+        "\"link\" is a link, and a release holds none",
+    ]) {
+        assert!(told.contains(says), "{says:?} is not in: {told}");
+    }
+    let AssembleError::Failed { failures, .. } = error else { unreachable!() };
+    assert!(failures.iter().filter(|failure| failure.hint().is_some()).count() >= 3);
+    assert_eq!(site.lock(), "", "nothing was pinned");
+    site.nothing_half_is_left();
+}
+
+#[test]
+fn a_place_that_is_taken_is_said() {
+    let site = Site::new("repos:\n  a: {source: SRC/a, ref: main, dest: data}\n");
+    site.commit("a", &[("x", "1")]);
+    let error = site.assemble().unwrap_err().to_string();
+    assert!(error.starts_with("repos.yaml: a goes to \"data\", and \"data/"), "{error}");
+}
+
+/// It takes the connection and says nothing, for ever.
+fn silent_server() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/a.git", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[test]
+fn a_repository_that_does_not_answer_is_given_up_at_its_deadline() {
+    let (listener, url) = silent_server();
+    let site = Site::new(&format!(
+        "defaults: {{ref: main}}\nrepos:\n  silent: {{source: '{url}', deadline: 300ms}}\n  good: {{source: SRC/good}}\n"
+    ));
+    site.commit("good", &[("x", "1")]);
+    let error = site.assemble().unwrap_err();
+    let told = told(&error);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("silent (main): http://127.0.0.1:") && told[0].contains("no answer within 300ms"),
+        "{told:?}"
+    );
+    // Whoever git has started to speak to it is gone too: the connection ends.
+    let mut connection = listener.accept().unwrap().0;
+    let _ = io::Read::read_to_end(&mut connection, &mut Vec::new());
+    site.nothing_half_is_left();
+}
+
+#[test]
+fn who_cancels_need_not_wait_for_a_deadline() {
+    let (listener, url) = silent_server();
+    let site = Site::new(&format!("defaults: {{ref: main, deadline: 1h}}\nrepos:\n  silent: {{source: '{url}'}}\n"));
+    let cancel = site.cancel.clone();
+    // Once git is connected it is in the middle of it.
+    let watch = std::thread::spawn(move || {
+        let connection = listener.accept().unwrap();
+        cancel.cancel();
+        connection
+    });
+    let error = site.assemble().unwrap_err();
+    assert!(matches!(error, AssembleError::Cancelled), "{error:?}");
+    drop(watch.join().unwrap());
+    site.nothing_half_is_left();
+}
