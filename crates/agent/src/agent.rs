@@ -75,7 +75,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let snapshot = ledger::load_snapshot(&layout)?;
     let outbox = Outbox::new(layout.outbox());
     // If the ledger was lost, the reports that wait still have their numbers, and so have the runs.
-    ledger.next_seq = ledger.next_seq.max(outbox.after_last()?).max(run_id::after_last(&layout.runs()));
+    ledger.next_seq = ledger.next_seq.max(outbox.after_last()?).max(run_id::after_last(&layout));
     match &ledger.local {
         Some(local) => {
             tracing::info!(version = %local.version, digest = local.digest, "the node has proved this version")
@@ -88,7 +88,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let children = Children::default();
     let (messages, inbox) = mpsc::channel(MESSAGES);
     let (orders, order_inbox) = mpsc::channel(1);
-    let (opening, opening_now) = watch::channel(Opening::new(&ledger, snapshot.is_some()));
+    let (opening, opening_now) = watch::channel(Opening::new(&ledger, snapshot.as_ref()));
     let (settled, settled_now) = watch::channel(true);
     let (doing, doing_now) = watch::channel(Activity::Idle);
     let (renewal, renewal_asked) = Renewal::new();

@@ -2,23 +2,27 @@
 //!
 //! The ledger is written before the agent acts on what is in it. It belongs to the queue task alone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookups::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::pause::Paused;
 use muster_core::reason::Need;
-use muster_core::report::Cause;
+use muster_core::report::{Cause, FirstFailure, Report, Verdict};
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
 use crate::durable::{self, WriteError};
+use crate::queue::hooks::{HookMemories, HookOn};
+use crate::queue::server_time::ServerTime;
 use crate::state_dir::Layout;
 
 #[derive(Debug, Error)]
@@ -52,6 +56,59 @@ pub struct Ledger {
     pub last: Option<LastRun>,
     /// The run that goes on; found at a start, it was cut off.
     pub running: Option<RunningRun>,
+    /// The release that the node was last brought to. Between runs it is what is validated, and its hooks are those that react.
+    #[serde(default)]
+    pub applied: Option<AppliedRelease>,
+    /// What the last validation said; one that says the same is not told.
+    #[serde(default)]
+    pub proved: Option<Proved>,
+    #[serde(default)]
+    pub hooks: HookMemories,
+    /// The node is not to run.
+    #[serde(default)]
+    pub pause: Option<Paused>,
+    #[serde(default)]
+    pub server_time: Option<ServerTime>,
+    /// The last request of a person that was taken; the server may say it again after a reconnection.
+    #[serde(default)]
+    pub asked: Option<String>,
+    /// Causes of the run that waits, as they were when the ledger was last written. A pause may be long, and a person who
+    /// asked for a run is waiting for it.
+    #[serde(default)]
+    pub waiting: Vec<Cause>,
+    /// Who has asked for a preview, and has not got it yet.
+    #[serde(default)]
+    pub previews: Vec<Cause>,
+}
+
+/// A release that was carried out, whole or with nothing left to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedRelease {
+    pub desired: DesiredState,
+    pub validate_every: SignedDuration,
+    /// Those for the node's role.
+    pub hooks: Vec<HookOn>,
+}
+
+/// How a validation ended, as far as it matters whether the next says the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proved {
+    pub version: Version,
+    /// Which start of the machine it was in: what was proved before another one proves nothing.
+    pub boot: Option<String>,
+    pub failed: BTreeSet<String>,
+}
+
+impl Proved {
+    /// What a report of a validation says.
+    pub fn by(report: &Report) -> Self {
+        let failed = report.checks.iter().filter(|check| check.verdict == Verdict::Failed);
+        Self {
+            version: report.version.clone(),
+            boot: report.facts.boot.clone(),
+            failed: failed.map(|check| check.name.clone()).collect(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +128,12 @@ pub struct LastRun {
     pub lookups: Lookups,
     /// How many runs in a row have failed at this generation.
     pub attempt: u32,
+    /// How that began.
+    #[serde(default)]
+    pub first_failure: Option<FirstFailure>,
+    /// It did well, and a validation after it did not. When one passes again, all is well again.
+    #[serde(default)]
+    pub broke_later: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,10 +144,27 @@ pub enum RunEnd {
     Failed,
 }
 
-/// A run from its start to its last report.
+/// What the one slot is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// A whole run: the applier, then the checks.
+    #[default]
+    Run,
+    /// The applier says what it would do.
+    Preview,
+    /// Hooks react to a change; then the checks are made.
+    Hooks,
+    /// Nothing but the checks.
+    Validation,
+}
+
+/// A piece of work from its start to its last report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRun {
     pub run: RunId,
+    #[serde(default)]
+    pub work: Work,
     /// The number of its first report. The one after it is set aside for its second.
     pub seq: u64,
     pub phase: RunPhase,
@@ -92,8 +172,13 @@ pub struct RunningRun {
     pub digest: String,
     pub generation: Generation,
     pub causes: Vec<Cause>,
-    /// How many runs in a row had failed at this generation before it.
+    /// How many runs in a row had failed at this generation before it, and how that began.
     pub failures: u32,
+    #[serde(default)]
+    pub first_failure: Option<FirstFailure>,
+    /// Those that are to run.
+    #[serde(default)]
+    pub hooks: Vec<HookOn>,
     pub started: Timestamp,
     /// When the agent that ended it in passing did so; none if the agent itself was killed.
     pub ended: Option<Timestamp>,
@@ -119,6 +204,14 @@ impl Ledger {
             local: None,
             last: None,
             running: None,
+            applied: None,
+            proved: None,
+            hooks: HookMemories::new(),
+            pause: None,
+            server_time: None,
+            asked: None,
+            waiting: Vec::new(),
+            previews: Vec::new(),
         }
     }
 
@@ -143,6 +236,34 @@ impl Ledger {
         let (Some(last), Some(desired)) = (&self.last, &self.desired) else { return 0 };
         if last.generation == desired.generation { last.attempt } else { 0 }
     }
+
+    /// How the failures of [`Ledger::failures`] began.
+    pub fn first_failure(&self) -> Option<&FirstFailure> {
+        if self.failures() == 0 { None } else { self.last.as_ref()?.first_failure.as_ref() }
+    }
+
+    /// What the server is to watch for the node: what its last run looked up, and what its hooks are about. Of the latter
+    /// the agent says what it has got; whether a hook has seen it is its own affair.
+    pub fn watched(&self, snapshot: Option<&Snapshot>) -> Lookups {
+        let mut watched = self.last.as_ref().map(|last| last.lookups.clone()).unwrap_or_default();
+        self.watch_hooks(&mut watched, snapshot);
+        watched
+    }
+
+    /// Adds what the hooks are about to what a run has looked up.
+    pub fn watch_hooks(&self, lookups: &mut Lookups, snapshot: Option<&Snapshot>) {
+        let keys = self.applied.iter().flat_map(|applied| &applied.hooks).flat_map(|hook| &hook.keys);
+        for key in keys {
+            let tag = || snapshot.map_or_else(Tag::absent, |snapshot| snapshot.tag(key));
+            lookups.entry(key.clone()).or_insert_with(tag);
+        }
+    }
+}
+
+/// Reads the snapshot that a run saw, if it is still there: only what changed since is said with it.
+pub fn seen_by(layout: &Layout, last: Option<&LastRun>) -> Option<Snapshot> {
+    let path = layout.runs().join(last?.run.as_str()).join("snapshot.json");
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 /// Reads the snapshot that the server sent last.

@@ -2,6 +2,8 @@
 
 use muster_core::generation::Generation;
 use muster_core::lookups::Lookups;
+use muster_core::pause::Paused;
+use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
 use muster_wire::sync::SyncOpen;
 
@@ -14,20 +16,25 @@ pub struct Opening {
     pub generation: Option<Generation>,
     pub lookups: Lookups,
     pub has_snapshot: bool,
+    pub pause: Option<Paused>,
+    pub asked: Option<String>,
 }
 
 impl Opening {
-    pub fn new(ledger: &Ledger, has_snapshot: bool) -> Self {
+    pub fn new(ledger: &Ledger, snapshot: Option<&Snapshot>) -> Self {
         Self {
             incarnation: ledger.incarnation,
             generation: ledger.desired.as_ref().map(|desired| desired.generation),
-            lookups: ledger.last.as_ref().map(|last| last.lookups.clone()).unwrap_or_default(),
-            has_snapshot,
+            lookups: ledger.watched(snapshot),
+            has_snapshot: snapshot.is_some(),
+            pause: ledger.pause.clone(),
+            asked: ledger.asked.clone(),
         }
     }
 
     pub fn with(self, activity: Activity, boot: Option<String>, away: bool) -> SyncOpen {
-        let Self { incarnation, generation, lookups, has_snapshot } = self;
-        SyncOpen { incarnation, generation, lookups, has_snapshot, activity, boot, away, ..SyncOpen::default() }
+        let Self { incarnation, generation, lookups, has_snapshot, pause, asked } = self;
+        let open = SyncOpen { incarnation, generation, lookups, has_snapshot, pause, asked, ..SyncOpen::default() };
+        SyncOpen { activity, boot, away, ..open }
     }
 }

@@ -8,7 +8,7 @@ use muster_core::report::{Counts, Outcome, Report, RunResult};
 use crate::ledger::{LastRun, RunEnd, RunPhase, RunningRun};
 use crate::node::Node;
 use crate::process::mark::{self, Mark};
-use crate::run::environment;
+use crate::run::{environment, failure};
 
 /// What still carries the mark of the run is not finished and never will be. After an orderly end of the applier only the
 /// checks were left to cut off: services that it started are meant to stay.
@@ -35,7 +35,7 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         RunPhase::Applying => "the applier ran",
         RunPhase::Validating => "its checks were made",
     };
-    let report = Report {
+    let mut report = Report {
         node: node.name.clone(),
         incarnation: 0,
         seq: run.seq + 1,
@@ -60,6 +60,7 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         lookups: lookups.clone(),
         log: format!("the agent was ended while {phase}; what was left of the run was ended, and it is made again\n"),
     };
+    report.first_failure = failure::first(run, &report);
     let last = LastRun {
         run: run.run.clone(),
         generation: run.generation,
@@ -67,6 +68,8 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         needs: Vec::new(),
         lookups,
         attempt,
+        first_failure: report.first_failure.clone(),
+        broke_later: false,
     };
     (report, last)
 }

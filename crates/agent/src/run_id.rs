@@ -9,6 +9,7 @@ use muster_core::names::RunId;
 use muster_core::release_dir::hex;
 
 use crate::node::Node;
+use crate::state_dir::Layout;
 
 /// Begins with the time and, for those of one second, the number, so that names sort as runs follow each other; and ends with a hash of everything that tells agents apart: several
 /// agents may live on one machine, and each finds its processes by the name of the run.
@@ -34,8 +35,9 @@ pub fn number_of(directory: &Path) -> Option<u64> {
 }
 
 /// A number after those of all runs that the node remembers: what the next may be if the ledger was lost. A run takes two.
-pub fn after_last(runs: &Path) -> u64 {
-    let names = std::fs::read_dir(runs).into_iter().flatten().flatten();
+pub fn after_last(layout: &Layout) -> u64 {
+    let directories = [layout.runs(), layout.validations()];
+    let names = directories.into_iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten();
     names.filter_map(|entry| number_of(&entry.path())).max().map_or(1, |last| last.saturating_add(2))
 }
 
@@ -60,10 +62,10 @@ mod tests {
     fn numbers_go_on_after_those_that_the_node_remembers() {
         let (_dir, node) = node("web1");
         let runs = node.layout.runs();
-        assert_eq!(after_last(&runs), 1);
+        assert_eq!(after_last(&node.layout), 1);
         for name in ["odd", "20270115t090000-000007-abcdef01", "20270115t080000-000009-abcdef01"] {
             std::fs::create_dir_all(runs.join(name)).unwrap();
         }
-        assert_eq!(after_last(&runs), 11);
+        assert_eq!(after_last(&node.layout), 11);
     }
 }

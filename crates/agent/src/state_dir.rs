@@ -35,7 +35,7 @@ pub struct StateDir {
 impl StateDir {
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         let failed = |source| OpenStateError::Create { path: path.to_owned(), source };
-        for part in ["outbox", "runs", "releases", "modules", "puppet", "home"] {
+        for part in ["outbox", "runs", "validations", "releases", "modules", "puppet", "home"] {
             fs::create_dir_all(path.join(part)).map_err(failed)?;
         }
         // Appliers run with other working directories: every path that they are given must be whole.
@@ -77,6 +77,11 @@ impl Layout {
 
     pub fn runs(&self) -> PathBuf {
         self.state.join("runs")
+    }
+
+    /// The same for validations between runs: there are many, and they must not crowd out the runs.
+    pub fn validations(&self) -> PathBuf {
+        self.state.join("validations")
     }
 
     pub fn releases(&self) -> PathBuf {

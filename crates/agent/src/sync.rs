@@ -155,7 +155,7 @@ impl Sync {
                 }
             };
             let message = match event {
-                SyncEvent::Hello { incarnation, role, now: _ } => {
+                SyncEvent::Hello { incarnation, role, now } => {
                     if !greeted {
                         tracing::info!(server = client.base(), "connected");
                     }
@@ -164,15 +164,16 @@ impl Sync {
                     if *self.activity.borrow() != open.activity {
                         self.tell_activity.notify_one();
                     }
-                    Message::Hello { incarnation, role, renewed }
+                    Message::Hello { incarnation, role, now, renewed }
                 }
                 SyncEvent::Desired(desired) => Message::Desired(desired),
                 SyncEvent::Snapshot { changed, snapshot } => {
                     tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
                     Message::Snapshot(Box::new(snapshot))
                 }
-                SyncEvent::Run { id, noop: false, by } => Message::RunAsked { id, by },
-                SyncEvent::Run { noop: true, .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => continue,
+                SyncEvent::Run { id, noop, by } => Message::RunAsked { id, by, noop },
+                SyncEvent::Pause { pause } => Message::Pause(pause),
+                SyncEvent::Trust { .. } => continue,
                 SyncEvent::Ping => {
                     // The server holds a connection for dead from which nothing comes back.
                     self.tell_activity.notify_one();

@@ -247,7 +247,7 @@ fn next_rebooted(before: &Observed, report: &Report) -> bool {
 }
 
 /// Whether the run left the node exactly as it was: it stopped before it touched anything.
-fn applied_nothing(report: &Report) -> bool {
+pub fn applied_nothing(report: &Report) -> bool {
     match report.outcome {
         Outcome::Configured(RunResult::Pending) => true,
         Outcome::Configured(RunResult::Failed) => match &report.reason {

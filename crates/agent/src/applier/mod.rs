@@ -69,6 +69,11 @@ impl Applied {
         Self { result: RunResult::Failed, reason: Some(reason), ..Self::succeeded(RunResult::Failed) }
     }
 
+    /// There was no applier.
+    pub fn none() -> Self {
+        Self::succeeded(RunResult::Unchanged)
+    }
+
     fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
         Self { result: RunResult::Pending, ..Self::failed(Reason::Waiting { needs }) }
     }

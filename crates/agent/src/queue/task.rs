@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use muster_core::names::{Role, RunId};
-use muster_core::report::{Cause, Report};
+use muster_core::names::Role;
+use muster_core::pause::Paused;
+use muster_core::report::{Cause, HookResult, Report};
 use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
 use muster_wire::sync::DesiredState;
@@ -16,12 +18,15 @@ use muster_wire::sync::DesiredState;
 use crate::backoff::{self, Backoff};
 use crate::clock;
 use crate::durable::{self, WriteError};
-use crate::ledger::{LastRun, Ledger, LocalVersion, RunEnd, RunPhase, RunningRun};
+use crate::ledger::{self, AppliedRelease, LastRun, Ledger, RunPhase, RunningRun, Work};
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::outbox::Outbox;
-use crate::queue::decide::{Action, Event, Known, Pauses, Queue, decide};
-use crate::recovery;
+use crate::queue::causes::merge;
+use crate::queue::decide::{Action, Event, Pauses, decide};
+use crate::queue::hooks::{self, HookOn};
+use crate::queue::server_time::{self, Here, ServerTime};
+use crate::queue::waiting::{Known, PausedUntil, Queue};
 use crate::renewal::Renewal;
 use crate::run::Order;
 use crate::run_id;
@@ -36,25 +41,49 @@ pub enum Message {
     Hello {
         incarnation: u64,
         role: Role,
+        /// What time it is for the server.
+        now: Timestamp,
         /// The stream was opened to ask for another incarnation.
         renewed: bool,
     },
     Desired(DesiredState),
     Snapshot(Box<Snapshot>),
+    Pause(Option<Paused>),
     RunAsked {
         id: String,
         by: String,
+        /// Only to say what it would do.
+        noop: bool,
     },
     /// The applier ended well. The run goes on when this is written.
     Configured {
         report: Box<Report>,
+        applied: Box<AppliedRelease>,
         written: oneshot::Sender<()>,
     },
+    /// The hooks have ended well, and what they have started is meant to stay. The checks begin when this is written.
+    HooksEnded {
+        written: oneshot::Sender<()>,
+    },
+    /// A run is over.
     Finished {
         report: Box<Report>,
         last: Box<LastRun>,
     },
-    /// The agent is to end, and so the run was.
+    /// A preview is over.
+    Previewed {
+        report: Box<Report>,
+    },
+    /// A validation on its own is over; none if it could not be made.
+    Validated {
+        report: Option<Box<Report>>,
+    },
+    /// Hooks are over, and the checks after them.
+    HooksRun {
+        report: Box<Report>,
+        results: Vec<HookResult>,
+    },
+    /// The agent is to end, and so what went on was ended.
     Interrupted,
 }
 
@@ -82,14 +111,17 @@ pub struct Keeper {
     pub debounce: Duration,
     pub retry: Backoff,
     pub cancel: CancellationToken,
-    queue: Queue,
-    /// The last request for a run that was taken; the server may say it again after a reconnection.
-    asked: Option<String>,
+    pub(super) queue: Queue,
+    /// What the last run saw, and what is seen by the one that goes on.
+    pub(super) seen: Option<Arc<Snapshot>>,
+    pub(super) given: Option<Arc<Snapshot>>,
+    /// The pause of the ledger, by a clock that never jumps.
+    paused: Option<PausedUntil>,
 }
 
 /// The agent is to end, and something could not be written any more. It is done again after the next start.
 #[derive(Debug)]
-struct Ending;
+pub(super) struct Ending;
 
 impl Keeper {
     #[expect(clippy::too_many_arguments, reason = "the parts of one task, put together in one place")]
@@ -104,8 +136,22 @@ impl Keeper {
         cancel: CancellationToken,
     ) -> Self {
         let snapshot = snapshot.map(Arc::new);
+        let seen = ledger::seen_by(&node.layout, ledger.last.as_ref()).map(Arc::new);
         let queue = Queue::default();
-        Self { node, ledger, snapshot, outbox, outlets, debounce, retry, cancel, queue, asked: None }
+        Self {
+            node,
+            ledger,
+            snapshot,
+            outbox,
+            outlets,
+            debounce,
+            retry,
+            cancel,
+            queue,
+            seen,
+            given: None,
+            paused: None,
+        }
     }
 
     /// Works until the agent is to end and everybody who could say something has gone.
@@ -121,15 +167,19 @@ impl Keeper {
 
     async fn work(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ending> {
         let interrupted = self.recover().await?;
-        self.happened(Event::Started { interrupted }, Instant::now()).await?;
+        self.measure_pause();
+        let (waiting, previews) = (self.ledger.waiting.clone(), self.ledger.previews.clone());
+        self.happened(Event::Started { interrupted, waiting, previews }, Instant::now()).await?;
         loop {
             self.publish();
-            let wake = self.queue.wake_at(self.known());
+            let wake = self.wake_at();
             let message = tokio::select! {
                 () = self.cancel.cancelled() => return Ok(()),
                 message = messages.recv() => message,
                 () = sleep_until(wake) => {
-                    self.happened(Event::Tick, Instant::now()).await?;
+                    let now = Instant::now();
+                    self.end_pause(now).await?;
+                    self.happened(Event::Tick, now).await?;
                     continue;
                 }
             };
@@ -145,11 +195,17 @@ impl Keeper {
     /// Writes down what was said, and gives what has happened with it.
     async fn take(&mut self, message: Message) -> Result<Option<Event>, Ending> {
         Ok(match message {
-            Message::Hello { incarnation, role, renewed } => {
-                if self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role) {
+            Message::Hello { incarnation, role, now, renewed } => {
+                self.ledger.server_time = Some(ServerTime::heard(now, &self.here()));
+                self.measure_pause();
+                let is_news = self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role);
+                if is_news {
                     tracing::info!(incarnation, %role, "the server says hello");
                     self.ledger.incarnation = Some(incarnation);
                     self.ledger.role = Some(role);
+                }
+                // The time is worth a write only for what ends by it.
+                if is_news || self.ledger.pause.is_some() {
                     self.save().await?;
                 }
                 // The server is there: whatever waits for it can go.
@@ -168,19 +224,54 @@ impl Keeper {
                 self.snapshot = Some(Arc::new(*snapshot));
                 Some(Event::SnapshotStored)
             }
-            Message::RunAsked { id, by } => {
-                let again = self.asked.as_ref() == Some(&id);
-                self.asked = Some(id.clone());
-                if again { None } else { Some(Event::RunAsked { id, by }) }
+            Message::Pause(pause) => {
+                if pause == self.ledger.pause {
+                    return Ok(None);
+                }
+                match &pause {
+                    Some(paused) => tracing::info!("{paused}"),
+                    None => tracing::info!("the pause is over"),
+                }
+                self.ledger.pause = pause;
+                self.measure_pause();
+                self.save().await?;
+                Some(Event::PauseStored)
             }
-            Message::Configured { report, written } => {
-                self.configured(&report).await?;
+            Message::RunAsked { id, .. } if self.ledger.asked.as_ref() == Some(&id) => None,
+            Message::RunAsked { id, by, noop } => {
+                self.ledger.asked = Some(id.clone());
+                if noop {
+                    merge(&mut self.ledger.previews, Cause::Operator { id: id.clone(), by: by.clone() });
+                    Some(Event::PreviewAsked { id, by })
+                } else {
+                    Some(Event::RunAsked { id, by })
+                }
+            }
+            Message::Configured { report, applied, written } => {
+                self.configured(*report, *applied).await?;
                 // Nobody waits for it any more only if the agent is to end.
                 let _ = written.send(());
                 None
             }
+            Message::HooksEnded { written } => {
+                self.hooks_ended().await?;
+                let _ = written.send(());
+                None
+            }
             Message::Finished { report, last } => {
-                self.finished(&report, *last).await?;
+                self.finished(*report, *last).await?;
+                Some(Event::Finished)
+            }
+            Message::Previewed { report } => {
+                self.previewed(*report).await?;
+                Some(Event::Finished)
+            }
+            Message::Validated { report } => {
+                self.validated(report.map(|report| *report)).await?;
+                Some(Event::Finished)
+            }
+            Message::HooksRun { report, results } => {
+                self.hooks_run(*report, &results).await?;
                 Some(Event::Finished)
             }
             Message::Interrupted => None,
@@ -190,7 +281,10 @@ impl Keeper {
     /// The same when the agent is to end: nothing new begins.
     async fn take_at_end(&mut self, message: Message) -> Result<(), Ending> {
         match message {
-            Message::Finished { report, last } => self.finished(&report, *last).await,
+            Message::Finished { report, last } => self.finished(*report, *last).await,
+            Message::Previewed { report } => self.previewed(*report).await,
+            Message::Validated { report } => self.validated(report.map(|report| *report)).await,
+            Message::HooksRun { report, results } => self.hooks_run(*report, &results).await,
             Message::Interrupted => {
                 if let Some(run) = &mut self.ledger.running {
                     run.ended = Some(clock::now());
@@ -198,16 +292,27 @@ impl Keeper {
                 self.save().await
             }
             // Nobody is told that it is written, so the run goes no further; but what the applier has started may stay.
-            Message::Configured { report, .. } => self.configured(&report).await,
-            Message::Hello { .. } | Message::Desired(_) | Message::Snapshot(_) | Message::RunAsked { .. } => Ok(()),
+            Message::Configured { report, applied, .. } => self.configured(*report, *applied).await,
+            Message::HooksEnded { .. } => self.hooks_ended().await,
+            Message::Hello { .. }
+            | Message::Desired(_)
+            | Message::Snapshot(_)
+            | Message::Pause(_)
+            | Message::RunAsked { .. } => Ok(()),
         }
     }
 
     /// Decides, and carries out what was decided.
     async fn happened(&mut self, event: Event, now: Instant) -> Result<(), Ending> {
+        let asked = matches!(event, Event::RunAsked { .. } | Event::PreviewAsked { .. });
         let pauses = Pauses { debounce: self.debounce, retry: self.retry, chance: backoff::chance() };
         let (queue, action) = decide(self.queue.clone(), self.known(), event, now, pauses);
         self.queue = queue;
+        let waits_longer = self.paused.is_some() && self.ledger.waiting != self.queue.waiting;
+        self.ledger.waiting.clone_from(&self.queue.waiting);
+        if asked || waits_longer {
+            self.save().await?;
+        }
         match action {
             Action::Wait => Ok(()),
             Action::Adopt(desired) => {
@@ -220,27 +325,61 @@ impl Keeper {
                 Ok(())
             }
             Action::IgnoreKnown => Ok(()),
-            Action::Start { causes, failures } => self.start(causes, failures).await,
+            Action::Start { causes, failures } => {
+                let desired = self.ledger.desired.clone();
+                self.start(Work::Run, desired, causes, failures, Vec::new()).await
+            }
+            Action::Preview { causes } => {
+                let desired = self.ledger.desired.clone();
+                self.start(Work::Preview, desired, causes, 0, Vec::new()).await
+            }
+            Action::RunHooks { hooks, causes } => {
+                let failures = hooks::failures(&hooks, &self.ledger.hooks);
+                self.start(Work::Hooks, self.applied(), causes, failures, hooks).await
+            }
+            Action::Validate => {
+                let failures = self.ledger.failures();
+                self.start(Work::Validation, self.applied(), vec![Cause::Schedule], failures, Vec::new()).await
+            }
         }
     }
 
-    async fn start(&mut self, causes: Vec<Cause>, failures: u32) -> Result<(), Ending> {
-        let (Some(desired), Some(role), Some(snapshot)) =
-            (self.ledger.desired.clone(), self.ledger.role.clone(), self.snapshot.clone())
+    fn applied(&self) -> Option<DesiredState> {
+        self.ledger.applied.as_ref().map(|applied| applied.desired.clone())
+    }
+
+    async fn start(
+        &mut self,
+        work: Work,
+        desired: Option<DesiredState>,
+        causes: Vec<Cause>,
+        failures: u32,
+        hooks: Vec<HookOn>,
+    ) -> Result<(), Ending> {
+        let (Some(desired), Some(role), Some(snapshot)) = (desired, self.ledger.role.clone(), self.snapshot.clone())
         else {
+            // Nothing is decided to start without these; if it were, the slot must not stay taken for ever.
+            self.queue.running = None;
             return Ok(());
         };
         let started = clock::now();
         let seq = self.ledger.next_seq;
+        let first_failure = match work {
+            Work::Run | Work::Validation => self.ledger.first_failure().cloned(),
+            Work::Preview | Work::Hooks => None,
+        };
         let run = RunningRun {
             run: run_id::make(&self.node, seq, started),
+            work,
             seq,
             phase: RunPhase::Applying,
-            version: desired.version,
-            digest: desired.digest,
+            version: desired.version.clone(),
+            digest: desired.digest.clone(),
             generation: desired.generation,
             causes,
             failures,
+            first_failure,
+            hooks,
             started,
             ended: None,
         };
@@ -249,61 +388,17 @@ impl Keeper {
         self.ledger.next_seq = seq + 2;
         self.save().await?;
         self.publish();
-        self.outlets.orders.send(Order { run, role, snapshot }).await.map_err(|_| Ending)
+        self.given = Some(Arc::clone(&snapshot));
+        self.outlets.orders.send(Order { run, desired, role, snapshot }).await.map_err(|_| Ending)
     }
 
-    async fn configured(&mut self, report: &Report) -> Result<(), Ending> {
-        tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
-        self.report(report).await?;
-        if let Some(run) = &mut self.ledger.running {
-            run.phase = RunPhase::Validating;
-        }
-        self.save().await?;
-        self.publish();
-        Ok(())
-    }
-
-    async fn finished(&mut self, report: &Report, last: LastRun) -> Result<(), Ending> {
-        let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
-        let (phase, result) = (report.outcome.phase(), report.outcome.word());
-        match last.end {
-            RunEnd::Validated | RunEnd::Pending => tracing::info!(run = %report.run, result, reason, "{phase}"),
-            RunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
-        }
-        self.report(report).await?;
-        if last.end == RunEnd::Validated {
-            self.ledger.local = Some(LocalVersion { version: report.version.clone(), digest: report.digest.clone() });
-        }
-        self.ledger.last = Some(last);
-        self.ledger.running = None;
-        self.save().await
-    }
-
-    /// A run that is in the ledger at the start was cut off: what is left of it is ended, and it is reported.
-    async fn recover(&mut self) -> Result<Option<RunId>, Ending> {
-        let Some(cut_off) = self.ledger.running.clone() else { return Ok(None) };
-        tracing::warn!(run = %cut_off.run, version = %cut_off.version, "a run was interrupted; ending what is left of it");
-        recovery::end_processes(&cut_off).await;
-        let (report, last) = recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), clock::now());
-        self.finished(&report, last).await?;
-        Ok(Some(cut_off.run))
-    }
-
-    async fn report(&mut self, report: &Report) -> Result<(), Ending> {
-        let outbox = self.outbox.clone();
-        self.until_written(|_| outbox.keep(report)).await?;
-        self.outlets.settled.send_replace(false);
-        self.outlets.reports.notify_one();
-        Ok(())
-    }
-
-    async fn save(&self) -> Result<(), Ending> {
+    pub(super) async fn save(&self) -> Result<(), Ending> {
         self.until_written(|keeper| keeper.ledger.save(&keeper.node.layout)).await
     }
 
     /// Writes, and tries again for as long as the disk does not take it. Nothing is done meanwhile: the agent never acts
     /// on what could not be written.
-    async fn until_written(&self, write: impl Fn(&Self) -> Result<(), WriteError>) -> Result<(), Ending> {
+    pub(super) async fn until_written(&self, write: impl Fn(&Self) -> Result<(), WriteError>) -> Result<(), Ending> {
         let mut attempt = 0;
         while let Err(error) = write(self) {
             attempt += 1;
@@ -331,13 +426,53 @@ impl Keeper {
             desired: self.ledger.desired.as_ref(),
             snapshot: self.snapshot.as_deref(),
             last: self.ledger.last.as_ref(),
+            seen: self.seen.as_deref(),
             failures: self.ledger.failures(),
+            applied: self.ledger.applied.as_ref(),
+            hooks: &self.ledger.hooks,
+            paused: self.paused,
         }
     }
 
+    fn here(&self) -> Here {
+        Here::read(self.node.boot.as_deref())
+    }
+
+    /// Puts the end of the pause, a time of the server's, on the clock that the agent waits by.
+    fn measure_pause(&mut self) {
+        self.paused = self.ledger.pause.as_ref().map(|paused| match paused.pause.until {
+            None => PausedUntil::Resumed,
+            Some(until) => {
+                let left = server_time::left(until, self.ledger.server_time.as_ref(), &self.here());
+                PausedUntil::Time(Instant::now() + left)
+            }
+        });
+    }
+
+    /// A pause that has an end needs nobody to end it: the server may be away.
+    async fn end_pause(&mut self, now: Instant) -> Result<(), Ending> {
+        match self.paused {
+            Some(PausedUntil::Time(end)) if end <= now => {
+                tracing::info!("the pause has come to its end");
+                self.paused = None;
+                self.ledger.pause = None;
+                self.save().await
+            }
+            Some(PausedUntil::Time(_) | PausedUntil::Resumed) | None => Ok(()),
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let pause = match self.paused {
+            Some(PausedUntil::Time(end)) => Some(end),
+            Some(PausedUntil::Resumed) | None => None,
+        };
+        [self.queue.wake_at(self.known()), pause].into_iter().flatten().min()
+    }
+
     /// Tells the others what there is to know now; who knows it already is not woken.
-    fn publish(&self) {
-        let opening = Opening::new(&self.ledger, self.snapshot.is_some());
+    pub(super) fn publish(&self) {
+        let opening = Opening::new(&self.ledger, self.snapshot.as_deref());
         self.outlets.opening.send_if_modified(|known| std::mem::replace(known, opening.clone()) != opening);
         let activity = self.activity();
         self.outlets.activity.send_if_modified(|known| {
@@ -352,12 +487,18 @@ impl Keeper {
     }
 
     fn activity(&self) -> Activity {
-        if let Some(run) = &self.ledger.running {
-            let (run, version, since) = (run.run.clone(), run.version.clone(), run.started);
-            return match self.ledger.running.as_ref().map(|run| run.phase) {
-                Some(RunPhase::Validating) => Activity::Validating { run, version, since },
-                Some(RunPhase::Applying) | None => Activity::Applying { run, version, since },
-            };
+        if let Some(running) = &self.ledger.running {
+            let (run, version, since) = (running.run.clone(), running.version.clone(), running.started);
+            match (running.work, running.phase) {
+                // A look in passing is nothing to tell, as long as it sees what it saw before.
+                (Work::Validation, _) => {}
+                (Work::Run | Work::Preview | Work::Hooks, RunPhase::Applying) => {
+                    return Activity::Applying { run, version, since };
+                }
+                (Work::Run | Work::Preview | Work::Hooks, RunPhase::Validating) => {
+                    return Activity::Validating { run, version, since };
+                }
+            }
         }
         match self.queue.retry {
             None => Activity::Idle,

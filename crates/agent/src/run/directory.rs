@@ -115,6 +115,11 @@ impl RunDirectory {
     pub fn check_output(&self, number: usize) -> PathBuf {
         self.path.join(format!("check-{number}.log"))
     }
+
+    /// The same of a hook.
+    pub fn hook_output(&self, number: usize) -> PathBuf {
+        self.path.join(format!("hook-{number}.log"))
+    }
 }
 
 /// Removes the directories of old runs, and cuts back what services still write to the output of the run that started

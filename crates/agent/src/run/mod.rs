@@ -1,7 +1,11 @@
-//! One run: release → snapshot → applier → report → validation → report.
+//! What has the slot. A run: release → snapshot → applier → report → validation → report. A preview ends after the applier,
+//! which changed nothing. Hooks and validations [between] runs are about the release that was applied last.
 
+mod between;
 pub mod directory;
 pub mod environment;
+pub(crate) mod failure;
+mod hooks;
 pub mod log;
 mod lookups;
 
@@ -15,12 +19,14 @@ use muster_core::names::Role;
 use muster_core::reason::Reason;
 use muster_core::report::{CheckResult, Outcome, Report, RunResult, Verdict};
 use muster_core::snapshot::Snapshot;
+use muster_wire::sync::DesiredState;
 
 use crate::applier::{Applied, Job, Mode, apply};
 use crate::clock;
-use crate::ledger::{LastRun, RunEnd, RunningRun};
+use crate::ledger::{AppliedRelease, LastRun, RunEnd, RunningRun, Work};
 use crate::node::Node;
 use crate::process::children::Children;
+use crate::queue::hooks::of_role;
 use crate::queue::task::Message;
 use crate::redact::Redactor;
 use crate::release::{self, Release};
@@ -32,9 +38,25 @@ use crate::validation::{Checked, validate};
 #[derive(Clone, Debug)]
 pub struct Order {
     pub run: RunningRun,
+    /// What it is about.
+    pub desired: DesiredState,
     pub role: Role,
     /// The one state of the fleet that the run sees.
     pub snapshot: Arc<Snapshot>,
+}
+
+impl Order {
+    /// What its programs are about.
+    fn job<'a>(
+        &'a self,
+        node: &'a Node,
+        directory: &'a RunDirectory,
+        release: &'a Release,
+        secrets: &'a Redactor,
+    ) -> Job<'a> {
+        let (role, version, run) = (&self.role, &self.run.version, &self.run.run);
+        Job { node, role, version, run, directory, release, mode: Mode::Apply, secrets }
+    }
 }
 
 /// Carries out orders, one at a time, for ever.
@@ -60,7 +82,7 @@ pub async fn run(
     }
 }
 
-/// Makes one run. None if the agent is to end: the run was cut off, and nothing of it is left.
+/// Carries out one order. None if the agent is to end: it was cut off, and nothing of it is left.
 async fn execute(
     node: &Arc<Node>,
     children: &Children,
@@ -70,8 +92,60 @@ async fn execute(
 ) -> Option<Message> {
     let run = &order.run;
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
-    tracing::info!(run = %run.run, version = %run.version, causes = causes.join("; "), "run");
+    let causes = causes.join("; ");
+    match run.work {
+        Work::Run => {
+            tracing::info!(run = %run.run, version = %run.version, causes, "run");
+            whole(node, children, order, queue, cancel).await
+        }
+        Work::Preview => {
+            tracing::info!(run = %run.run, version = %run.version, causes, "preview");
+            preview(node, children, order, cancel).await
+        }
+        Work::Hooks => {
+            tracing::info!(run = %run.run, version = %run.version, causes, "hooks");
+            between::hooks(node, children, order, queue, cancel).await
+        }
+        Work::Validation => {
+            tracing::debug!(run = %run.run, version = %run.version, "validation");
+            between::validation(node, children, order, cancel).await
+        }
+    }
+}
 
+/// Finds out what a run would do.
+async fn preview(node: &Arc<Node>, children: &Children, order: &Order, cancel: &CancellationToken) -> Option<Message> {
+    let report = match prepare(node, order).await {
+        Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
+        Ok((directory, release)) => {
+            let secrets = Redactor::of(&order.snapshot);
+            let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
+            let applied = apply(&job, children, cancel).await?;
+            let log = log::of_applier(&directory, &release.directory, &secrets);
+            configured(node, order, applied, Lookups::new(), log)
+        }
+    };
+    Some(Message::Previewed { report: Box::new(previewed(report)) })
+}
+
+fn previewed(report: Report) -> Report {
+    let result = match report.outcome {
+        Outcome::Configured(result) | Outcome::Previewed(result) => result,
+        Outcome::Validated(_) => RunResult::Failed,
+    };
+    // It is no run, so it is none of those in a row that have failed.
+    Report { outcome: Outcome::Previewed(result), attempt: 0, published: None, ..report }
+}
+
+/// Makes one run.
+async fn whole(
+    node: &Arc<Node>,
+    children: &Children,
+    order: &Order,
+    queue: &mpsc::Sender<Message>,
+    cancel: &CancellationToken,
+) -> Option<Message> {
+    let run = &order.run;
     let (directory, release) = match prepare(node, order).await {
         Ok(prepared) => prepared,
         Err(reason) => {
@@ -80,16 +154,7 @@ async fn execute(
         }
     };
     let secrets = Redactor::of(&order.snapshot);
-    let job = Job {
-        node,
-        role: &order.role,
-        version: &run.version,
-        run: &run.run,
-        directory: &directory,
-        release: &release,
-        mode: Mode::Apply,
-        secrets: &secrets,
-    };
+    let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
     let lookups = lookups::read(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
     let log = log::of_applier(&directory, &release.directory, &secrets);
@@ -103,10 +168,16 @@ async fn execute(
 
     // Nothing more happens before the first report is on disk.
     let (written, ack) = oneshot::channel();
-    queue.send(Message::Configured { report: Box::new(report.clone()), written }).await.ok()?;
+    let applied = AppliedRelease {
+        desired: order.desired.clone(),
+        validate_every: release.spec.validate_every,
+        hooks: of_role(&release.spec, &order.role),
+    };
+    let message = Message::Configured { report: Box::new(report.clone()), applied: Box::new(applied), written };
+    queue.send(message).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel).await?;
-    Some(finished(order, validated(order, &job, report, checks)))
+    Some(finished(order, Report { seq: run.seq + 1, ..validated(order, &job, report, checks) }))
 }
 
 /// Everything that must be there before the applier starts.
@@ -121,7 +192,11 @@ async fn prepare(node: &Arc<Node>, order: &Order) -> Result<(RunDirectory, Relea
     std::fs::create_dir_all(&node.root).map_err(|error| Reason::Machine {
         problem: format!("cannot make the node's root {}: {error}", node.root.display()),
     })?;
-    let directory = RunDirectory::create(&node.layout.runs(), &order.run.run).map_err(machine)?;
+    let directories = match order.run.work {
+        Work::Run | Work::Preview | Work::Hooks => node.layout.runs(),
+        Work::Validation => node.layout.validations(),
+    };
+    let directory = RunDirectory::create(&directories, &order.run.run).map_err(machine)?;
     directory.write_snapshot(node, &order.role, &order.run.version, &order.snapshot).map_err(machine)?;
     Ok((directory, release))
 }
@@ -182,7 +257,6 @@ fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Chec
     let checks: Vec<CheckResult> = checked.into_iter().map(|checked| checked.result).collect();
     let passed = failed.is_empty();
     Report {
-        seq: order.run.seq + 1,
         outcome: Outcome::Validated(if passed { Verdict::Passed } else { Verdict::Failed }),
         reason: if passed { None } else { Some(Reason::ChecksFailed { names: failed }) },
         attempt: if passed { 0 } else { order.run.failures + 1 },
@@ -194,7 +268,8 @@ fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Chec
 }
 
 /// The last report of a run, and what of it the next decisions need.
-fn finished(order: &Order, report: Report) -> Message {
+fn finished(order: &Order, mut report: Report) -> Message {
+    report.first_failure = failure::first(&order.run, &report);
     let end = match report.outcome {
         Outcome::Validated(Verdict::Passed) => RunEnd::Validated,
         Outcome::Configured(RunResult::Pending) => RunEnd::Pending,
@@ -213,6 +288,8 @@ fn finished(order: &Order, report: Report) -> Message {
         needs,
         lookups: report.lookups.clone(),
         attempt: report.attempt,
+        first_failure: report.first_failure.clone(),
+        broke_later: false,
     };
     Message::Finished { report: Box::new(report), last: Box::new(last) }
 }

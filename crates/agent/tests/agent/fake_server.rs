@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What the server hears.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    Opened(SyncOpen),
+    Opened(Box<SyncOpen>),
     Report(Box<Report>),
     Activity(Activity),
 }
@@ -194,7 +194,7 @@ impl FakeServer {
     pub(crate) async fn opened(&mut self) -> SyncOpen {
         loop {
             if let Heard::Opened(open) = self.heard().await {
-                return open;
+                return *open;
             }
         }
     }
@@ -278,7 +278,7 @@ async fn bind(address: SocketAddr) -> std::net::TcpListener {
 
 async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> Response {
     if let Some(code) = *shared.refuse_streams.lock().unwrap() {
-        let _ = shared.heard.try_send(Heard::Opened(open));
+        let _ = shared.heard.try_send(Heard::Opened(Box::new(open)));
         return problem(code);
     }
     let (sender, receiver) = mpsc::channel(100);
@@ -291,7 +291,7 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
         sender.try_send(event).unwrap();
     }
     *shared.stream.lock().unwrap() = Some(sender);
-    shared.heard.send(Heard::Opened(open)).await.unwrap();
+    shared.heard.send(Heard::Opened(Box::new(open))).await.unwrap();
     let body = stream::unfold(receiver, |mut receiver| async move {
         let event = receiver.recv().await?;
         Some((Ok::<_, Infallible>(Bytes::from(sse::encode(&event).unwrap())), receiver))

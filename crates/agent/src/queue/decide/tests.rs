@@ -1,12 +1,21 @@
 //! One test per arrow: what is known, what happens, what is done about it.
 
+mod between;
+mod pauses;
+
 use super::*;
 
 use muster_core::generation::Generation;
-use muster_core::names::{NodeName, Version};
+use muster_core::lookups::Lookups;
+use muster_core::names::{NodeName, Role, Version};
 use muster_core::reason::Need;
 use muster_core::release_manifest::SignedManifest;
-use muster_core::report::Interfaces;
+use muster_core::report::{Interfaces, LookupChange};
+use muster_core::snapshot::Snapshot;
+
+use crate::ledger::{AppliedRelease, LastRun};
+use crate::queue::hooks::HookMemories;
+use crate::queue::waiting::PausedUntil;
 
 const DEBOUNCE: Duration = Duration::from_millis(10);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
@@ -19,6 +28,11 @@ struct Story {
     desired: Option<DesiredState>,
     snapshot: Option<Snapshot>,
     last: Option<LastRun>,
+    /// What the last run saw.
+    seen: Option<Snapshot>,
+    applied: Option<AppliedRelease>,
+    hooks: HookMemories,
+    paused: Option<PausedUntil>,
     now: Instant,
 }
 
@@ -32,6 +46,10 @@ impl Story {
             desired: None,
             snapshot: None,
             last: None,
+            seen: None,
+            applied: None,
+            hooks: HookMemories::new(),
+            paused: None,
             now: Instant::now(),
         }
     }
@@ -53,7 +71,11 @@ impl Story {
             desired: self.desired.as_ref(),
             snapshot: self.snapshot.as_ref(),
             last: self.last.as_ref(),
+            seen: self.seen.as_ref(),
             failures,
+            applied: self.applied.as_ref(),
+            hooks: &self.hooks,
+            paused: self.paused,
         }
     }
 
@@ -86,12 +108,9 @@ impl Story {
 
     /// The causes of the run that starts once the debounce is over.
     fn started(&mut self) -> Vec<Cause> {
-        match self.after(DEBOUNCE) {
-            Action::Start { causes, .. } => causes,
-            other @ (Action::Wait | Action::Adopt(_) | Action::RefuseOlder | Action::IgnoreKnown) => {
-                panic!("no run started but {other:?}: {:?}", self.queue)
-            }
-        }
+        let action = self.after(DEBOUNCE);
+        let Action::Start { causes, .. } = action else { panic!("no run started but {action:?}: {:?}", self.queue) };
+        causes
     }
 
     fn sleeps(&self) -> bool {
@@ -112,7 +131,11 @@ fn desired(number: u64, version: &str) -> DesiredState {
     }
 }
 
-/// A fleet in which these nodes of role `db` are active.
+fn started(interrupted: Option<&str>) -> Event {
+    let interrupted = interrupted.map(|run| RunId::new(run).unwrap());
+    Event::Started { interrupted, waiting: Vec::new(), previews: Vec::new() }
+}
+
 fn asked() -> Event {
     Event::RunAsked { id: "1".into(), by: "ada".into() }
 }
@@ -121,6 +144,7 @@ fn operator() -> Cause {
     Cause::Operator { id: "1".into(), by: "ada".into() }
 }
 
+/// A fleet in which these nodes of role `db` are active.
 fn dbs(nodes: &[&str]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let nodes = nodes.iter().map(|node| (NodeName::new(*node).unwrap(), Interfaces::default())).collect();
@@ -138,6 +162,8 @@ fn ended(end: RunEnd, seen: &Snapshot) -> LastRun {
         needs: Vec::new(),
         lookups: Lookups::from([(key.clone(), seen.tag(&key))]),
         attempt: u32::from(end == RunEnd::Failed),
+        first_failure: None,
+        broke_later: false,
     }
 }
 
@@ -157,7 +183,7 @@ fn looked_up() -> Cause {
 #[test]
 fn a_new_agent_runs_as_soon_as_it_has_all_it_needs_and_not_before() {
     let mut story = Story::new();
-    story.happens(Event::Started { interrupted: None });
+    story.happens(started(None));
     assert_eq!(story.after(START_PATIENCE), Action::Wait);
     story.greeted = true;
     story.role = Some(Role::new("web").unwrap());
@@ -173,7 +199,7 @@ fn a_new_agent_runs_as_soon_as_it_has_all_it_needs_and_not_before() {
 #[test]
 fn an_agent_that_remembers_runs_without_the_server_after_a_moment() {
     let mut story = Story::idle(None);
-    story.happens(Event::Started { interrupted: Some(RunId::new("r0").unwrap()) });
+    story.happens(started(Some("r0")));
     assert_eq!(story.after(START_PATIENCE / 2), Action::Wait);
     let run = RunId::new("r0").unwrap();
     let causes = vec![Cause::AgentStarted, Cause::Interrupted { run }];
@@ -183,7 +209,7 @@ fn an_agent_that_remembers_runs_without_the_server_after_a_moment() {
 #[test]
 fn and_with_the_server_at_once_with_what_it_says() {
     let mut story = Story::idle(None);
-    story.happens(Event::Started { interrupted: None });
+    story.happens(started(None));
     story.happens(Event::Greeted);
     story.happens(Event::Desired(desired(2, "v2")));
     assert_eq!(story.started(), [Cause::AgentStarted, version("v2")]);
@@ -357,6 +383,46 @@ fn something_else_may_come_before_the_retry_and_takes_its_place() {
     story.snapshot(dbs(&["db1"]));
     assert_eq!(story.after(DEBOUNCE), Action::Start { causes: vec![looked_up()], failures: 1 });
     assert_eq!(story.after(FIRST_RETRY), Action::Wait);
+}
+
+#[test]
+fn a_stream_of_changes_cannot_hold_up_the_run_for_the_first() {
+    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+    let names: Vec<String> = (1..=11).map(|number| format!("db{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for count in 1..=10 {
+        story.snapshot(dbs(&names[..count]));
+        let action = story.after(DEBOUNCE / 10);
+        match count {
+            10 => assert!(matches!(action, Action::Start { .. }), "ten changes make one run: {action:?}"),
+            _ => assert_eq!(action, Action::Wait),
+        }
+    }
+    story.snapshot(dbs(&names));
+    story.finishes(ended(RunEnd::Validated, &dbs(&names[..10])));
+    assert_eq!(story.started(), [looked_up()], "what came during the run makes one more");
+}
+
+#[test]
+fn a_run_says_in_words_what_has_changed_since_the_last() {
+    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&["db1"]))));
+    story.seen = Some(dbs(&["db1"]));
+    story.snapshot(dbs(&["db1", "db2"]));
+    story.snapshot(dbs(&["db2", "db3"]));
+    let said: Vec<String> = story.started().iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["active_roles::db changed: db2, db3 added, db1 gone"]);
+}
+
+#[test]
+fn who_waited_before_a_restart_still_waits() {
+    let mut story = Story::idle(None);
+    let waiting = vec![looked_up(), operator()];
+    let ada = Cause::Operator { id: "2".into(), by: "ada".into() };
+    story.happens(Event::Started { interrupted: None, waiting, previews: vec![ada.clone()] });
+    assert_eq!(story.after(START_PATIENCE), Action::Preview { causes: vec![ada] });
+    story.happens(Event::Finished);
+    let causes = vec![looked_up(), operator(), Cause::AgentStarted];
+    assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 0 });
 }
 
 #[test]

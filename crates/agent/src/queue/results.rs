@@ -1,0 +1,200 @@
+//! What is written down when something that had the slot has come to a result.
+
+use muster_core::names::RunId;
+use muster_core::report::{HookResult, Outcome, Report, Verdict};
+use muster_core::status_move;
+
+use crate::clock;
+use crate::ledger::{AppliedRelease, LastRun, LocalVersion, Proved, RunEnd, RunPhase, Work};
+use crate::queue::hooks;
+use crate::queue::task::{Ending, Keeper};
+use crate::recovery;
+
+impl Keeper {
+    /// The applier of a run ended well.
+    pub(super) async fn configured(&mut self, report: Report, applied: AppliedRelease) -> Result<(), Ending> {
+        tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
+        let before = self.ledger.applied.as_ref().map(|before| &before.desired.digest);
+        if before != Some(&applied.desired.digest) {
+            // What the hooks of another release have done says nothing of these.
+            self.ledger.hooks.clear();
+        }
+        self.ledger.applied = Some(applied);
+        self.report(report).await?;
+        self.reached_checks().await
+    }
+
+    pub(super) async fn hooks_ended(&mut self) -> Result<(), Ending> {
+        self.reached_checks().await
+    }
+
+    async fn reached_checks(&mut self) -> Result<(), Ending> {
+        if let Some(run) = &mut self.ledger.running {
+            run.phase = RunPhase::Validating;
+        }
+        self.save().await?;
+        self.publish();
+        Ok(())
+    }
+
+    /// A run is over.
+    pub(super) async fn finished(&mut self, report: Report, last: LastRun) -> Result<(), Ending> {
+        let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
+        let (phase, result) = (report.outcome.phase(), report.outcome.word());
+        match last.end {
+            RunEnd::Validated | RunEnd::Pending => tracing::info!(run = %report.run, result, reason, "{phase}"),
+            RunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
+        }
+        match report.outcome {
+            Outcome::Validated(_) => self.ledger.proved = Some(Proved::by(&report)),
+            Outcome::Configured(_) | Outcome::Previewed(_) => self.left_half_done(&report, &last),
+        }
+        if last.end == RunEnd::Validated {
+            let (version, digest) = (report.version.clone(), report.digest.clone());
+            self.ledger.local = Some(LocalVersion { version, digest });
+        }
+        self.report(report).await?;
+        self.ledger.last = Some(last);
+        // What the next one saw is compared with this; one that was cut off saw nothing to the end.
+        if let Some(given) = self.given.take() {
+            self.seen = Some(given);
+        }
+        self.over().await
+    }
+
+    /// After a run of another version that failed in the middle the node is at neither: there is nothing to validate, and
+    /// nobody to react, until a run ends well.
+    fn left_half_done(&mut self, report: &Report, last: &LastRun) {
+        let applied = self.ledger.applied.as_ref().map(|applied| &applied.desired.version);
+        if last.end == RunEnd::Failed && applied != Some(&report.version) && !status_move::applied_nothing(report) {
+            self.ledger.applied = None;
+            self.ledger.hooks.clear();
+        }
+    }
+
+    /// A preview is over: nothing has changed but that those who asked have their answer.
+    pub(super) async fn previewed(&mut self, mut report: Report) -> Result<(), Ending> {
+        tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
+        report.lookups = self.ledger.watched(self.snapshot.as_deref());
+        self.ledger.previews.retain(|cause| !report.causes.contains(cause));
+        self.report(report).await?;
+        self.given = None;
+        self.over().await
+    }
+
+    /// A validation on its own is over. In steady state it says what the last one said, and then nobody is told.
+    pub(super) async fn validated(&mut self, report: Option<Report>) -> Result<(), Ending> {
+        self.given = None;
+        if let Some(mut report) = report {
+            report.lookups = self.ledger.watched(self.snapshot.as_deref());
+            let proved = Proved::by(&report);
+            let is_news = self.ledger.proved.as_ref() != Some(&proved);
+            self.judge_again(&report);
+            if is_news {
+                let failed = proved.failed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+                match report.outcome.word() {
+                    word if failed.is_empty() => tracing::info!(run = %report.run, "validated between runs: {word}"),
+                    word => tracing::warn!(run = %report.run, failed, "validated between runs: {word}"),
+                }
+                self.ledger.proved = Some(proved);
+                self.report(report).await?;
+            }
+        }
+        self.over().await
+    }
+
+    /// Hooks are over, and the checks after them.
+    pub(super) async fn hooks_run(&mut self, mut report: Report, results: &[HookResult]) -> Result<(), Ending> {
+        let hooks = self.ledger.applied.as_ref().map(|applied| applied.hooks.clone()).unwrap_or_default();
+        let given = self.given.take();
+        for result in results {
+            let hook = hooks.iter().find(|hook| hook.name == result.name);
+            let (Some(hook), Some(snapshot)) = (hook, given.as_deref()) else { continue };
+            let memory = self.ledger.hooks.entry(hook.name.clone()).or_default();
+            let saw = hooks::sees(&hook.keys, snapshot);
+            match result.verdict {
+                Verdict::Passed => {
+                    tracing::info!(run = %report.run, hook = hook.name, "a hook has reacted");
+                    memory.seen = saw;
+                    memory.tried.clear();
+                    memory.attempt = 0;
+                }
+                Verdict::Failed => {
+                    tracing::warn!(run = %report.run, hook = hook.name, message = result.message, "a hook has failed");
+                    memory.tried = saw;
+                    memory.attempt = memory.attempt.saturating_add(1);
+                }
+            }
+        }
+        report.lookups = self.ledger.watched(self.snapshot.as_deref());
+        match report.outcome {
+            Outcome::Validated(_) => {
+                self.judge_again(&report);
+                self.ledger.proved = Some(Proved::by(&report));
+            }
+            Outcome::Configured(_) | Outcome::Previewed(_) => {}
+        }
+        self.report(report).await?;
+        self.over().await
+    }
+
+    /// A validation after the last run has the last word on how the node does. One that fails is followed by a run, as any
+    /// failure is; and when one passes again before that, the run is not needed.
+    fn judge_again(&mut self, report: &Report) {
+        let Some(last) = &mut self.ledger.last else { return };
+        let passed = match report.outcome {
+            Outcome::Validated(Verdict::Passed) => true,
+            Outcome::Validated(Verdict::Failed) | Outcome::Configured(_) | Outcome::Previewed(_) => false,
+        };
+        match last.end {
+            RunEnd::Validated | RunEnd::Pending if !passed => {
+                last.end = RunEnd::Failed;
+                last.broke_later = true;
+                last.attempt += 1;
+                last.first_failure.clone_from(&report.first_failure);
+            }
+            RunEnd::Failed if passed && last.broke_later => {
+                last.end = RunEnd::Validated;
+                last.broke_later = false;
+                last.attempt = 0;
+                last.first_failure = None;
+            }
+            RunEnd::Validated | RunEnd::Pending | RunEnd::Failed => {}
+        }
+    }
+
+    /// What is in the ledger at the start was cut off: what is left of it is ended. A run is reported as such, and made again.
+    /// Of the rest nobody was told anything: checks are made when they are due, previews and hooks are still asked for.
+    pub(super) async fn recover(&mut self) -> Result<Option<RunId>, Ending> {
+        let Some(cut_off) = self.ledger.running.clone() else { return Ok(None) };
+        tracing::warn!(run = %cut_off.run, version = %cut_off.version, "a run was interrupted; ending what is left of it");
+        recovery::end_processes(&cut_off).await;
+        match cut_off.work {
+            Work::Run => {
+                let (report, last) =
+                    recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), clock::now());
+                self.finished(report, last).await?;
+                Ok(Some(cut_off.run))
+            }
+            Work::Preview | Work::Hooks | Work::Validation => {
+                self.over().await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The slot is free.
+    async fn over(&mut self) -> Result<(), Ending> {
+        self.ledger.running = None;
+        self.save().await
+    }
+
+    /// Keeps a report until the server has it. What it says that the node watches is what the server wakes it for.
+    async fn report(&mut self, mut report: Report) -> Result<(), Ending> {
+        self.ledger.watch_hooks(&mut report.lookups, self.snapshot.as_deref());
+        self.until_written(|keeper| keeper.outbox.keep(&report)).await?;
+        self.outlets.settled.send_replace(false);
+        self.outlets.reports.notify_one();
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! What happens between runs, to the release that was applied last: its checks by the clock, its hooks at a change.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use muster_core::lookups::Lookups;
+use muster_core::reason::Reason;
+use muster_core::report::{HookResult, Report, Verdict};
+
+use crate::applier::Applied;
+use crate::node::Node;
+use crate::process::children::Children;
+use crate::queue::task::Message;
+use crate::redact::Redactor;
+use crate::run::log::BoundedLog;
+use crate::run::{Order, configured, failure, hooks, prepare, validated};
+use crate::validation::validate;
+
+/// Makes the checks. None if the agent is to end.
+pub(super) async fn validation(
+    node: &Arc<Node>,
+    children: &Children,
+    order: &Order,
+    cancel: &CancellationToken,
+) -> Option<Message> {
+    let run = &order.run;
+    let (directory, release) = match prepare(node, order).await {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            // A check that could not be made says nothing against the node.
+            tracing::warn!(run = %run.run, %reason, "the checks could not be made; they are made the next time");
+            return Some(Message::Validated { report: None });
+        }
+    };
+    let secrets = Redactor::of(&order.snapshot);
+    let job = order.job(node, &directory, &release, &secrets);
+    let checks = validate(&job, children, cancel).await?;
+    let mut report = validated(order, &job, empty(node, order), checks);
+    report.first_failure = failure::first(run, &report);
+    Some(Message::Validated { report: Some(Box::new(report)) })
+}
+
+/// Runs hooks and, if they end well, the checks: what they did may have broken something. None if the agent is to end.
+pub(super) async fn hooks(
+    node: &Arc<Node>,
+    children: &Children,
+    order: &Order,
+    queue: &mpsc::Sender<Message>,
+    cancel: &CancellationToken,
+) -> Option<Message> {
+    let run = &order.run;
+    let (directory, release) = match prepare(node, order).await {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            let message = reason.to_string();
+            let not_run = |hook: &crate::queue::hooks::HookOn| HookResult {
+                name: hook.name.clone(),
+                keys: hook.keys.clone(),
+                verdict: Verdict::Failed,
+                message: message.clone(),
+                millis: 0,
+            };
+            let results: Vec<_> = run.hooks.iter().map(not_run).collect();
+            let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
+            return Some(over(order, report, results));
+        }
+    };
+    let secrets = Redactor::of(&order.snapshot);
+    let job = order.job(node, &directory, &release, &secrets);
+    let results = hooks::run_all(&job, &run.hooks, children, cancel).await?;
+    let mut log = BoundedLog::without(&secrets);
+    for (number, result) in results.iter().enumerate() {
+        let word = match result.verdict {
+            Verdict::Passed => "reacted",
+            Verdict::Failed => "failed",
+        };
+        let keys = result.keys.join(", ");
+        log.line(&format!("hook {} {word} after {} ms ({keys}): {}", result.name, result.millis, result.message));
+        log.lines_of(&directory.hook_output(number), "  | ");
+    }
+    let failed = results.iter().filter(|result| result.verdict == Verdict::Failed);
+    let names: Vec<_> = failed.map(|result| result.name.clone()).collect();
+    if !names.is_empty() {
+        // As after a failed run there is nothing to prove; and as after one, what was proved before still counts.
+        let report = configured(node, order, Applied::failed(Reason::HooksFailed { names }), Lookups::new(), log);
+        return Some(over(order, report, results));
+    }
+    let (written, ack) = oneshot::channel();
+    queue.send(Message::HooksEnded { written }).await.ok()?;
+    ack.await.ok()?;
+    let checks = validate(&job, children, cancel).await?;
+    let mut report = validated(order, &job, empty(node, order), checks);
+    report.log = log.finish() + &report.log;
+    Some(over(order, report, results))
+}
+
+fn over(order: &Order, mut report: Report, results: Vec<HookResult>) -> Message {
+    report.first_failure = failure::first(&order.run, &report);
+    report.hooks.clone_from(&results);
+    Message::HooksRun { report: Box::new(report), results }
+}
+
+/// What a report says of an applier when there was none.
+fn empty(node: &Node, order: &Order) -> Report {
+    configured(node, order, Applied::none(), Lookups::new(), BoundedLog::default())
+}
