@@ -128,7 +128,7 @@ async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> 
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut read = Vec::with_capacity(512);
     while !read.windows(12).any(|bytes| bytes == b"event: hello") {
-        if stream.read_buf(&mut read).await.ok()? == 0 {
+        if stream.read_buf(&mut read).await.ok()? == 0 || read.starts_with(b"HTTP/1.1 503") {
             return None;
         }
     }

@@ -16,6 +16,7 @@ use muster_wire::client::ClientError;
 use crate::activity::Teller;
 use crate::config::Config;
 use crate::ledger::{self, Ledger, LoadError};
+use crate::live_log::{LiveLog, Streamer};
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError};
@@ -135,17 +136,20 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     };
     let teller = Teller {
         node: Arc::clone(&node),
-        servers,
+        servers: servers.clone(),
         activity: doing_now,
         settled: settled_now,
         asked: tell_activity,
         cancel: cancel.clone(),
     };
+    let live = LiveLog::default();
+    let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());
     let mut tasks = JoinSet::new();
+    tasks.spawn(streamer.run());
     tasks.spawn(keeper.run(inbox));
     tasks.spawn(stream.run());
     tasks.spawn(sender.run());
-    tasks.spawn(run::run(node, children.clone(), order_inbox, messages, cancel.clone()));
+    tasks.spawn(run::run(node, children.clone(), order_inbox, messages, live, cancel.clone()));
     tasks.spawn(teller.run());
     let reaper_cancel = cancel.clone();
     tasks.spawn(async move {

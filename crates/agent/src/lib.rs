@@ -1,6 +1,6 @@
 //! The agent of a node: it brings the node to what it should run, proves it, and reports.
 //!
-//! Five tasks joined by channels, on one thread:
+//! Six tasks joined by channels, on one thread:
 //!
 //! ```text
 //!            ┌─────────┐ messages ┌──────────────────────┐ orders (1) ┌──────┐
@@ -16,7 +16,8 @@
 //! - [`queue`] owns all that the agent knows. What happened is decided on by a pure function, [`queue::decide`], and
 //!   nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`], [`durable`]).
 //! - [`sync`] holds the stream, and by that decides which server all others talk to ([`servers`], [`route`]); [`run`] executes one run at a time: [`release`] → [`applier`] → [`validation`];
-//!   [`report`] empties the outbox in order; [`activity`] tells what goes on, at best effort.
+//!   [`report`] empties the outbox in order; [`activity`] tells what goes on, and [`live_log`]
+//!   what a run says while it says it, both at best effort.
 //! - [`process`] starts programs with a mark, ends all that carry it, and reaps what they leave. [`recovery`] does so
 //!   for a run that a former agent left.
 //!
@@ -32,6 +33,7 @@ mod clock;
 pub mod config;
 pub mod durable;
 pub mod ledger;
+pub mod live_log;
 pub mod module;
 pub mod node;
 pub mod opening;

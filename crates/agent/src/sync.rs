@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use muster_core::standing::Activity;
 use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
+use muster_wire::problem::{Code, Problem};
 use muster_wire::sync::SyncEvent;
 
 use crate::activity::is_busy;
@@ -27,6 +27,9 @@ use crate::servers::Servers;
 pub const PING: Duration = Duration::from_secs(10);
 /// An agent that was sent elsewhere stays there at least this long, whatever the servers think of it.
 const STAY: Duration = Duration::from_secs(60);
+/// How many seconds a busy server is left alone that does not say how long, and at most.
+const COME_BACK: u16 = 2;
+const LONGEST_BUSY: u16 = 60;
 
 /// What the task works with.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ enum StreamEnd {
     Renewed,
     /// The server has more agents than its share.
     SentElsewhere,
+    /// More agents come at once than the server lets in: it says when to come back.
+    Busy(Duration),
 }
 
 /// Where the agent goes when a stream ends.
@@ -105,6 +110,13 @@ impl Sync {
                     tracing::info!(server, "the server has more than its share of agents; going to another");
                     way.sent_elsewhere = Some(Instant::now());
                     way.route.leave();
+                    continue;
+                }
+                StreamEnd::Busy(after) => {
+                    // Between once and twice what it says: whoever was sent away together does not come back together.
+                    let pause = after.mul_f64(1.0 + backoff::chance());
+                    tracing::debug!(server, ?pause, "the server is busy; coming back");
+                    tokio::time::sleep(pause).await;
                     continue;
                 }
                 StreamEnd::Lost(why) if is_first => {
@@ -221,6 +233,10 @@ async fn unanswered_since(doubts: &mut watch::Receiver<Option<Instant>>, heard: 
 
 fn failed(error: &ClientError) -> StreamEnd {
     match error.problem() {
+        Some(Problem { code: Code::Busy, retry_after_seconds, .. }) => {
+            let seconds = retry_after_seconds.unwrap_or(COME_BACK).min(LONGEST_BUSY);
+            StreamEnd::Busy(Duration::from_secs(seconds.into()))
+        }
         Some(problem) => {
             let hint = match problem.code {
                 Code::UnknownNode | Code::UnknownEnvironment => {

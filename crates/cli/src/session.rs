@@ -96,7 +96,7 @@ impl Session {
 pub(crate) fn is_interruption(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
-        ClientError::Refused(problem) => matches!(problem.code, Code::CannotTell | Code::StoreUnavailable),
+        ClientError::Refused(problem) => matches!(problem.code, Code::CannotTell | Code::Busy | Code::StoreUnavailable),
         ClientError::Address(_) | ClientError::Stream(_) => false,
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::live_logs::LiveLogs;
 use crate::view::{Changed, View};
 
 use self::session::Told;
@@ -39,6 +40,8 @@ pub struct Hub {
     changed: watch::Sender<u64>,
     opened: AtomicU64,
     ended: AtomicU64,
+    /// What the runs say that go on.
+    pub(crate) live_logs: Arc<LiveLogs>,
 }
 
 #[derive(Debug, Default)]
@@ -79,6 +82,7 @@ impl Hub {
             changed: watch::Sender::new(0),
             opened: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            live_logs: Arc::default(),
         }
     }
 
@@ -148,6 +152,7 @@ impl Hub {
             inner.forget_lookups(session);
             inner.silent_since.insert(place, self.clock.now());
             drop(inner);
+            self.live_logs.agent_gone(&session.env, &session.node);
             self.step();
         }
     }

@@ -19,7 +19,7 @@
 //! a task of its own, owned by the HTTP server. All others are in one `JoinSet`: if one ends, the server ends.
 //!
 //! State: the store holds everything that must survive. The view can be built anew at any time; the hub holds what
-//! dies with a connection (who is connected, what it does, what it has seen); blobs hold reports with their logs.
+//! dies with a connection (who is connected, what it does, what it has seen, the log of the run that goes on); blobs hold reports with their logs.
 //!
 //! It must never: decide in a handler what a pure function of `muster-core` decides, read the store to answer a
 //! question that the view can answer, or wake a node for something that its last run did not look up.
@@ -37,9 +37,11 @@ mod greeting;
 mod hub;
 mod intake;
 mod links;
+mod live_logs;
 mod metrics;
 mod newest;
 mod node_fields;
+mod openings;
 mod registration;
 pub mod replica;
 mod reports;
@@ -52,9 +54,12 @@ mod view;
 
 use std::sync::Arc;
 
-use muster_core::names::{EnvName, NodeName};
+use muster_core::names::{EnvName, NodeName, RunId};
 use muster_store::Store;
+use muster_wire::client::{ClientError, Download};
+use muster_wire::run_log::LogQuery;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 
 use design::cache::Designs;
 use replica::{Membership, Peers, Tenures};
@@ -68,6 +73,7 @@ pub use fleet_change::{FleetChange, FollowError, follow_design};
 pub use hub::Hub;
 pub use links::{Contact, Links, Whereabouts};
 pub use newest::Newest;
+pub use openings::Openings;
 pub use registration::{FirstVersion, RegisterError, Registered, Registration, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
@@ -94,6 +100,10 @@ pub struct App {
     pub peers: Arc<Peers>,
     pub newest: Arc<Newest>,
     pub clock: Clock,
+    /// Whose streams are being opened.
+    pub openings: Arc<Openings>,
+    /// How many may follow logs at the same time.
+    pub log_readers: Arc<Semaphore>,
     /// Everything that is measured.
     pub metrics: Arc<Registry>,
 }
@@ -107,5 +117,16 @@ impl App {
     /// Asks the other replicas what their agents do; of one node, or of all.
     pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> Elsewhere {
         self.peers.activities(&self.view, &self.links, env, node).await
+    }
+
+    /// Asks the replica that a node's agent is connected to for the log of a run. None if that is no other replica.
+    pub(crate) async fn log_elsewhere(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Option<Result<Download, ClientError>> {
+        self.peers.log(&self.view, &self.links, env, node, run, query).await
     }
 }

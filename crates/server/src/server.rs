@@ -12,7 +12,7 @@ use muster_core::names::ReplicaId;
 use muster_store::Store;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,7 @@ use crate::intake::Intake;
 use crate::links::Links;
 use crate::metrics::{self, Measured, ReportMetrics, Work};
 use crate::newest::Newest;
+use crate::openings::Openings;
 use crate::replica::balance::Balance;
 use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
@@ -45,6 +46,9 @@ const CHANGES: usize = 256;
 
 /// How long requests that are under way may take after the server was told to stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// How many may follow logs at the same time. Each costs a task, and at most some 64 KiB that wait for it.
+const LOG_READERS: usize = 256;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -151,7 +155,9 @@ impl Server {
         let balance = Balance { me: membership.id().clone(), view: view.clone(), hub: hub.clone() };
         tasks.spawn(async move { balance.run().await });
 
+        let openings = Arc::new(Openings::default());
         let work = Work {
+            openings: openings.clone(),
             store: measured,
             view: view.clone(),
             hub: hub.clone(),
@@ -179,6 +185,8 @@ impl Server {
             peers: Arc::default(),
             newest,
             clock,
+            openings,
+            log_readers: Arc::new(Semaphore::new(LOG_READERS)),
             metrics: Arc::new(registry),
         };
         let following = DesignController { app: app.clone() };

@@ -20,6 +20,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::clock::Clock;
 use crate::hub::{Connected, Session};
+use crate::openings::Opening;
 use crate::view::View;
 
 /// An agent that hears nothing for two of these looks for another connection. It answers each by saying what it does.
@@ -38,6 +39,7 @@ pub(crate) struct Greeting {
     pub pause: Option<Paused>,
     pub asked: Option<String>,
     pub trust: u64,
+    pub opening: Opening,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,9 @@ struct State {
     asked: Option<String>,
     trust: u64,
     clock: Clock,
+    /// Until the agent has taken what it is told first.
+    opening: Option<Opening>,
+    compared: bool,
 }
 
 /// The body of a sync stream. Dropping it ends the session.
@@ -63,9 +68,21 @@ pub(crate) fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Greeting { incarnation, role, generation, has_snapshot, pause, asked, trust } = greeting;
-    let ready = VecDeque::new();
-    let mut state = State { view, connected, ping, ready, generation, has_snapshot, pause, asked, trust, clock };
+    let Greeting { incarnation, role, generation, has_snapshot, pause, asked, trust, opening } = greeting;
+    let mut state = State {
+        view,
+        connected,
+        ping,
+        ready: VecDeque::new(),
+        generation,
+        has_snapshot,
+        pause,
+        asked,
+        trust,
+        clock,
+        opening: Some(opening),
+        compared: false,
+    };
     let now = state.clock.now();
     state.say(&SyncEvent::Hello { incarnation, role, now });
     // What changed before the agent connected is found by comparison, not by a wake-up.
@@ -82,6 +99,9 @@ impl State {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
+            if self.compared {
+                self.opening = None;
+            }
             let session: &Session = &self.connected.session;
             tokio::select! {
                 biased;
@@ -92,6 +112,7 @@ impl State {
                         return None;
                     }
                     self.compare();
+                    self.compared = true;
                 }
                 () = session.go.notified() => self.say(&SyncEvent::Move),
                 _ = self.ping.tick() => {
@@ -207,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::hub::{Arrival, Hub};
+    use crate::openings::Openings;
 
     /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
     async fn heard(answers: usize) -> (Vec<String>, bool) {
@@ -214,8 +236,10 @@ mod tests {
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
         let connected = hub.join(&env, &node, Arrival::default());
         let role = Role::new("web").unwrap();
+        let opening = Openings::default().enter().await.unwrap();
+        let (pause, asked) = (None, None);
         let greeting =
-            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause: None, asked: None, trust: 0 };
+            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0, opening };
         let view = Arc::new(View::default());
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         let (mut names, mut pings) = (Vec::new(), 0);

@@ -120,7 +120,7 @@ impl View {
             Some(texts) => texts,
             None => Texts { revision: fleet.revision, shared: shared_text(fleet)?, data: BTreeMap::new() },
         };
-        let texts = snapshots.entry(fleet.env.clone()).insert_entry(texts).into_mut();
+        let texts = snapshots.entry(fleet.env.clone()).or_insert(texts);
         texts.whole(fleet, node)
     }
 

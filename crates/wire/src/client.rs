@@ -2,6 +2,7 @@
 
 mod design;
 mod release;
+mod run_log;
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -29,6 +30,7 @@ use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
 
 pub use design::{Expected, WriteOptions};
 pub use release::BundleDownload;
+pub use run_log::LogStream;
 
 /// How long a connection may take to be made. A server that is there answers in a millisecond.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -31,6 +31,10 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub current: Option<Box<Value>>,
+    /// In how many seconds to ask again, if the server says so; also in the header `Retry-After`. Whoever asks waits a
+    /// little longer than that, by chance: else all would be back at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u16>,
     /// Finds the request in the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -157,6 +161,7 @@ impl Problem {
             hint: None,
             findings: Box::default(),
             current: None,
+            retry_after_seconds: None,
             request_id: None,
         }
     }
@@ -164,6 +169,13 @@ impl Problem {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Asks to come back in so many seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u16) -> Self {
+        self.retry_after_seconds = Some(seconds);
         self
     }
 }

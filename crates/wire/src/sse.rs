@@ -1,22 +1,23 @@
 //! Server-sent events, as far as Muster speaks them: `event:` and one `data:` line, ended by an empty line.
 
+mod frames;
+
 use jiff::Timestamp;
 use muster_core::names::Role;
 use muster_core::pause::Paused;
 use muster_core::release_manifest::SignedTrust;
 use muster_core::snapshot::Snapshot;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sync::SyncEvent;
 
-/// An event larger than this is not one of ours. A snapshot of 50,000 nodes is below it.
-const LIMIT: usize = 16 * 1024 * 1024;
+pub use frames::{Frame, Frames, TooLarge};
 
 #[derive(Debug, Error)]
 pub enum DecodeError {
-    #[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
-    TooLarge,
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error("an event of the stream is not understood: {text:?}")]
     Event {
         text: String,
@@ -25,61 +26,26 @@ pub enum DecodeError {
     },
 }
 
-/// Writes an event.
-pub fn encode(event: &SyncEvent) -> Result<String, serde_json::Error> {
+/// Writes an event: an enum whose tag is `event`.
+pub fn encode(event: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut value = serde_json::to_value(event)?;
     let name = value.as_object_mut().and_then(|fields| fields.remove("event"));
     let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or("message").to_owned();
     Ok(format!("event: {name}\ndata: {value}\n\n"))
 }
 
-/// Reads events from a stream that arrives in pieces.
+/// Reads what a server tells an agent from a stream that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    pending: Vec<u8>,
-    name: Option<String>,
-    data: String,
+    frames: Frames,
 }
 
 impl Decoder {
     /// Takes a piece, and gives the events that it completes.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<SyncEvent>, DecodeError> {
-        let mut events = Vec::new();
-        self.pending.extend_from_slice(piece);
-        let mut rest = std::mem::take(&mut self.pending);
-        let mut start = 0;
-        while let Some(length) = rest[start..].iter().position(|byte| *byte == b'\n') {
-            let line = String::from_utf8_lossy(&rest[start..start + length]).into_owned();
-            start += length + 1;
-            events.extend(self.line(line.trim_end_matches('\r'))?);
-        }
-        rest.drain(..start);
-        self.pending = rest;
-        if self.pending.len() + self.data.len() > LIMIT {
-            return Err(DecodeError::TooLarge);
-        }
-        Ok(events)
-    }
-
-    fn line(&mut self, line: &str) -> Result<Option<SyncEvent>, DecodeError> {
-        if line.is_empty() {
-            let (name, data) = (self.name.take(), std::mem::take(&mut self.data));
-            return name.map_or(Ok(None), |name| event(&name, &data));
-        }
-        // A line that begins with a colon is a comment; the standard asks to ignore fields that are not known.
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "event" => self.name = Some(value.to_owned()),
-            "data" => {
-                if !self.data.is_empty() {
-                    self.data.push('\n');
-                }
-                self.data.push_str(value);
-            }
-            _ => {}
-        }
-        Ok(None)
+        let frames = self.frames.feed(piece)?;
+        let events = frames.iter().map(|frame| event(&frame.name, &frame.data));
+        events.filter_map(Result::transpose).collect()
     }
 }
 
@@ -223,6 +189,6 @@ mod tests {
     #[test]
     fn nonsense_is_an_error_and_not_an_event() {
         assert!(Decoder::default().feed(b"event: desired\ndata: {\"version\":1}\n\n").is_err());
-        assert!(Decoder::default().feed(&vec![b'x'; LIMIT + 1]).is_err());
+        assert!(Decoder::default().feed(&vec![b'x'; frames::LIMIT + 1]).is_err());
     }
 }

@@ -36,7 +36,7 @@ pub(super) async fn validation(
     };
     let secrets = Redactor::of(&order.snapshot);
     let job = order.job(node, &directory, &release, &secrets);
-    let checks = validate(&job, children, cancel).await?;
+    let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
     report.first_failure = failure::first(run, &report);
     Some(Message::Validated { report: Some(Box::new(report)) })
@@ -90,7 +90,7 @@ pub(super) async fn hooks(
     let (written, ack) = oneshot::channel();
     queue.send(Message::HooksEnded { written }).await.ok()?;
     ack.await.ok()?;
-    let checks = validate(&job, children, cancel).await?;
+    let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
     report.log = log.finish() + &report.log;
     Some(over(order, report, results))

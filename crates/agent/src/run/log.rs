@@ -11,12 +11,13 @@ use crate::applier::{Line, in_release};
 use crate::bounded::for_each_line;
 use crate::redact::Redactor;
 use crate::run::directory::RunDirectory;
+use crate::run::repetition::Repetition;
 
 /// A report with its log must stay easy to send and to keep.
 const LIMIT: usize = 64 * 1024;
 /// Of each of the two ends. What is between is in the run's directory on the node.
 const HALF: usize = LIMIT / 2 - 100;
-const LINE: usize = 4 * 1024;
+pub(crate) const LINE: usize = 4 * 1024;
 
 /// Text that keeps its beginning and its end.
 #[derive(Debug, Default)]
@@ -25,9 +26,7 @@ pub struct BoundedLog {
     tail: VecDeque<String>,
     tail_size: usize,
     left_out: usize,
-    /// The last line, and how often it came again since: Facter, for one, says the same thing eighteen times.
-    last: String,
-    again: usize,
+    repetition: Repetition,
     secrets: Redactor,
 }
 
@@ -38,27 +37,14 @@ impl BoundedLog {
     }
 
     pub fn line(&mut self, line: &str) {
-        let line = clip(&self.secrets.text(line.trim_end()), LINE);
-        if line == self.last {
-            self.again += 1;
-            return;
+        for line in self.repetition.line(clip(&self.secrets.text(line.trim_end()), LINE)) {
+            self.add(line);
         }
-        self.tell_repetition();
-        self.last.clone_from(&line);
-        self.add(line);
     }
 
     /// All lines of a file that hold anything, each after `before`; a file that is not there has none.
     pub fn lines_of(&mut self, path: &Path, before: &str) {
         for_each_line(path, |text| self.line(&format!("{before}{}", String::from_utf8_lossy(text))));
-    }
-
-    fn tell_repetition(&mut self) {
-        match std::mem::take(&mut self.again) {
-            0 => {}
-            1 => self.add("  (once more)".to_owned()),
-            times => self.add(format!("  ({times} times more)")),
-        }
     }
 
     fn add(&mut self, line: String) {
@@ -78,7 +64,9 @@ impl BoundedLog {
     }
 
     pub fn finish(mut self) -> String {
-        self.tell_repetition();
+        if let Some(counted) = self.repetition.counted() {
+            self.add(counted);
+        }
         let mut text = self.head;
         if self.left_out > 0 {
             text.push_str(&format!("… {} lines left out …\n", self.left_out));
@@ -104,7 +92,7 @@ pub fn of_applier(directory: &RunDirectory, release: &Path, secrets: &Redactor) 
 }
 
 /// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines comes below that.
-fn readable(line: &Line, release: &Path) -> String {
+pub(crate) fn readable(line: &Line, release: &Path) -> String {
     let source = line.source.as_deref().filter(|source| *source != "Puppet");
     let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
     let place = match (&line.file, line.line) {

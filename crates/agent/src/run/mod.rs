@@ -8,6 +8,7 @@ pub(crate) mod failure;
 mod hooks;
 pub mod log;
 mod lookups;
+pub(crate) mod repetition;
 
 use std::sync::Arc;
 
@@ -17,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use muster_core::lookups::Lookups;
 use muster_core::names::Role;
 use muster_core::reason::Reason;
-use muster_core::report::{CheckResult, Outcome, Report, RunResult, Verdict};
+use muster_core::report::{Cause, CheckResult, Outcome, Report, RunResult, Verdict};
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
 use crate::applier::{Applied, Job, Mode, apply};
 use crate::clock;
 use crate::ledger::{AppliedRelease, LastRun, RunEnd, RunningRun, Work};
+use crate::live_log::{LiveLog, Source, check_in_words};
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::queue::hooks::of_role;
@@ -57,6 +59,20 @@ impl Order {
         let (role, version, run) = (&self.role, &self.run.version, &self.run.run);
         Job { node, role, version, run, directory, release, mode: Mode::Apply, secrets }
     }
+
+    /// Where what it says is found while it goes on.
+    fn source(&self, directory: &RunDirectory, release: &Release, secrets: &Redactor) -> Source {
+        let asked = self.run.causes.iter().filter_map(|cause| match cause {
+            Cause::Operator { id, .. } => Some(id.clone()),
+            Cause::AgentStarted
+            | Cause::Version { .. }
+            | Cause::LookedUp { .. }
+            | Cause::Retry { .. }
+            | Cause::Interrupted { .. }
+            | Cause::Schedule => None,
+        });
+        Source::new(self.run.run.clone(), asked.collect(), directory, &release.directory, secrets.clone())
+    }
 }
 
 /// Carries out orders, one at a time, for ever.
@@ -65,6 +81,7 @@ pub async fn run(
     children: Children,
     mut orders: mpsc::Receiver<Order>,
     queue: mpsc::Sender<Message>,
+    live: LiveLog,
     cancel: CancellationToken,
 ) {
     loop {
@@ -73,7 +90,7 @@ pub async fn run(
             order = orders.recv() => order,
         };
         let Some(order) = order else { return };
-        let said = execute(&node, &children, &order, &queue, &cancel).await;
+        let said = execute(&node, &children, &order, &queue, &live, &cancel).await;
         let message = said.unwrap_or(Message::Interrupted);
         // The queue is gone only when the agent ends.
         if queue.send(message).await.is_err() {
@@ -88,6 +105,7 @@ async fn execute(
     children: &Children,
     order: &Order,
     queue: &mpsc::Sender<Message>,
+    live: &LiveLog,
     cancel: &CancellationToken,
 ) -> Option<Message> {
     let run = &order.run;
@@ -96,11 +114,11 @@ async fn execute(
     match run.work {
         Work::Run => {
             tracing::info!(run = %run.run, version = %run.version, causes, "run");
-            whole(node, children, order, queue, cancel).await
+            whole(node, children, order, queue, live, cancel).await
         }
         Work::Preview => {
             tracing::info!(run = %run.run, version = %run.version, causes, "preview");
-            preview(node, children, order, cancel).await
+            preview(node, children, order, live, cancel).await
         }
         Work::Hooks => {
             tracing::info!(run = %run.run, version = %run.version, causes, "hooks");
@@ -114,11 +132,18 @@ async fn execute(
 }
 
 /// Finds out what a run would do.
-async fn preview(node: &Arc<Node>, children: &Children, order: &Order, cancel: &CancellationToken) -> Option<Message> {
+async fn preview(
+    node: &Arc<Node>,
+    children: &Children,
+    order: &Order,
+    live: &LiveLog,
+    cancel: &CancellationToken,
+) -> Option<Message> {
     let report = match prepare(node, order).await {
         Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
         Ok((directory, release)) => {
             let secrets = Redactor::of(&order.snapshot);
+            let _live = live.begin(order.source(&directory, &release, &secrets));
             let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
             let applied = apply(&job, children, cancel).await?;
             let log = log::of_applier(&directory, &release.directory, &secrets);
@@ -143,6 +168,7 @@ async fn whole(
     children: &Children,
     order: &Order,
     queue: &mpsc::Sender<Message>,
+    live: &LiveLog,
     cancel: &CancellationToken,
 ) -> Option<Message> {
     let run = &order.run;
@@ -154,6 +180,7 @@ async fn whole(
         }
     };
     let secrets = Redactor::of(&order.snapshot);
+    let live = live.begin(order.source(&directory, &release, &secrets));
     let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
     let lookups = lookups::read(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
@@ -176,7 +203,7 @@ async fn whole(
     let message = Message::Configured { report: Box::new(report.clone()), applied: Box::new(applied), written };
     queue.send(message).await.ok()?;
     ack.await.ok()?;
-    let checks = validate(&job, children, cancel).await?;
+    let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
     Some(finished(order, Report { seq: run.seq + 1, ..validated(order, &job, report, checks) }))
 }
 
@@ -243,11 +270,7 @@ fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Chec
         ));
     }
     for Checked { number, result: check } in &checked {
-        let word = match check.verdict {
-            Verdict::Passed => "passed",
-            Verdict::Failed => "failed",
-        };
-        log.line(&format!("check {} {word} after {} ms: {}", check.name, check.millis, check.message));
+        log.line(&check_in_words(check));
         let output = job.directory.check_output(*number);
         // What a check says last is in its message already; most say no more.
         if std::fs::metadata(&output).is_ok_and(|output| output.len() > check.message.len() as u64 + 1) {

@@ -32,11 +32,17 @@ pub struct Checked {
     pub result: CheckResult,
 }
 
-/// Makes all checks that are for the node's role. None if the agent is to end.
-pub async fn validate(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Vec<Checked>> {
+/// Makes all checks that are for the node's role, and tells of each as it ends. None if the agent is to end.
+pub async fn validate(
+    job: &Job<'_>,
+    children: &Children,
+    cancel: &CancellationToken,
+    tell: impl Fn(&CheckResult),
+) -> Option<Vec<Checked>> {
     let checks = job.release.spec.validate.iter().enumerate().filter(|(_, check)| check.is_for(job.role));
     let made = checks.map(async |(number, check)| {
         let result = one(job, number, check, children, cancel).await;
+        tell(&result);
         Checked { number, result }
     });
     let results = join_all(made).await;

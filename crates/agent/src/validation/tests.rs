@@ -49,7 +49,7 @@ impl Fixture {
             mode: Mode::Apply,
             secrets: &secrets(&["hunter2!"]),
         };
-        let checked = validate(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
+        let checked = validate(&job, &Children::default(), &CancellationToken::new(), |_| ()).await.unwrap();
         checked.into_iter().map(|checked| checked.result).collect()
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{post, put};
@@ -21,13 +21,14 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{EnvName, NodeName, Role, RunId};
 use muster_core::records::{History, Observed};
 use muster_core::report::Report;
 use muster_core::standing::Activity;
 use muster_core::status_move::{self, Move};
 use muster_core::txn::Revision;
 use muster_wire::problem::{Code, Problem};
+use muster_wire::run_log::LogPiece;
 use muster_wire::sse;
 use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen, Taken};
 
@@ -56,6 +57,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 struct Shared {
     heard: mpsc::Sender<Heard>,
+    logs: mpsc::Sender<(RunId, LogPiece)>,
     /// Where events for the newest stream go.
     stream: Mutex<Option<mpsc::Sender<SyncEvent>>>,
     /// Said at the beginning of each stream.
@@ -65,6 +67,7 @@ struct Shared {
     observed: Arc<Mutex<Observed>>,
     refuse_streams: Mutex<Option<Code>>,
     lose_activities: AtomicU32,
+    refuse_logs: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct FakeServer {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
     heard: mpsc::Receiver<Heard>,
+    /// What runs say. Apart from the rest: few tests listen to it.
+    logs: mpsc::Receiver<(RunId, LogPiece)>,
     /// Of its own, so that it can be ended at once with every connection, as `kill -9` does.
     runtime: Option<Runtime>,
 }
@@ -96,27 +101,31 @@ impl FakeServer {
 
     async fn start_with(address: SocketAddr, observed: Arc<Mutex<Observed>>) -> Self {
         let (heard, inbox) = mpsc::channel(1000);
+        let (logs, log_inbox) = mpsc::channel(1000);
         let hello =
             SyncEvent::Hello { incarnation: 1, role: Role::new("web").unwrap(), now: jiff::Timestamp::UNIX_EPOCH };
         let shared = Arc::new(Shared {
             heard,
+            logs,
             stream: Mutex::default(),
             greeting: Mutex::new(vec![hello]),
             answers: Mutex::default(),
             observed,
             refuse_streams: Mutex::default(),
             lose_activities: AtomicU32::default(),
+            refuse_logs: AtomicU32::default(),
         });
         let router = Router::new()
             .route("/v1/envs/{env}/nodes/{node}/sync", post(sync))
             .route("/v1/envs/{env}/nodes/{node}/reports", post(report))
             .route("/v1/envs/{env}/nodes/{node}/activity", put(activity))
+            .route("/v1/envs/{env}/nodes/{node}/runs/{run}/log", post(log))
             .with_state(Arc::clone(&shared));
         let listener = bind(address).await;
         let address = listener.local_addr().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener).unwrap(), router).await });
-        Self { address, shared, heard: inbox, runtime: Some(runtime) }
+        Self { address, shared, heard: inbox, logs: log_inbox, runtime: Some(runtime) }
     }
 
     /// Ends the server as `kill -9` would: every connection is cut.
@@ -208,6 +217,16 @@ impl FakeServer {
                 Heard::Activity(_) | Heard::Opened(_) | Heard::Report(_) => {}
             }
         }
+    }
+
+    /// Waits for the next piece of the log of a run.
+    pub(crate) async fn log(&mut self) -> (RunId, LogPiece) {
+        tokio::time::timeout(PATIENCE, self.logs.recv()).await.expect("no run says anything").unwrap()
+    }
+
+    /// Refuses the next so many pieces of logs, after it has heard them.
+    pub(crate) fn refuse_logs(&self, count: u32) {
+        self.shared.refuse_logs.store(count, Ordering::SeqCst);
     }
 
     /// What was heard up to now and not yet waited for.
@@ -327,6 +346,16 @@ async fn activity(State(shared): State<Arc<Shared>>, Json(activity): Json<Activi
     }
     let _ = shared.heard.send(Heard::Activity(activity)).await;
     StatusCode::NO_CONTENT
+}
+
+async fn log(
+    State(shared): State<Arc<Shared>>,
+    Path((_, _, run)): Path<(String, String, RunId)>,
+    Json(piece): Json<LogPiece>,
+) -> StatusCode {
+    let _ = shared.logs.try_send((run, piece));
+    let refused = shared.refuse_logs.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+    if refused.is_ok() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
 }
 
 fn problem(code: Code) -> Response {

@@ -6,6 +6,7 @@ mod disk;
 mod fake_server;
 mod fixture;
 mod interruption;
+mod live_log;
 mod runs;
 mod server_faults;
 mod several_servers;

@@ -18,9 +18,6 @@ use crate::greeting::GreetError;
 use crate::reports::ReportError;
 use crate::view::Behind;
 
-/// When somebody who was sent away may come back, in seconds.
-const RETRY_AFTER: &str = "5";
-
 /// A refusal, on its way to whoever asked.
 #[derive(Debug)]
 pub(crate) struct Refusal(pub(crate) Problem);
@@ -28,10 +25,11 @@ pub(crate) struct Refusal(pub(crate) Problem);
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
+        // When a whole fleet comes at once, many are sent away: that is nothing to look into.
+        if status.is_server_error() && self.0.code != Code::Busy {
             tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
         }
-        let later = (self.0.code == Code::Busy).then_some([(header::RETRY_AFTER, RETRY_AFTER)]);
+        let later = self.0.retry_after_seconds.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
         (status, later, [(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
     }
 }

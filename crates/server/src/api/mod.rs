@@ -12,6 +12,7 @@ mod environments;
 mod failures;
 mod filter;
 mod health;
+mod log;
 mod metrics;
 mod nodes;
 mod page;

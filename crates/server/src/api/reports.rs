@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use muster_core::report::Report;
+use muster_core::report::{Outcome, Report, RunResult};
 use muster_wire::sync::{ReportTaken, Taken};
 
 use crate::App;
@@ -31,10 +31,24 @@ pub(crate) async fn take(
         return Err(Refusal::invalid("incarnation and seq count from 1"));
     }
     let lookups = report.lookups.clone();
+    let over = is_last(report.outcome).then(|| report.run.clone());
     let taken = app.reports.take(scope.env.clone(), report, body).await?;
     // What an older run saw is not what the node is to be woken for.
     if taken.taken != Taken::Outdated {
         app.hub.looked_up(&scope.env, &node, lookups);
     }
+    if let Some(run) = over {
+        app.hub.live_logs.reported(&scope.env, &node, &run);
+    }
     Ok(Json(taken))
+}
+
+/// Whether a run says nothing more after this report.
+pub(super) fn is_last(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => false,
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Previewed(_) | Outcome::Validated(_) => {
+            true
+        }
+    }
 }

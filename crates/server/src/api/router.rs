@@ -13,7 +13,7 @@ use crate::App;
 
 use super::{
     activities, activity, answer, backup, current_version, design, doctor, environment, environments, failures, health,
-    metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync, verify_hosts,
+    log, metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -37,6 +37,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::show))
         .routes(routes!(runs::show))
+        .routes(routes!(log::show, log::take).layer(DefaultBodyLimit::max(log::BODY_LIMIT)))
         .routes(routes!(current_version::show, current_version::change))
         .routes(routes!(running_versions::list))
         .routes(routes!(running_versions::hosts))

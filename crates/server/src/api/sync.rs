@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use muster_wire::problem::{Code, Problem};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::App;
@@ -29,6 +30,10 @@ pub(crate) async fn open(
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, Refusal> {
     let node = path.designed(&app, &scope)?;
+    let opening = app.openings.enter().await.map_err(|come_back| {
+        let problem = Problem::new(Code::Busy, "more agents come at once than this server lets in");
+        Refusal(problem.retry_after(come_back.seconds))
+    })?;
     if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
         // It would become the environment's own, and there would be none after it.
         return Err(Refusal::invalid("no store has ever given out this generation: its epoch is no time"));
@@ -49,6 +54,7 @@ pub(crate) async fn open(
         pause: open.pause,
         asked: open.asked,
         trust: open.trust,
+        opening,
     };
     let body = Body::from_stream(events(app.view.clone(), connected, greeting, app.clock.clone()));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];

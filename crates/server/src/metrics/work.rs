@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
 use crate::hub::Hub;
 use crate::links::Links;
+use crate::openings::Openings;
 use crate::replica::Membership;
 use crate::reports::Reports;
 use crate::view::{Changed, View};
@@ -26,6 +27,7 @@ pub(crate) struct Work {
     pub(crate) store: Arc<Measured>,
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) openings: Arc<Openings>,
     pub(crate) links: Arc<Links>,
     pub(crate) reports: Reports,
     pub(crate) blobs: Arc<Blobs>,
@@ -87,6 +89,16 @@ impl Collector for Work {
         gauge(encoder, "muster_sync_streams", "Agents that are connected to this server", None, connected)?;
         counter(encoder, "muster_sync_streams_opened", "Streams that agents have opened", None, opened)?;
         counter(encoder, "muster_sync_streams_ended", "Streams of agents that have ended", None, ended)?;
+        let (opening, most, sent_away) = self.openings.counts();
+        gauge(encoder, "muster_sync_openings", "Streams that are being opened", None, opening as u64)?;
+        let help = "The most streams that were being opened at once";
+        gauge(encoder, "muster_sync_openings_most", help, None, most as u64)?;
+        let help = "Agents that were told to come back because too many came at once";
+        counter(encoder, "muster_sync_openings_refused", help, None, sent_away)?;
+        let (bytes, runs) = self.hub.live_logs.size();
+        gauge(encoder, "muster_live_logs", "Runs whose log is in memory while they go on", None, runs as u64)?;
+        let help = "What is in memory of the logs of runs that go on";
+        gauge(encoder, "muster_live_logs", help, Some(&Unit::Bytes), bytes as u64)?;
 
         let queues = self.queues();
         let help = "What waits in a queue of the server";

@@ -120,6 +120,7 @@ mod tests {
     use tokio::task::JoinSet;
     use tokio_util::sync::CancellationToken;
 
+    use crate::Openings;
     use crate::clock::Clock;
     use crate::hub::{Arrival, Connected};
     use crate::stream::{Greeting, events};
@@ -230,7 +231,9 @@ mod tests {
         let session = connected.session.clone();
         let role = Role::new("web").unwrap();
         let (pause, asked) = (None, None);
-        let greeting = Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0 };
+        let opening = Openings::default().enter().await.unwrap();
+        let greeting =
+            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0, opening };
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         while let Some(Ok(event)) = events.next().await {
             if event.starts_with(b"event: move") {

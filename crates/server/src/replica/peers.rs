@@ -1,4 +1,4 @@
-//! Asks the other replicas what only they know: what the agents do that are connected to them.
+//! Asks the other replicas what only they know: what the agents do that are connected to them, and what their runs say.
 //!
 //! Asked for people's questions and never for an agent's, all at the same time, and with little patience: a replica that
 //! does not answer costs half a second, and the rest of the answer comes without it.
@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::fleet::Fleet;
-use muster_core::names::{EnvName, NodeName, ReplicaId};
-use muster_wire::client::Client;
+use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
+use muster_wire::client::{Client, ClientError, Download};
+use muster_wire::run_log::LogQuery;
+use tokio::time::timeout;
 
 use crate::links::{Links, Whereabouts};
 use crate::rows::Elsewhere;
@@ -47,6 +49,26 @@ impl Peers {
         });
         let told = join_all(asked).await.into_iter().flatten().flatten();
         told.map(|told| (told.node.clone(), told)).collect()
+    }
+
+    /// The log of a run that goes on at another replica. None if its agent is not connected to another one.
+    pub async fn log(
+        &self,
+        view: &View,
+        links: &Links,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Option<Result<Download, ClientError>> {
+        let (_, url) = {
+            let fleets = view.fleets();
+            urls(fleets.get(env)?, links, Some(node)).pop()?
+        };
+        let client = self.client(&url)?;
+        let query = LogQuery { here: true, ..query };
+        // The answer begins at once; how long it takes is the run's business.
+        timeout(PATIENCE * 4, client.log_to_pass_on(env, node, run, query)).await.ok()
     }
 
     fn client(&self, url: &str) -> Option<Client> {

@@ -12,9 +12,13 @@ use super::answer::{Refusal, chain};
 use crate::blobs::ReceiveError;
 use crate::blobs::outgoing::Overloaded;
 
+/// When somebody who was sent away may come back, in seconds.
+const RETRY_AFTER: u16 = 5;
+
 impl From<Overloaded> for Refusal {
     fn from(error: Overloaded) -> Self {
-        Self(Problem::new(Code::Busy, error.to_string()).hint("ask again in a few seconds"))
+        let problem = Problem::new(Code::Busy, error.to_string());
+        Self(problem.retry_after(RETRY_AFTER).hint("ask again in a few seconds"))
     }
 }
 

@@ -1,0 +1,96 @@
+//! Logs of runs: sent by agents while they go on, and read by people.
+
+use std::collections::VecDeque;
+
+use reqwest::{Method, Response};
+
+use muster_core::names::{EnvName, NodeName, RunId};
+
+use super::{Client, ClientError, Download};
+use crate::run_log::{LogEvent, LogPiece, LogQuery, RunLog};
+use crate::sse::{DecodeError, Frames};
+
+impl Client {
+    /// Sends a piece of the log of a run that goes on.
+    pub async fn send_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        piece: &LogPiece,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &log_path(env, node, run));
+        self.answer(request.json(piece)).await.map(drop)
+    }
+
+    /// The log of a run as far as it is there.
+    pub async fn run_log(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Result<RunLog, ClientError> {
+        self.get(&log_path(env, node, run)).await
+    }
+
+    /// Follows the log of a run to its end, from the byte `from` on.
+    pub async fn follow_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        from: u64,
+    ) -> Result<LogStream, ClientError> {
+        let response = self.ask_for_log(env, node, run, LogQuery { follow: true, from, here: false }).await?;
+        Ok(LogStream { base: self.base.clone(), response, frames: Frames::default(), ready: VecDeque::new() })
+    }
+
+    /// The log of a run as this server has it, unread: for another replica that passes it on.
+    pub async fn log_to_pass_on(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Result<Download, ClientError> {
+        let response = self.ask_for_log(env, node, run, query).await?;
+        Ok(Download { base: self.base.clone(), response })
+    }
+
+    /// Without a limit on how long the answer takes: a run takes as long as it takes.
+    async fn ask_for_log(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        query: LogQuery,
+    ) -> Result<Response, ClientError> {
+        self.answer(self.http.get(format!("{}{}", self.base, log_path(env, node, run))).query(&query)).await
+    }
+}
+
+fn log_path(env: &EnvName, node: &NodeName, run: &RunId) -> String {
+    format!("/v1/envs/{env}/nodes/{node}/runs/{run}/log")
+}
+
+/// The log of a run as it comes.
+#[derive(Debug)]
+pub struct LogStream {
+    base: String,
+    response: Response,
+    frames: Frames,
+    ready: VecDeque<LogEvent>,
+}
+
+impl LogStream {
+    /// The next event; none when the connection has ended. A log that is whole says so with [`LogEvent::End`] before.
+    pub async fn next(&mut self) -> Result<Option<LogEvent>, ClientError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let unreachable = |source| ClientError::Unreachable { base: self.base.clone(), source };
+            let Some(piece) = self.response.chunk().await.map_err(unreachable)? else { return Ok(None) };
+            let frames = self.frames.feed(&piece).map_err(|error| ClientError::Stream(error.into()))?;
+            for frame in frames {
+                let event = LogEvent::read(&frame).map_err(|error: DecodeError| ClientError::Stream(error))?;
+                self.ready.extend(event);
+            }
+        }
+    }
+}
