@@ -10,6 +10,7 @@
 //! - [`pack`](mod@pack): tree → `tar.zst`. The same content gives the same bytes, wherever and whenever it is packed.
 //! - [`key`], [`manifest`], [`trust`]: who may sign, what is signed, and the proof. Time is an argument.
 //! - [`unpack`](mod@unpack): bundle → directory, with nothing on the way that leads out of it, and nothing left of what fails.
+//! - [`contents`], [`diff`](mod@diff): what is in a release, and what is not the same in another.
 //! - [`built`]: both as files that a person names. [`hashing`]: a digest of what goes by, for uploads and downloads.
 //!
 //! It knows neither sockets nor a runtime: who downloads, and who is asked, is the business of its callers. It must
@@ -18,6 +19,8 @@
 
 pub mod built;
 pub mod check;
+pub mod contents;
+pub mod diff;
 pub mod entries;
 pub mod hashing;
 pub mod key;

@@ -100,6 +100,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Item(item::Command::Put(args)) => online(item::put::run(&args, &globals, terminal)),
         Command::Item(item::Command::Delete(args)) => online(item::delete::run(&args, &globals, terminal)),
         Command::Release(release::Command::Build(args)) => online(release::build::run(&args, terminal)),
+        Command::Release(release::Command::Diff(args)) => release::diff::run(&args, terminal),
         Command::Release(release::Command::Verify(args)) => release::verify::run(&args, terminal),
         Command::Key(key::Command::New(args)) => key::new::run(&args, terminal),
         Command::Key(key::Command::Show(args)) => key::show::run(&args, terminal),

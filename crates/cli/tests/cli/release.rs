@@ -290,6 +290,101 @@ async fn what_is_bad_is_told_apart_from_what_cannot_be_told() {
     ");
 }
 
+#[tokio::test]
+async fn two_releases_are_compared_file_by_file() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    assert!(
+        machine.run(&["release", "build", "site", "--version", "v1", "--out", "built"]).await.starts_with("exit 0")
+    );
+    snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site"]).await, @"
+    exit 0
+    --- stdout
+    no difference
+    ");
+    write(&elsewhere.join("site/data/common.yaml"), "greeting: Welcome\n");
+    write(&elsewhere.join("site/data/more.yaml"), "more: true\n");
+    fs::remove_file(elsewhere.join("site/apply")).unwrap();
+    snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site"]).await, @"
+    exit 1
+    --- stdout
+    - apply  17 B, executable
+    ~ data/common.yaml  16 B → 18 B
+    + data/more.yaml  11 B
+
+    1 added, 1 removed, 1 changed
+    ");
+    snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site", "--text"]).await, @"
+    exit 1
+    --- stdout
+    - apply  17 B, executable
+        @@ -1,2 +0,0 @@
+        -#!/bin/sh
+        -exit 0
+    ~ data/common.yaml  16 B → 18 B
+        @@ -1 +1 @@
+        -greeting: Hello
+        +greeting: Welcome
+    + data/more.yaml  11 B
+        @@ -0,0 +1 @@
+        +more: true
+
+    1 added, 1 removed, 1 changed
+    ");
+    snapshot!(machine.run(&["release", "diff", "site", "built/v1.release.json", "--text", "-o", "json"]).await, @r#"
+    exit 1
+    --- stdout
+    {
+      "same": false,
+      "added": 1,
+      "removed": 1,
+      "changed": 1,
+      "files": [
+        {
+          "path": "apply",
+          "what": "added",
+          "after": {
+            "size": 17,
+            "executable": true,
+            "digest": "sha256:DIGEST"
+          },
+          "text": "@@ -0,0 +1,2 @@\n+#!/bin/sh\n+exit 0\n"
+        },
+        {
+          "path": "data/common.yaml",
+          "what": "changed",
+          "before": {
+            "size": 18,
+            "executable": false,
+            "digest": "sha256:DIGEST"
+          },
+          "after": {
+            "size": 16,
+            "executable": false,
+            "digest": "sha256:DIGEST"
+          },
+          "text": "@@ -1 +1 @@\n-greeting: Welcome\n+greeting: Hello\n"
+        },
+        {
+          "path": "data/more.yaml",
+          "what": "removed",
+          "before": {
+            "size": 11,
+            "executable": false,
+            "digest": "sha256:DIGEST"
+          },
+          "text": "@@ -1 +0,0 @@\n-more: true\n"
+        }
+      ]
+    }
+    "#);
+    snapshot!(machine.run(&["release", "diff", "nowhere", "site"]).await, @"
+    exit 64
+    --- stderr
+    error: there is no file or directory nowhere
+    ");
+}
+
 fn commit(repository: &Path, file: &str, text: &str) {
     fs::create_dir_all(repository).unwrap();
     write(&repository.join(file), text);

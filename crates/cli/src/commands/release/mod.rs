@@ -1,11 +1,13 @@
 //! `muster release …`: from a directory to a signed bundle, and back.
 
 pub(super) mod build;
+pub(super) mod diff;
 mod repositories;
 pub(super) mod verify;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     Build(build::Args),
+    Diff(diff::Args),
     Verify(verify::Args),
 }

@@ -1,0 +1,147 @@
+//! `muster release diff`: which files are not the same in two releases.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use muster_release::built;
+use muster_release::contents::{ContentsError, FileFacts, Source};
+use muster_release::diff::{Change, FileChange, diff};
+use muster_release::tree::Tree;
+use serde::Serialize;
+use similar::TextDiff;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::{Out, Terminal, plain, size};
+
+/// Compare two releases: which files are added, removed or changed, and with --text in which lines
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Each of them is a directory, a bundle, or the manifest of one. A directory counts as it is: the repositories that its \
+repos.yaml names are part of a bundle alone.
+
+Exit codes:
+  0   there is no difference
+  1   there are differences, which are shown
+  2   cannot tell: one of them cannot be read
+  64  there is no such file or directory
+
+Examples:
+  muster release diff releases/v1 releases/v2
+  muster release diff built/v1.release.json built/v2.release.json --text
+  muster release diff built/v1.release.json site -o json | jq -r '.files[] | [.what, .path] | @tsv'")]
+pub struct Args {
+    /// The release as it was
+    #[arg(value_name = "A")]
+    before: String,
+    /// The release as it is to be
+    #[arg(value_name = "B")]
+    after: String,
+    /// Show what is different in files of text, line by line
+    #[arg(long)]
+    text: bool,
+}
+
+/// What is different, for programs.
+#[derive(Debug, Serialize)]
+struct Differences {
+    same: bool,
+    added: usize,
+    removed: usize,
+    changed: usize,
+    files: Vec<ShownChange>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownChange {
+    #[serde(flatten)]
+    change: FileChange,
+    /// The difference line by line, if it was asked for and both are text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+}
+
+pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let (before, after) = (source(&args.before)?, source(&args.after)?);
+    let unread = |error: ContentsError| Failure::cannot_tell(error);
+    let changes = diff(&before.contents().map_err(unread)?, &after.contents().map_err(unread)?);
+    let paths: BTreeSet<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+    let texts = |source: &Source| if args.text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
+    let (old, new) = (texts(&before).map_err(unread)?, texts(&after).map_err(unread)?);
+    let files: Vec<ShownChange> = changes
+        .iter()
+        .map(|change| ShownChange { change: change.clone(), text: in_lines(change, &old, &new) })
+        .collect();
+    let counted = |what: fn(&Change) -> bool| changes.iter().filter(|change| what(&change.what)).count();
+    let differences = Differences {
+        same: changes.is_empty(),
+        added: counted(|what| matches!(what, Change::Added { .. })),
+        removed: counted(|what| matches!(what, Change::Removed { .. })),
+        changed: counted(|what| matches!(what, Change::Changed { .. })),
+        files,
+    };
+    terminal.out.answer(&differences, |out| show(&differences, out));
+    Ok(Exit::yes_if(differences.same))
+}
+
+/// What was typed: a directory, or either file of a release.
+fn source(typed: &str) -> Result<Source, Failure> {
+    let path = Path::new(typed);
+    if path.is_dir() {
+        return Ok(Source::Directory(Tree::of(path).map_err(Failure::cannot_tell)?));
+    }
+    if !path.exists() {
+        return Err(Failure::usage(format!("there is no file or directory {typed}")));
+    }
+    Ok(Source::Bundle(built::find(path).map_err(Failure::cannot_tell)?.bundle))
+}
+
+fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Option<String> {
+    let path = &change.path;
+    let (before, after) = match &change.what {
+        Change::Added { .. } => ("", new.get(path)?.as_str()),
+        Change::Removed { .. } => (old.get(path)?.as_str(), ""),
+        Change::Changed { .. } => (old.get(path)?.as_str(), new.get(path)?.as_str()),
+    };
+    let lines = TextDiff::from_lines(before, after).unified_diff().context_radius(3).to_string();
+    (!lines.is_empty()).then_some(lines)
+}
+
+fn show(differences: &Differences, out: &mut Out) {
+    for ShownChange { change, text } in &differences.files {
+        let FileChange { path, what } = change;
+        match what {
+            Change::Added { after } => out.line(format_args!("+ {path}  {}", facts(after))),
+            Change::Removed { before } => out.line(format_args!("- {path}  {}", facts(before))),
+            Change::Changed { before, after } => out.line(format_args!("~ {path}  {}", changed(before, after))),
+        }
+        if let Some(text) = text {
+            for line in text.lines() {
+                out.line(format_args!("    {}", plain::without_controls(line)));
+            }
+        }
+    }
+    if differences.same {
+        return out.line("no difference");
+    }
+    out.gap();
+    let Differences { added, removed, changed, .. } = differences;
+    out.line(format_args!("{added} added, {removed} removed, {changed} changed"));
+}
+
+fn facts(facts: &FileFacts) -> String {
+    let executable = if facts.executable { ", executable" } else { "" };
+    format!("{}{executable}", size(facts.size))
+}
+
+fn changed(before: &FileFacts, after: &FileFacts) -> String {
+    let sizes = match before.size == after.size {
+        true => size(after.size),
+        false => format!("{} → {}", size(before.size), size(after.size)),
+    };
+    match (before.executable, after.executable) {
+        (false, true) => format!("{sizes}, now executable"),
+        (true, false) => format!("{sizes}, no longer executable"),
+        (true, true) | (false, false) => sizes,
+    }
+}

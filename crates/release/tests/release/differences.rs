@@ -1,0 +1,55 @@
+//! A directory and a bundle are compared as what they hold.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use muster_release::contents::{ContentsError, Source};
+use muster_release::diff::{Change, diff};
+use muster_release::pack::pack_into;
+use muster_release::tree::Tree;
+
+use crate::support::{small_release, write};
+
+#[test]
+fn a_bundle_holds_what_its_directory_held() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(dir.path());
+    let tree = Tree::of(dir.path()).unwrap();
+    let bundle = Source::Bundle(pack_into(&tree, out.path()).unwrap().0);
+    let before = bundle.contents().unwrap();
+    assert_eq!(diff(&before, &Source::Directory(tree).contents().unwrap()), []);
+
+    write(dir.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
+    write(dir.path(), "new", b"\0\x01", 0o644);
+    write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o755);
+    fs::remove_file(dir.path().join("data/empty")).unwrap();
+    let after = Source::Directory(Tree::of(dir.path()).unwrap());
+    let changes = diff(&before, &after.contents().unwrap());
+
+    let told: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();
+    assert!(
+        matches!(
+            told[..],
+            [
+                ("apply", Change::Changed { .. }),
+                ("data/empty", Change::Removed { .. }),
+                ("new", Change::Added { .. }),
+                ("release.yaml", Change::Changed { .. })
+            ]
+        ),
+        "{told:?}"
+    );
+    let wanted = BTreeSet::from(["apply", "new"]);
+    assert_eq!(bundle.texts(&wanted).unwrap()["apply"], "#!/bin/sh\nexit 0\n");
+    let texts = after.texts(&wanted).unwrap();
+    assert_eq!(texts["apply"], "#!/bin/sh\nexit 2\n");
+    assert!(!texts.contains_key("new"), "what is no text is not shown as one");
+}
+
+#[test]
+fn what_is_no_bundle_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "x.tar.zst", b"nonsense", 0o644);
+    let refused = Source::Bundle(dir.path().join("x.tar.zst")).contents().unwrap_err();
+    assert!(matches!(refused, ContentsError::Bundle { .. }), "{refused:?}");
+}
