@@ -18,6 +18,9 @@ use crate::queue::waiting::{Known, Queue, Retry};
 /// How long the first run waits for the server's first word. What the ledger says may be old, and a run for what the
 /// node should no longer be helps nobody; but a server that is away must not keep a node from what it knows.
 pub const START_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a run waits for which nothing but configuration data has changed. People set them one after the other, and
+/// want one run for all of them; nobody waits for it as a node waits for another node.
+pub const DATA_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,11 +112,13 @@ pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pa
         Event::SnapshotStored => {
             // What a run that goes on looks up is not known before its end; it is compared then.
             if queue.running.is_none() {
-                queue.add_changes(known, soon);
+                queue.add_changes(known, soon, now + DATA_PATIENCE);
                 queue.hasten_hooks(known, soon);
             }
             // The first snapshot of all may be what the waiting run lacked.
-            queue.hasten(soon);
+            if known.last.is_none() {
+                queue.hasten(soon);
+            }
             Action::Wait
         }
         // Whoever waits is looked at again at once; nothing is forgotten in a pause, and nothing comes of its end alone.
@@ -171,7 +176,7 @@ fn start(queue: &mut Queue, known: Known<'_>, now: Instant) -> Action {
 /// The slot is free again.
 fn finished(queue: &mut Queue, known: Known<'_>, now: Instant, pauses: Pauses) {
     let work = queue.running.take();
-    queue.add_changes(known, now);
+    queue.add_changes(known, now, now);
     queue.hasten(now);
     again(queue, known, now, pauses);
     queue.hasten_hooks(known, now);

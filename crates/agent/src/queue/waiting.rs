@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use muster_core::lookups::Lookups;
+use muster_core::lookups::{LookupKey, Lookups};
 use muster_core::names::Role;
 use muster_core::reason::Need;
 use muster_core::report::{Cause, LookupChange};
@@ -165,14 +165,27 @@ impl Queue {
     }
 
     /// Adds what is different now from what the last run saw; unless the last run waits for something that is still not
-    /// there, because then another run could only say the same.
-    pub(super) fn add_changes(&mut self, known: Known<'_>, by: Instant) {
+    /// there, because then another run could only say the same. If it is all configuration data, the run may start by
+    /// `data_by`.
+    pub(super) fn add_changes(&mut self, known: Known<'_>, by: Instant, data_by: Instant) {
         let (Some(last), Some(snapshot)) = (known.last, known.snapshot) else { return };
         let keys = changed(&last.lookups, snapshot);
         let hopeless = last.end == RunEnd::Pending && last.needs.iter().any(|need| snapshot.still_lacks(need));
         if !keys.is_empty() && !hopeless {
+            let by = if keys.iter().all(|key| is_datum(key)) { data_by } else { by };
             self.add(Cause::LookedUp { changes: known.changes(keys.iter()) }, by);
         }
+    }
+}
+
+fn is_datum(key: &str) -> bool {
+    match LookupKey::parse(key) {
+        LookupKey::Datum { .. } => true,
+        LookupKey::ActiveRole { .. }
+        | LookupKey::ActiveRoleInterface { .. }
+        | LookupKey::Leader { .. }
+        | LookupKey::Published { .. }
+        | LookupKey::Unknown => false,
     }
 }
 

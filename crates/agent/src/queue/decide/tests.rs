@@ -1,6 +1,7 @@
 //! One test per arrow: what is known, what happens, what is done about it.
 
 mod between;
+mod data;
 mod pauses;
 
 use super::*;
