@@ -6,6 +6,7 @@
 
 mod converging;
 mod failing;
+mod from_git;
 mod needing;
 mod node;
 mod secrets;

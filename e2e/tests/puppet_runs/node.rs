@@ -1,7 +1,6 @@
 //! A node with directories of its own, a release in one of them, and runs as the agent makes them.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -46,18 +45,16 @@ pub(crate) struct Ran {
 impl TestNode {
     /// `web1` with this release: files by their paths.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
+        Self::with(|release| write_release(release, files))
+    }
+
+    /// The same with a release that is put into the directory that is given.
+    pub(crate) fn with(put: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::Builder::new().prefix("muster-puppet-run-").tempdir().unwrap();
         let state = StateDir::open(&directory.path().join("state")).unwrap();
         let release = directory.path().join("release");
-        for (path, text) in [("release.yaml", RELEASE), ("hiera.yaml", HIERA)].iter().chain(files) {
-            let path = release.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, text).unwrap();
-            let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let spec = json!({"applier": "puppet", "manifest": "site.pp", "modulepath": ["modules"], "hiera": "hiera.yaml",
-            "deadline": "2m"});
+        put(&release);
+        let spec = muster_release::check_directory(&release).unwrap();
         let node = muster_agent::node::Node {
             env: EnvName::new("test").unwrap(),
             name: NodeName::new("web1").unwrap(),
@@ -69,7 +66,7 @@ impl TestNode {
             layout: state.layout(),
         };
         fs::create_dir(&node.root).unwrap();
-        let release = Release { directory: release, spec: serde_json::from_value(spec).unwrap() };
+        let release = Release { directory: release, spec };
         Self { directory, node, release, runs: AtomicU32::new(0) }
     }
 
@@ -141,6 +138,15 @@ impl TestNode {
     /// The directory of the node as the report shows it.
     pub(crate) fn path(&self) -> String {
         self.directory.path().display().to_string()
+    }
+}
+
+/// Writes a release: these files, and what every release begins with.
+pub(crate) fn write_release(directory: &Path, files: &[(&str, &str)]) {
+    for (path, text) in [("release.yaml", RELEASE), ("hiera.yaml", HIERA), ("modules/.keep", "")].iter().chain(files) {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
     }
 }
 

@@ -1,0 +1,83 @@
+//! A module that lives in a git repository of its own: built into a signed bundle, unpacked on the node, applied.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use muster_core::names::Version;
+use muster_core::report::RunResult;
+use muster_release::built;
+use muster_release::key::SigningKey;
+use muster_release::manifest::Label;
+use muster_release::repos::assemble::{Settings, Update, assemble};
+use muster_release::repos::cancel::Cancel;
+
+use crate::node::{TestNode, write_release};
+
+const MOTD: &str = "class motd {\n  file { \"${muster::self()['root']}/motd\": content => epp('motd/motd.epp') }\n}\n";
+
+fn git(directory: &Path, arguments: &[&str]) {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"])
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("these tests need git");
+    assert!(output.status.success(), "git {arguments:?}: {output:?}");
+}
+
+/// A bare repository, as a server has it, with one module and a tag.
+fn module_in_git(directory: &Path) -> String {
+    let work = directory.join("work");
+    for (path, text) in [("manifests/init.pp", MOTD), ("templates/motd.epp", "<%= $facts['kernel'] %> out of git\n")] {
+        fs::create_dir_all(work.join(path).parent().unwrap()).unwrap();
+        fs::write(work.join(path), text).unwrap();
+    }
+    git(&work, &["init", "--quiet", "--initial-branch=main"]);
+    git(&work, &["add", "--all"]);
+    git(&work, &["commit", "--quiet", "--message=motd"]);
+    git(&work, &["tag", "1.0.0"]);
+    git(directory, &["clone", "--quiet", "--bare", "work", "motd.git"]);
+    format!("file://{}", directory.join("motd.git").display())
+}
+
+/// Builds what is in `site` and unpacks it where the node wants it, as the operator and the agent do.
+fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
+    let (cancel, cache) = (Cancel::new().unwrap(), scratch.join("cache"));
+    let settings = Settings { mirror: None, cache: &cache, parallel: 1, update: &Update::None, cancel: &cancel };
+    let assembled = assemble(site, &settings, &|_| ()).unwrap();
+    let label = Label {
+        version: Version::new("v1").unwrap(),
+        serial: 1,
+        created: "2026-11-15T12:00:00Z".parse().unwrap(),
+        expires: None,
+        previous: None,
+    };
+    let key = SigningKey::generate("test").unwrap();
+    let built = built::build(&assembled.tree, &scratch.join("built"), label, true, &[key]).unwrap();
+    muster_release::unpack(&built.bundle, &built.manifest, target).unwrap();
+}
+
+#[tokio::test]
+async fn a_module_of_a_git_repository_is_applied_as_it_was_tagged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let source = module_in_git(scratch.path());
+    let site = scratch.path().join("site");
+    write_release(
+        &site,
+        &[
+            ("site.pp", "node default { include motd }\n"),
+            ("repos.yaml", &format!("repos:\n  motd: {{source: \"{source}\", ref: 1.0.0}}\n")),
+        ],
+    );
+    let node = TestNode::with(|release| build_and_unpack(&site, scratch.path(), release));
+
+    let run = node.apply(json!({})).await;
+
+    assert_eq!(run.applied.result, RunResult::Changed, "{run:#?}");
+    assert_eq!(node.read("motd"), "Linux out of git\n");
+    let change = &run.applied.changes[0];
+    assert_eq!((change.file.as_deref(), change.line), (Some("modules/motd/manifests/init.pp"), Some(2)));
+}
