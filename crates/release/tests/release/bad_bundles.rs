@@ -120,31 +120,54 @@ fn names_that_are_no_text() {
     assert!(error.to_string().ends_with("has more than 32 parts"), "{error}");
 }
 
-/// 10 GiB of zeros are some 500 KiB as a bundle.
+/// One header that promises 10 GiB is enough to refuse it: what follows is not even looked at.
 #[test]
-fn a_bomb_is_stopped_at_the_limit() {
+fn a_file_that_is_too_large_is_refused_by_its_header() {
     let huge = 10 * 1024 * 1024 * 1024;
-    let one = entry_error(|tar| {
-        // What follows the header is not even looked at.
-        tar.append(&header(b"zeros", EntryType::Regular, huge), io::empty()).unwrap();
-    });
-    assert!(matches!(one, EntryError::TooLarge { entry } if entry == "zeros"));
-    // Each within the limit, and all of them beyond it.
+    let error = entry_error(|tar| tar.append(&header(b"zeros", EntryType::Regular, huge), io::empty()).unwrap());
+    assert!(matches!(error, EntryError::TooLarge { entry } if entry == "zeros"));
+}
+
+/// 10 GiB of zeros in files that are each small enough, in a bundle of less than 2 MiB. It is stopped at the file that is
+/// too much, and what has been unpacked until then was never in memory.
+#[test]
+fn a_bomb_is_stopped_at_the_limit_without_memory() {
     let piece = SIZE_LIMIT / 4;
-    let many = entry_error(|tar| {
-        for number in 0..6 {
-            let name = format!("zeros{number}");
-            let zeros = io::Read::take(io::repeat(0), piece);
-            tar.append(&header(name.as_bytes(), EntryType::Regular, piece), zeros).unwrap();
-        }
-    });
-    assert!(matches!(many, EntryError::TooLarge { entry } if entry == "zeros4"));
+    let frame = |content: &mut dyn io::Read| {
+        let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        io::copy(content, &mut zstd).unwrap();
+        zstd.finish().unwrap()
+    };
+    let zeros = frame(&mut io::Read::take(io::repeat(0), piece));
+    let mut bomb = Vec::new();
+    for number in 0..160 {
+        let header = header(format!("zeros{number}").as_bytes(), EntryType::Regular, piece);
+        bomb.extend(frame(&mut &header.as_bytes()[..]));
+        bomb.extend(&zeros);
+    }
+    assert!(bomb.len() < 2 * 1024 * 1024, "{} bytes", bomb.len());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bomb.tar.zst");
+    fs::write(&path, bomb).unwrap();
+    let before = peak_memory();
+    let error = unpack(&path, &manifest_of(&path), &dir.path().join("target")).unwrap_err();
+    assert!(matches!(error, UnpackError::Entry(EntryError::TooLarge { entry }) if entry == "zeros4"));
+    let grown = peak_memory() - before;
+    assert!(grown < 32 * 1024 * 1024, "unpacking took {grown} bytes of memory");
+    assert!(!dir.path().join("target").exists());
+}
+
+/// The most that this process has ever had in memory, in bytes.
+fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 #[test]
 fn a_name_that_never_ends_takes_no_memory() {
     let error = entry_error(|tar| {
-        let long = 1024 * 1024 * 1024;
+        let long = 64 * 1024 * 1024;
         let name = io::Read::take(io::repeat(b'x'), long);
         tar.append(&header(b"././@LongLink", EntryType::GNULongName, long), name).unwrap();
     });
