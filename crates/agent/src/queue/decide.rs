@@ -97,6 +97,7 @@ pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pa
         }
         Event::Greeted => {
             queue.hasten(soon);
+            queue.preview_due = queue.preview_due.map(|due| due.min(soon));
             Action::Wait
         }
         Event::Desired(desired) => match known.desired.map(|known| desired.generation.cmp(&known.generation)) {

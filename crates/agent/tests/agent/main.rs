@@ -1,12 +1,14 @@
 //! The agent as a process, against a server that says what a test tells it to.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod between;
 mod command_line;
 mod disk;
 mod fake_server;
 mod fixture;
 mod interruption;
 mod live_log;
+mod pauses;
 mod runs;
 mod server_faults;
 mod several_servers;

@@ -1,0 +1,249 @@
+//! What an agent does between runs: it looks whether all is well, reacts to changes, and answers questions.
+
+use std::fs;
+use std::time::Duration;
+
+use muster_core::reason::Reason;
+use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdict};
+use muster_core::standing::Activity;
+use muster_wire::sync::SyncEvent;
+
+use crate::fake_server::{FakeServer, Heard};
+use crate::fixture::{Fixture, greeting, news, with_dbs};
+
+const HOOK: &str = "hooks: [{name: members, on: \"active_roles::db\", run: hook}]\n";
+
+fn preview(id: &str) -> SyncEvent {
+    SyncEvent::Run { id: id.into(), noop: true, by: "ada".into() }
+}
+
+fn operator(id: &str) -> Cause {
+    Cause::Operator { id: id.into(), by: "ada".into() }
+}
+
+fn lines(fixture: &Fixture, file: &str) -> usize {
+    fs::read_to_string(fixture.path().join("root").join(file)).unwrap_or_default().lines().count()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), so).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+async fn validated(server: &mut FakeServer) -> Report {
+    loop {
+        let report = server.report().await;
+        if report.outcome == Outcome::Validated(Verdict::Passed) {
+            return report;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release(
+        "v1",
+        "touch $MUSTER_ROOT/well; exit 2",
+        "validate_every: 10s\nvalidate: [{name: well, exec: check}]\n",
+    );
+    fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks; test -e $MUSTER_ROOT/well");
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+
+    until("there is no validation between runs", || lines(&fixture, "checks") >= 2).await;
+    fs::remove_file(fixture.path().join("root/well")).unwrap();
+    let reports = |heard: Vec<Heard>| heard.iter().filter(|heard| matches!(heard, Heard::Report(_))).count();
+    assert_eq!(reports(server.heard_already()), 0, "when all is as it was, nothing is said");
+    let broken = server.report().await;
+    assert_eq!(broken.outcome, Outcome::Validated(Verdict::Failed));
+    assert_eq!(broken.causes, [Cause::Schedule]);
+    assert_eq!(broken.reason, Some(Reason::ChecksFailed { names: vec!["well".into()] }));
+    let again = server.report().await;
+    assert_eq!(again.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!(again.causes, [Cause::Retry { attempt: 1 }]);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}
+
+#[tokio::test]
+async fn a_hook_reacts_to_a_change_and_there_is_no_run() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "echo x >> $MUSTER_ROOT/runs; exit 2", HOOK);
+    fixture.executable("v1", "hook", "echo \"$MUSTER_HOOK: $MUSTER_HOOK_KEY\"; grep -c db2 $MUSTER_SNAPSHOT; true");
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
+    let agent = fixture.start();
+    let configured = server.report().await;
+    assert_eq!(configured.lookups["active_roles::db"], with_dbs(1, &["db1"]).tag("active_roles::db"), "it is watched");
+    assert_eq!(server.report().await.hooks, [], "the run itself knows of no hooks");
+    let first = server.report().await;
+    assert_eq!((first.outcome, first.hooks.len()), (Outcome::Validated(Verdict::Passed), 1));
+
+    server.say(news(with_dbs(2, &["db1", "db2"]))).await;
+    let reacted = server.report().await;
+    let changes = vec![LookupChange { key: "active_roles::db".into(), what: "db2 added".into() }];
+    assert_eq!(reacted.causes, [Cause::LookedUp { changes }]);
+    assert_eq!(reacted.outcome, Outcome::Validated(Verdict::Passed));
+    assert_eq!(reacted.hooks[0].message, "members: active_roles::db\n1");
+    assert!(reacted.log.starts_with("hook members reacted after "), "{}", reacted.log);
+    assert_eq!(reacted.lookups["active_roles::db"], with_dbs(2, &["db1", "db2"]).tag("active_roles::db"));
+    assert_eq!(lines(&fixture, "runs"), 1);
+    server.activity(|now| *now == Activity::Idle).await;
+
+    // After a restart there is a run, but the hook has seen all there is.
+    agent.killed().await;
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(2, &["db1", "db2"])));
+    let _agent = fixture.start();
+    let open = server.opened().await;
+    assert!(open.lookups.contains_key("active_roles::db"));
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!(validated(&mut server).await.hooks, []);
+    server.activity(|now| *now == Activity::Idle).await;
+    server.say(SyncEvent::Ping).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))));
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_is_shown_and_tried_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "exit 2", HOOK);
+    fixture.executable("v1", "hook", "echo x >> $MUSTER_ROOT/tries; echo no; test $(wc -l < $MUSTER_ROOT/tries) -ge 3");
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    for attempt in [1, 2] {
+        let failed = server.report().await;
+        assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
+        assert_eq!(failed.reason, Some(Reason::HooksFailed { names: vec!["members".into()] }));
+        assert_eq!((failed.attempt, failed.hooks[0].verdict), (attempt, Verdict::Failed));
+        assert_eq!(failed.hooks[0].message, "hook ended with exit code 1: no");
+    }
+    assert_eq!(validated(&mut server).await.hooks[0].verdict, Verdict::Passed);
+}
+
+#[tokio::test]
+async fn a_preview_says_what_would_change_once_for_each_question() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = "test -n \"$MUSTER_NOOP\" && { echo would; exit 2; }; echo x >> $MUSTER_ROOT/runs; exit 0";
+    let desired = fixture.release("v1", script, "noop: true\n");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    let state = server.observed().state;
+    server.say(preview("1")).await;
+    let said = server.report().await;
+    assert_eq!(said.outcome, Outcome::Previewed(RunResult::Changed));
+    assert_eq!((&said.causes[..], said.log.as_str()), (&[operator("1")][..], "would\n"));
+    assert_eq!(server.observed().state, state, "a preview moves nothing");
+    server.activity(|now| *now == Activity::Idle).await;
+
+    agent.killed().await;
+    let _agent = fixture.start();
+    server.opened().await;
+    server.say(preview("1")).await;
+    server.say(preview("2")).await;
+    let mut reports = Vec::new();
+    while reports.last().is_none_or(|report: &Report| report.causes != [operator("2")]) {
+        reports.push(server.report().await);
+    }
+    let previews = reports.iter().filter(|report| matches!(report.outcome, Outcome::Previewed(_)));
+    assert_eq!(previews.count(), 1, "what was asked once is answered once");
+    until("the run after the restart is not made", || lines(&fixture, "runs") == 2).await;
+}
+
+/// The first preview, hook or check hangs, and the agent is killed; later ones end well.
+const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROOT/hung; setsid sleep 1000 & sleep 1000";
+
+/// Kills the agent while something hangs, and gives the name of that run.
+async fn killed_while_it_hangs(fixture: &Fixture, agent: crate::fixture::Agent) -> String {
+    until("nothing hangs", || fixture.path().join("root/hung").exists()).await;
+    let ledger: serde_json::Value =
+        serde_json::from_slice(&fs::read(fixture.state().join("ledger.json")).unwrap()).unwrap();
+    let run = ledger["running"]["run"].as_str().expect("something runs").to_owned();
+    agent.killed().await;
+    assert!(!muster_marked::find("MUSTER_RUN_ID", &run).unwrap().is_empty(), "it outlives its agent");
+    run
+}
+
+fn nothing_is_left_of(run: &str) {
+    assert!(muster_marked::find("MUSTER_RUN_ID", run).unwrap().is_empty(), "something is left of {run}");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_in_a_preview_makes_it_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let script = format!("test -z \"$MUSTER_NOOP\" && exit 0\n{HANGS_ONCE}");
+    server.greet_with(greeting(&fixture.release("v1", &script, "noop: true\n"), with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    server.say(preview("1")).await;
+    let run = killed_while_it_hangs(&fixture, agent).await;
+    let _agent = fixture.start();
+    let again = server.report().await;
+    assert_eq!((again.outcome, &again.causes[..]), (Outcome::Previewed(RunResult::Unchanged), &[operator("1")][..]));
+    nothing_is_left_of(&run);
+    assert_eq!(server.report().await.causes, [Cause::AgentStarted], "no run was interrupted");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_in_a_hook_runs_it_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "exit 0", HOOK);
+    fixture.executable("v1", "hook", HANGS_ONCE);
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    let run = killed_while_it_hangs(&fixture, agent).await;
+    let _agent = fixture.start();
+    // What the first agent said last may come twice: it was killed before it knew that the server has it.
+    let mut configured = server.report().await;
+    while configured.causes != [Cause::AgentStarted] {
+        configured = server.report().await;
+    }
+    nothing_is_left_of(&run);
+    assert_eq!(
+        (configured.outcome, &configured.causes[..]),
+        (Outcome::Configured(RunResult::Unchanged), &[Cause::AgentStarted][..])
+    );
+    loop {
+        let report = validated(&mut server).await;
+        if let [hook] = &report.hooks[..] {
+            assert_eq!(hook.verdict, Verdict::Passed);
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_in_a_validation_by_the_clock_says_nothing_of_it() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "exit 0", "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
+    // It hangs the second time, which is the first by the clock.
+    fixture.executable(
+        "v1",
+        "check",
+        &format!("echo x >> $MUSTER_ROOT/checks; test $(wc -l < $MUSTER_ROOT/checks) -eq 2 || exit 0\n{HANGS_ONCE}"),
+    );
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    let run = killed_while_it_hangs(&fixture, agent).await;
+    let _agent = fixture.start();
+    assert_eq!(server.report().await.causes, [Cause::AgentStarted]);
+    nothing_is_left_of(&run);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}

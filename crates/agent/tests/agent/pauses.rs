@@ -1,0 +1,165 @@
+//! Nodes that are not to run for a while.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+use muster_core::names::Role;
+use muster_core::pause::{PauseRecord, PauseScope, Paused};
+use muster_core::report::{Cause, LookupChange, Outcome, RunResult, Verdict};
+use muster_core::standing::Activity;
+use muster_wire::sync::SyncEvent;
+
+use crate::fake_server::{FakeServer, Heard};
+use crate::fixture::{Fixture, greeting, news, with_dbs};
+
+const SCRIPT: &str = "echo x >> $MUSTER_ROOT/runs; echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 2";
+
+fn paused(until: Option<Timestamp>) -> Paused {
+    let pause = PauseRecord { by: "ada".into(), reason: "disk swap".into(), since: Timestamp::UNIX_EPOCH, until };
+    Paused { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause }
+}
+
+fn asked(id: &str) -> SyncEvent {
+    SyncEvent::Run { id: id.into(), noop: false, by: "bob".into() }
+}
+
+fn runs(fixture: &Fixture) -> usize {
+    fs::read_to_string(fixture.path().join("root/runs")).unwrap_or_default().lines().count()
+}
+
+/// Waits until the agent rests.
+async fn validated(server: &mut FakeServer) {
+    while server.report().await.outcome != Outcome::Validated(Verdict::Passed) {}
+    server.activity(|now| *now == Activity::Idle).await;
+}
+
+#[tokio::test]
+async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let check = "echo x >> $MUSTER_ROOT/checks";
+    fixture.release("v1", SCRIPT, "validate: [{name: looks, exec: check}]\n");
+    fixture.executable("v1", "check", check);
+    let desired = fixture.desired("v1", 1);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+
+    server.say(SyncEvent::Pause { pause: Some(paused(None)) }).await;
+    server.say(news(with_dbs(2, &["db1"]))).await;
+    server.say(asked("1")).await;
+    let written = async {
+        loop {
+            let ledger = fs::read_to_string(fixture.state().join("ledger.json")).unwrap_or_default();
+            if ledger.contains("\"by\":\"bob\"") {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), written).await.expect("what was asked for is not written down");
+    agent.killed().await;
+
+    server.greet_with(greeting(&desired, with_dbs(2, &["db1"])));
+    let _agent = fixture.start();
+    let open = server.opened().await;
+    assert_eq!((open.pause, open.asked.as_deref()), (Some(paused(None)), Some("1")));
+    // It is looked at all the same; and since it is as it was, nothing is said.
+    let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
+    let looked = async {
+        while checks() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), looked).await.expect("a paused node is not validated");
+    // Said again, as after a reconnection: it was taken before.
+    server.say(asked("1")).await;
+    assert_eq!(runs(&fixture), 1, "nothing runs in a pause");
+    server.say(SyncEvent::Pause { pause: None }).await;
+
+    let configured = server.report().await;
+    let changes = vec![LookupChange { key: "active_roles::db".into(), what: "db1 added".into() }];
+    let operator = Cause::Operator { id: "1".into(), by: "bob".into() };
+    assert_eq!(configured.outcome, Outcome::Configured(RunResult::Changed));
+    assert_eq!(configured.causes, [Cause::LookedUp { changes }, operator, Cause::AgentStarted]);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+    server.say(asked("1")).await;
+    server.say(asked("2")).await;
+    let again = server.report().await;
+    assert_eq!(
+        again.causes,
+        [Cause::Operator { id: "2".into(), by: "bob".into() }],
+        "and what was asked once is done once"
+    );
+    assert_eq!(runs(&fixture), 3);
+}
+
+/// By their own clocks these pauses would be over for long, or last for years.
+#[tokio::test]
+async fn a_pause_ends_by_the_servers_time_whatever_the_nodes_clock_says() {
+    let ends = async |server_now: Timestamp| {
+        let mut server = FakeServer::start().await;
+        let fixture = Fixture::new(server.address);
+        let mut events = greeting(&fixture.release("v1", SCRIPT, ""), with_dbs(1, &[]));
+        let SyncEvent::Hello { now, .. } = &mut events[0] else { unreachable!() };
+        *now = server_now;
+        server.greet_with(events);
+        let _agent = fixture.start();
+        validated(&mut server).await;
+        let begun = Instant::now();
+        let until = server_now + SignedDuration::from_secs(120);
+        server.say(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
+        server.say(asked("1")).await;
+        // The same server, a little later than two minutes.
+        server.say(SyncEvent::Ping).await;
+        let hello = SyncEvent::Hello {
+            incarnation: 1,
+            role: Role::new("web").unwrap(),
+            now: until - SignedDuration::from_millis(1500),
+        };
+        server.say(hello).await;
+        let configured = server.report().await;
+        assert_eq!(configured.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
+        assert!(begun.elapsed() >= Duration::from_millis(1500), "it left early, after {:?}", begun.elapsed());
+    };
+    let ahead = "2200-01-01T00:00:00Z".parse().unwrap();
+    tokio::join!(ends(Timestamp::UNIX_EPOCH), ends(ahead));
+}
+
+#[tokio::test]
+async fn a_node_that_breaks_in_a_pause_is_reported_and_repaired_after_it() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release(
+        "v1",
+        "touch $MUSTER_ROOT/well; exit 2",
+        "validate: [{name: well, file: {path: \"{root}/well\"}, deadline: 100ms}]\n",
+    );
+    let desired = fixture.desired("v1", 1);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    server.say(SyncEvent::Pause { pause: Some(paused(None)) }).await;
+    server.say(SyncEvent::Ping).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    agent.signal(rustix::process::Signal::TERM);
+    agent.ended().await;
+    fs::remove_file(fixture.path().join("root/well")).unwrap();
+
+    let _agent = fixture.start();
+    let broken = server.report().await;
+    assert_eq!(broken.outcome, Outcome::Validated(Verdict::Failed));
+    assert_eq!((&broken.causes[..], broken.attempt), (&[Cause::Schedule][..], 1));
+    let first = broken.first_failure.expect("the first failure is told");
+    assert_eq!((first.run, first.error.message.as_str()), (broken.run, "checks failed: well"));
+    server.say(SyncEvent::Ping).await;
+    server.activity(|now| *now == Activity::Idle).await;
+    assert!(!server.heard_already().iter().any(|heard| matches!(heard, Heard::Report(_))), "it is told once");
+    server.say(SyncEvent::Pause { pause: None }).await;
+    let repaired = server.report().await;
+    assert_eq!((repaired.outcome, repaired.attempt), (Outcome::Configured(RunResult::Changed), 0));
+    assert_eq!(repaired.causes, [Cause::AgentStarted]);
+    assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
+}
