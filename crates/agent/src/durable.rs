@@ -1,10 +1,14 @@
 //! Files that are whole or not there, also after the power went: temporary file, fsync, rename, fsync of the directory.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+/// For nobody but the agent's own user: what it was told, and what it reports, may be secret.
+const PRIVATE: u32 = 0o600;
 
 #[derive(Debug, Error)]
 pub enum WriteError {
@@ -45,7 +49,9 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     temporary.push(".tmp");
     let temporary = PathBuf::from(temporary);
     let written = (|| {
-        let mut file = File::create(&temporary)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(PRIVATE).open(&temporary)?;
+        // A crash may have left one that anybody can read.
+        file.set_permissions(Permissions::from_mode(PRIVATE))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
@@ -100,6 +106,17 @@ mod tests {
         write(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn nobody_else_can_read_it_whatever_was_left_there() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.tmp"), "half").unwrap();
+        for name in ["a", "b"] {
+            let path = dir.path().join(name);
+            write(&path, b"secret").unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE, "{name}");
+        }
     }
 
     #[test]

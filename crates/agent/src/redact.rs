@@ -174,6 +174,27 @@ mod tests {
         assert_eq!(secrets.text("パスワードだよ"), "パス[secret]よ");
     }
 
+    /// Every text of two letters, up to twelve of them: what a secret covers is gone, and nothing else.
+    #[test]
+    fn all_that_secrets_cover_goes_and_all_else_stays() {
+        let texts = ["abab", "baba", "aabaa", "bbbb"];
+        let secrets = redactor(&texts.map(Value::from));
+        for length in 0..=12 {
+            for bits in 0..(1_u32 << length) {
+                let text: String = (0..length).map(|bit| if bits >> bit & 1 == 0 { 'a' } else { 'b' }).collect();
+                let covered = |at: usize| {
+                    texts.iter().any(|secret| {
+                        (0..secret.len())
+                            .any(|back| at.checked_sub(back).is_some_and(|from| text[from..].starts_with(secret)))
+                    })
+                };
+                let kept: String =
+                    text.char_indices().filter(|(at, _)| !covered(*at)).map(|(_, letter)| letter).collect();
+                assert_eq!(secrets.text(&text).replace(MARK, ""), kept, "{text}");
+            }
+        }
+    }
+
     #[test]
     fn a_key_of_many_lines_is_hidden_line_by_line_and_between_quotes() {
         let secrets = redactor(&[json!("-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----\n")]);
