@@ -316,7 +316,9 @@ mod tests {
     #[test]
     fn one_that_is_broken_is_kept_aside_and_the_agent_starts_afresh() {
         let (env, node) = names();
-        for broken in ["", "{", "null", "{\"env\":\"test\"}", "\0\0\0\0"] {
+        let odd_pause = r#"{"env":"test","node":"web1","incarnation":1,"next_seq":3,"role":null,"desired":null,"local":null,
+            "last":null,"running":null,"pause":{"scope":"everybody"}}"#;
+        for broken in ["", "{", "null", "{\"env\":\"test\"}", "\0\0\0\0", odd_pause] {
             let dir = tempfile::tempdir().unwrap();
             let layout = StateDir::open(dir.path()).unwrap().layout();
             fs::write(layout.ledger(), broken).unwrap();
@@ -328,6 +330,21 @@ mod tests {
             let aside = layout.ledger().with_extension("json.broken");
             assert_eq!(fs::read_to_string(aside).unwrap(), broken);
         }
+    }
+
+    #[test]
+    fn one_of_an_older_agent_is_understood() {
+        let (env, node) = names();
+        let dir = tempfile::tempdir().unwrap();
+        let layout = StateDir::open(dir.path()).unwrap().layout();
+        let old = r#"{"env":"test","node":"web1","incarnation":2,"next_seq":9,"role":"web","desired":null,"local":null,
+            "last":{"run":"r1","generation":{"epoch":1,"number":1},"end":"validated","needs":[],"lookups":{},"attempt":0},
+            "running":{"run":"r2","seq":7,"phase":"applying","version":"v1","digest":"sha256:x",
+                       "generation":{"epoch":1,"number":1},"causes":[],"failures":0,"started":"2026-11-15T10:00:00Z","ended":null}}"#;
+        fs::write(layout.ledger(), old).unwrap();
+        let ledger = Ledger::load(&layout, &env, &node).unwrap();
+        assert_eq!((ledger.incarnation, ledger.next_seq, ledger.pause), (Some(2), 9, None));
+        assert_eq!(ledger.running.map(|running| running.work), Some(Work::Run));
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Layout {
         self.state.join("snapshot.json")
     }
 
+    /// Processes that checks have taken for the ones of their pid files.
+    pub fn processes(&self) -> PathBuf {
+        self.state.join("processes.json")
+    }
+
     pub fn outbox(&self) -> PathBuf {
         self.state.join("outbox")
     }

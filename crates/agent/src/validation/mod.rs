@@ -72,7 +72,8 @@ async fn one(
             }
             CheckKind::Process(process) => {
                 let pidfile = fill(&process.pidfile)?;
-                until(started, deadline, || async { process::check(&pidfile) }).await
+                let (memory, boot) = (job.node.layout.processes(), job.node.boot.as_deref());
+                until(started, deadline, || async { process::check(&pidfile, &memory, boot) }).await
             }
             CheckKind::File(file) => {
                 let path = fill(&file.path)?;

@@ -88,16 +88,19 @@ async fn a_failed_run_is_made_again_until_it_works() {
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
 
+    let mut first = None;
     for attempt in [1, 2] {
         let failed = server.report().await;
         assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
+        let began_with = failed.first_failure.expect("how the failures began is told").run;
+        assert_eq!(first.get_or_insert(failed.run), &began_with, "attempt {attempt}");
         assert_eq!(failed.reason, Some(Reason::ExitCode { program: "apply".into(), code: 1 }));
         assert_eq!(failed.attempt, attempt);
     }
     let third = server.report().await;
     assert_eq!(third.outcome, Outcome::Configured(RunResult::Unchanged));
     assert_eq!(third.causes, [Cause::Retry { attempt: 2 }]);
-    assert_eq!(third.attempt, 0);
+    assert_eq!((third.attempt, third.first_failure), (0, None));
 }
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use super::*;
 
 use muster_core::generation::Generation;
 use muster_core::lookups::Lookups;
-use muster_core::names::{NodeName, Role, Version};
+use muster_core::names::{DataKey, NodeName, Role, Version};
 use muster_core::reason::Need;
 use muster_core::release_manifest::SignedManifest;
 use muster_core::report::{Interfaces, LookupChange};
-use muster_core::snapshot::Snapshot;
+use muster_core::snapshot::{LeaderSeen, Snapshot};
 
 use crate::ledger::{AppliedRelease, LastRun};
 use crate::queue::hooks::HookMemories;
@@ -285,6 +285,32 @@ fn a_pending_node_sleeps_until_all_it_needs_is_there() {
     assert!(story.sleeps(), "one of two is not enough");
     story.snapshot(dbs(&["db1", "db2"]));
     assert_eq!(story.started(), [looked_up()]);
+}
+
+/// What a node waits for, and a fleet in which it is there.
+#[test]
+fn a_pending_node_wakes_when_a_leader_or_a_publication_is_there() {
+    let db = || Role::new("db").unwrap();
+    let key = || DataKey::new("db::binlog").unwrap();
+    let node = NodeName::new("db1").unwrap();
+    let mut led = dbs(&[]);
+    let leader = LeaderSeen { host: node.host(), node: node.clone(), epoch: 1, interfaces: Interfaces::new() };
+    led.leaders.insert(db(), leader);
+    let mut told = dbs(&[]);
+    told.published.insert(key(), [(node, "x".into())].into());
+    for (need, looked_up, there) in [
+        (Need::Leader { role: db() }, "leader::db", led),
+        (Need::Published { key: key(), want: 1, have: 0 }, "published::db::binlog", told),
+    ] {
+        let lookups = [looked_up, "active_roles::db"].map(|key| (key.to_owned(), dbs(&[]).tag(key))).into();
+        let last = LastRun { needs: vec![need], lookups, ..ended(RunEnd::Pending, &dbs(&[])) };
+        let mut story = Story::idle(Some(last));
+        story.snapshot(dbs(&["db1"]));
+        assert!(story.sleeps(), "another key has changed: the run could only say the same as before");
+        story.snapshot(there);
+        let changes = vec![LookupChange { key: looked_up.into(), what: String::new() }];
+        assert_eq!(story.started(), [Cause::LookedUp { changes }]);
+    }
 }
 
 /// What a pending run needs, whether it has looked anything up, and whether it is made again by the clock.
