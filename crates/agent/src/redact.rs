@@ -5,10 +5,13 @@
 //! It must see a text before anybody shortens it: half a secret would not be found, and is one still.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use muster_core::snapshot::Snapshot;
@@ -26,9 +29,35 @@ pub struct Redactor {
     texts: Arc<Vec<Vec<Box<[u8]>>>>,
 }
 
+/// What is of interest in the snapshot of an earlier run.
+#[derive(Deserialize)]
+struct Earlier {
+    #[serde(default)]
+    data: BTreeMap<String, EarlierDatum>,
+}
+
+#[derive(Deserialize)]
+struct EarlierDatum {
+    value: Value,
+    #[serde(default)]
+    secret: bool,
+}
+
 impl Redactor {
     pub fn of(snapshot: &Snapshot) -> Self {
         Self::new(snapshot.data.values().filter(|datum| datum.secret).map(|datum| &datum.value))
+    }
+
+    /// For a run that sees this snapshot. A secret that was replaced is still in the files of the node, and so in the
+    /// differences of the run that replaces it there: those of the runs whose directories are kept count too.
+    pub fn for_run(snapshot: &Snapshot, runs: &Path) -> Self {
+        let directories = fs::read_dir(runs).into_iter().flatten().flatten();
+        let read = |run: fs::DirEntry| serde_json::from_slice(&fs::read(run.path().join("snapshot.json")).ok()?).ok();
+        let earlier: Vec<Earlier> = directories.filter_map(read).collect();
+        let earlier = earlier.iter().flat_map(|snapshot| snapshot.data.values());
+        let earlier = earlier.filter(|datum| datum.secret).map(|datum| &datum.value);
+        let now = snapshot.data.values().filter(|datum| datum.secret).map(|datum| &datum.value);
+        Self::new(now.chain(earlier))
     }
 
     fn new<'a>(secrets: impl Iterator<Item = &'a Value>) -> Self {
@@ -193,6 +222,21 @@ mod tests {
                 assert_eq!(secrets.text(&text).replace(MARK, ""), kept, "{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_secret_that_was_replaced_is_one_still() {
+        let runs = tempfile::tempdir().unwrap();
+        for (run, text) in
+            [("r1", r#"{"data":{"a":{"value":"old password","secret":true},"b":{"value":"open"}}}"#), ("r2", "{")]
+        {
+            fs::create_dir(runs.path().join(run)).unwrap();
+            fs::write(runs.path().join(run).join("snapshot.json"), text).unwrap();
+        }
+        let now =
+            r#"{"revision":1,"active_roles":{},"data":{"a":{"value":"new password","secret":true,"layer":"global"}}}"#;
+        let secrets = Redactor::for_run(&serde_json::from_str(now).unwrap(), runs.path());
+        assert_eq!(secrets.text("-old password\n+new password\n open"), "-[secret]\n+[secret]\n open");
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl TestNode {
         let run = RunId::new(format!("puppet-run-{}-{number}", std::process::id())).unwrap();
         let directory = RunDirectory::create(&self.node.layout.runs(), &run).unwrap();
         directory.write_snapshot(&self.node, &role, &version, &snapshot).unwrap();
-        let secrets = Redactor::of(&snapshot);
+        let secrets = Redactor::for_run(&snapshot, &self.node.layout.runs());
         let job = Job {
             node: &self.node,
             role: &role,

@@ -43,7 +43,7 @@ async fn no_secret_leaves_the_node() {
         "tls": {"value": {"key": KEY, "port": 443}, "secret": true, "layer": "role", "role": "web"},
     });
 
-    let run = node.apply(json!({"data": data})).await;
+    let run = node.apply(json!({"data": data.clone()})).await;
 
     assert_eq!(run.applied.result, RunResult::Failed, "{run:#?}");
     assert_eq!(run.applied.counts.failed, 2, "{run:#?}");
@@ -64,4 +64,13 @@ async fn no_secret_leaves_the_node() {
     }
     let errors = run.errors();
     assert!(errors.iter().any(|error| error.starts_with("Exec[login --password='[secret]']: ")), "{errors:#?}");
+
+    // The run that replaces a secret shows the old one as little as the new one.
+    let mut data = data;
+    data["db::password"]["value"] = "correct horse".into();
+    let run = node.apply(json!({"data": data})).await;
+    assert_eq!(node.read("password"), "password=correct horse\n");
+    assert!(run.log.contains("  -password=[secret]\n  +password=[secret]\n"), "{}", run.log);
+    let told = format!("{:?}\n{}", run.applied, run.log);
+    assert!(!told.contains("Tr0ub4dor") && !told.contains("horse"), "{told}");
 }

@@ -34,7 +34,7 @@ pub(super) async fn validation(
             return Some(Message::Validated { report: None });
         }
     };
-    let secrets = Redactor::of(&order.snapshot);
+    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
     let job = order.job(node, &directory, &release, &secrets);
     let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
@@ -67,7 +67,7 @@ pub(super) async fn hooks(
             return Some(over(order, report, results));
         }
     };
-    let secrets = Redactor::of(&order.snapshot);
+    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
     let job = order.job(node, &directory, &release, &secrets);
     let results = hooks::run_all(&job, &run.hooks, children, cancel).await?;
     let mut log = BoundedLog::without(&secrets);

@@ -142,7 +142,7 @@ async fn preview(
     let report = match prepare(node, order).await {
         Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
         Ok((directory, release)) => {
-            let secrets = Redactor::of(&order.snapshot);
+            let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
             let _live = live.begin(order.source(&directory, &release, &secrets));
             let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
             let applied = apply(&job, children, cancel).await?;
@@ -179,7 +179,7 @@ async fn whole(
             return Some(finished(order, report));
         }
     };
-    let secrets = Redactor::of(&order.snapshot);
+    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
     let live = live.begin(order.source(&directory, &release, &secrets));
     let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
