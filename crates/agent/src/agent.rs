@@ -22,6 +22,8 @@ use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError};
 use crate::process::children::{self, Children};
 use crate::queue::task::{Keeper, Outlets};
+use crate::release::Releases;
+use crate::release::trust::Trust;
 use crate::renewal::Renewal;
 use crate::report::Sender;
 use crate::servers::Servers;
@@ -83,6 +85,8 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         }
         None => tracing::info!("the node has proved no version yet"),
     }
+    let trust = Arc::new(Trust::load(layout.trust(), config.trusted_keys.clone())?);
+    let releases = Releases::open(config, &layout, servers.clone(), Arc::clone(&trust), &ledger)?;
     children::become_subreaper().map_err(AgentError::Subreaper)?;
 
     let node = Arc::new(Node::new(config, layout));
@@ -120,6 +124,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         queue: messages.clone(),
         tell_activity: Arc::clone(&tell_activity),
         renewal: renewal_asked,
+        trust,
         bounds: sync::Bounds::default(),
         cancel: cancel.clone(),
     };
@@ -144,12 +149,13 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     };
     let live = LiveLog::default();
     let streamer = Streamer::new(Arc::clone(&node), servers, &live, cancel.clone());
+    let slot = run::Slot { node, releases, children: children.clone(), queue: messages, live, cancel: cancel.clone() };
     let mut tasks = JoinSet::new();
     tasks.spawn(streamer.run());
     tasks.spawn(keeper.run(inbox));
     tasks.spawn(stream.run());
     tasks.spawn(sender.run());
-    tasks.spawn(run::run(node, children.clone(), order_inbox, messages, live, cancel.clone()));
+    tasks.spawn(run::run(slot, order_inbox));
     tasks.spawn(teller.run());
     let reaper_cancel = cancel.clone();
     tasks.spawn(async move {

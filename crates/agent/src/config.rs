@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
+use muster_core::release_manifest::PublicKey;
 use muster_core::report::Interfaces;
 
 use crate::backoff::Backoff;
@@ -44,8 +46,15 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Where the node's content may keep its files.
     pub root: PathBuf,
-    /// A directory with one sub-directory per version.
-    pub releases_dir: PathBuf,
+    /// Whose releases the node runs, until one of these keys has signed a list of others.
+    #[serde(default)]
+    pub trusted_keys: Vec<PublicKey>,
+    /// So many releases stay on the node, besides those that it needs.
+    #[serde(default = "keep_releases")]
+    pub keep_releases: NonZeroUsize,
+    /// A directory with one sub-directory per version, for releases that nobody signed.
+    #[serde(default)]
+    pub releases_dir: Option<PathBuf>,
     /// The node's addresses, by interface.
     pub interfaces: Interfaces,
     /// The `puppet` program.
@@ -112,6 +121,13 @@ impl Config {
         if self.server.urls().is_empty() {
             return Some("`server` names no server: give at least one, such as \"http://127.0.0.1:7300\"".into());
         }
+        if self.trusted_keys.is_empty() && self.releases_dir.is_none() {
+            return Some(
+                "`trusted_keys` is empty, and so no release would ever run: give the public keys of those who sign \
+                 releases, as `muster key new` prints them"
+                    .into(),
+            );
+        }
         if self.interfaces.is_empty() {
             return Some(
                 "`interfaces` is empty: give at least one, such as interfaces = { eth0 = \"10.0.0.5\" }".into(),
@@ -129,6 +145,11 @@ impl Config {
 
 fn puppet() -> PathBuf {
     "puppet".into()
+}
+
+/// The one that runs, the one before, and one to spare.
+fn keep_releases() -> NonZeroUsize {
+    const { NonZeroUsize::new(3).expect("three is more than none") }
 }
 
 /// Long enough to take what one change in the store sends at once, short enough that nobody notices.

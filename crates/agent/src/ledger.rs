@@ -271,7 +271,7 @@ pub fn load_snapshot(layout: &Layout) -> Result<Option<Snapshot>, LoadError> {
     read_or_move_aside(&layout.snapshot())
 }
 
-fn read_or_move_aside<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, LoadError> {
+pub(crate) fn read_or_move_aside<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, LoadError> {
     let failed = |source| LoadError::Io { path: path.to_owned(), source };
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

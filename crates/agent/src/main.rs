@@ -24,7 +24,8 @@ The configuration is one TOML file:
   server = "http://127.0.0.1:7300"         # or a list: ["http://10.0.0.1:7300", "http://10.0.0.2:7300"]
   state_dir = "/var/lib/muster-agent"      # the agent's own: ledger, outbox, runs
   root = "/srv/web1"                       # where the content may keep files (MUSTER_ROOT)
-  releases_dir = "/srv/releases"           # one sub-directory per version
+  trusted_keys = ["ed25519:…"]             # public keys of those who sign releases
+  keep_releases = 3                        # optional: how many stay on the node
   interfaces = { eth0 = "127.77.0.2" }     # the node's addresses
   puppet = "puppet"                        # optional: the program
   retry = { first = "5s", cap = "5m" }     # optional: pauses before a failed run is made again

@@ -16,7 +16,6 @@ pub struct Node {
     /// Which start of the machine this is; none if that cannot be told.
     pub boot: Option<String>,
     pub root: PathBuf,
-    pub releases: PathBuf,
     pub puppet: PathBuf,
     pub layout: Layout,
 }
@@ -29,7 +28,6 @@ impl Node {
             interfaces: config.interfaces.clone(),
             boot: boot(),
             root: config.root.clone(),
-            releases: config.releases_dir.clone(),
             puppet: config.puppet.clone(),
             layout,
         }

@@ -93,6 +93,16 @@ impl Layout {
         self.state.join("releases")
     }
 
+    /// What must not be forgotten about releases; see [`crate::release::memory`].
+    pub fn release_memory(&self) -> PathBuf {
+        self.state.join("releases.json")
+    }
+
+    /// The list of trusted keys that the node goes by; see [`crate::release::trust`].
+    pub fn trust(&self) -> PathBuf {
+        self.state.join("trust.json")
+    }
+
     /// A module path with the agent's own Puppet module in it.
     pub fn modules(&self) -> PathBuf {
         self.state.join("modules")

@@ -19,6 +19,7 @@ use crate::backoff;
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::queue::task::Message;
+use crate::release::trust::Trust;
 use crate::renewal::Asked;
 use crate::route::Route;
 use crate::servers::Servers;
@@ -43,6 +44,8 @@ pub struct Sync {
     pub tell_activity: Arc<Notify>,
     /// Another incarnation is asked for, and a new stream for it.
     pub renewal: Asked,
+    /// Whose releases the node runs.
+    pub trust: Arc<Trust>,
     pub bounds: Bounds,
     pub cancel: CancellationToken,
 }
@@ -135,6 +138,7 @@ impl Sync {
     async fn stream(&mut self, way: &mut Way) -> StreamEnd {
         let activity = self.activity.borrow().clone();
         let mut open = self.opening.borrow().clone().with(activity, self.node.boot.clone(), self.servers.is_away());
+        open.trust = self.trust.serial();
         let renewed = self.renewal.now();
         if renewed {
             open.incarnation = None;
@@ -185,7 +189,12 @@ impl Sync {
                 }
                 SyncEvent::Run { id, noop, by } => Message::RunAsked { id, by, noop },
                 SyncEvent::Pause { pause } => Message::Pause(pause),
-                SyncEvent::Trust { .. } => continue,
+                SyncEvent::Trust { trust } => {
+                    if let Err(error) = self.trust.take(trust) {
+                        tracing::error!(server = client.base(), error = chain(&error), "other keys are not trusted");
+                    }
+                    continue;
+                }
                 SyncEvent::Ping => {
                     // The server holds a connection for dead from which nothing comes back.
                     self.tell_activity.notify_one();
@@ -321,8 +330,10 @@ mod tests {
 
     fn sync(servers: Servers, queue: mpsc::Sender<Message>, cancel: &CancellationToken) -> (tempfile::TempDir, Sync) {
         let (directory, node) = node("web1");
+        let trust = Trust::load(node.layout.trust(), Vec::new()).unwrap();
         let sync = Sync {
             node: Arc::new(node),
+            trust: Arc::new(trust),
             servers,
             opening: watch::channel(Opening::default()).1,
             activity: watch::channel(Activity::Idle).1,

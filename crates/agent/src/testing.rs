@@ -57,7 +57,6 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
         interfaces: Interfaces::from([("eth0".into(), "127.0.0.1".into())]),
         boot: None,
         root: dir.path().join("root"),
-        releases: dir.path().join("releases"),
         puppet: "puppet".into(),
         layout,
     };

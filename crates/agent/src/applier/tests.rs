@@ -12,7 +12,6 @@ use muster_core::reason::{Need, Reason};
 use muster_core::report::RunResult;
 
 use super::*;
-use crate::release;
 use crate::testing::{living, node, secrets, write_release};
 
 /// Applies a script with this body; a name of its own makes its processes its own.
@@ -27,12 +26,11 @@ struct Script {
 impl Script {
     fn new(run: &str, spec: &str, files: &[(&str, &str)]) -> Self {
         let (directory, node) = node("web1");
-        let source = node.releases.join("v1");
+        let source = directory.path().join("v1");
         write_release(&source, &[&[("release.yaml", spec)], files].concat());
         fs::create_dir_all(&node.root).unwrap();
-        let digest = muster_core::release_dir::digest(&source).unwrap();
-        let version = Version::new("v1").unwrap();
-        let release = release::prepare(&node.layout.releases(), &node.releases, &version, &digest).unwrap();
+        let spec = muster_release::check_directory(&source).unwrap();
+        let release = Release { directory: source, spec };
         let run = RunId::new(format!("{run}-{}", std::process::id())).unwrap();
         Self { _directory: directory, node, release, run, mode: Mode::Apply }
     }

@@ -1,9 +1,6 @@
 //! What happens between runs, to the release that was applied last: its checks by the clock, its hooks at a change.
 
-use std::sync::Arc;
-
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::oneshot;
 
 use muster_core::lookups::Lookups;
 use muster_core::reason::Reason;
@@ -11,22 +8,17 @@ use muster_core::report::{HookResult, Report, Verdict};
 
 use crate::applier::Applied;
 use crate::node::Node;
-use crate::process::children::Children;
 use crate::queue::task::Message;
 use crate::redact::Redactor;
 use crate::run::log::BoundedLog;
-use crate::run::{Order, configured, failure, hooks, prepare, validated};
+use crate::run::{Order, Slot, configured, failure, hooks, prepare, validated};
 use crate::validation::validate;
 
 /// Makes the checks. None if the agent is to end.
-pub(super) async fn validation(
-    node: &Arc<Node>,
-    children: &Children,
-    order: &Order,
-    cancel: &CancellationToken,
-) -> Option<Message> {
+pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Message> {
+    let Slot { node, children, cancel, .. } = slot;
     let run = &order.run;
-    let (directory, release) = match prepare(node, order).await {
+    let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
         Err(reason) => {
             // A check that could not be made says nothing against the node.
@@ -43,15 +35,10 @@ pub(super) async fn validation(
 }
 
 /// Runs hooks and, if they end well, the checks: what they did may have broken something. None if the agent is to end.
-pub(super) async fn hooks(
-    node: &Arc<Node>,
-    children: &Children,
-    order: &Order,
-    queue: &mpsc::Sender<Message>,
-    cancel: &CancellationToken,
-) -> Option<Message> {
+pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Message> {
+    let Slot { node, children, queue, cancel, .. } = slot;
     let run = &order.run;
-    let (directory, release) = match prepare(node, order).await {
+    let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
         Err(reason) => {
             let message = reason.to_string();

@@ -31,7 +31,7 @@ use crate::process::children::Children;
 use crate::queue::hooks::of_role;
 use crate::queue::task::Message;
 use crate::redact::Redactor;
-use crate::release::{self, Release};
+use crate::release::{Release, Releases};
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
 use crate::validation::{Checked, validate};
@@ -75,71 +75,63 @@ impl Order {
     }
 }
 
+/// What the one slot works with.
+#[derive(Debug)]
+pub struct Slot {
+    pub node: Arc<Node>,
+    pub releases: Releases,
+    pub children: Children,
+    pub queue: mpsc::Sender<Message>,
+    pub live: LiveLog,
+    pub cancel: CancellationToken,
+}
+
 /// Carries out orders, one at a time, for ever.
-pub async fn run(
-    node: Arc<Node>,
-    children: Children,
-    mut orders: mpsc::Receiver<Order>,
-    queue: mpsc::Sender<Message>,
-    live: LiveLog,
-    cancel: CancellationToken,
-) {
+pub async fn run(slot: Slot, mut orders: mpsc::Receiver<Order>) {
     loop {
         let order = tokio::select! {
-            () = cancel.cancelled() => return,
+            () = slot.cancel.cancelled() => return,
             order = orders.recv() => order,
         };
         let Some(order) = order else { return };
-        let said = execute(&node, &children, &order, &queue, &live, &cancel).await;
+        let said = execute(&slot, &order).await;
         let message = said.unwrap_or(Message::Interrupted);
         // The queue is gone only when the agent ends.
-        if queue.send(message).await.is_err() {
+        if slot.queue.send(message).await.is_err() {
             return;
         }
     }
 }
 
 /// Carries out one order. None if the agent is to end: it was cut off, and nothing of it is left.
-async fn execute(
-    node: &Arc<Node>,
-    children: &Children,
-    order: &Order,
-    queue: &mpsc::Sender<Message>,
-    live: &LiveLog,
-    cancel: &CancellationToken,
-) -> Option<Message> {
+async fn execute(slot: &Slot, order: &Order) -> Option<Message> {
     let run = &order.run;
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
     let causes = causes.join("; ");
     match run.work {
         Work::Run => {
             tracing::info!(run = %run.run, version = %run.version, causes, "run");
-            whole(node, children, order, queue, live, cancel).await
+            whole(slot, order).await
         }
         Work::Preview => {
             tracing::info!(run = %run.run, version = %run.version, causes, "preview");
-            preview(node, children, order, live, cancel).await
+            preview(slot, order).await
         }
         Work::Hooks => {
             tracing::info!(run = %run.run, version = %run.version, causes, "hooks");
-            between::hooks(node, children, order, queue, cancel).await
+            between::hooks(slot, order).await
         }
         Work::Validation => {
             tracing::debug!(run = %run.run, version = %run.version, "validation");
-            between::validation(node, children, order, cancel).await
+            between::validation(slot, order).await
         }
     }
 }
 
 /// Finds out what a run would do.
-async fn preview(
-    node: &Arc<Node>,
-    children: &Children,
-    order: &Order,
-    live: &LiveLog,
-    cancel: &CancellationToken,
-) -> Option<Message> {
-    let report = match prepare(node, order).await {
+async fn preview(slot: &Slot, order: &Order) -> Option<Message> {
+    let Slot { node, children, live, cancel, .. } = slot;
+    let report = match prepare(slot, order).await? {
         Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
         Ok((directory, release)) => {
             let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
@@ -163,16 +155,10 @@ fn previewed(report: Report) -> Report {
 }
 
 /// Makes one run.
-async fn whole(
-    node: &Arc<Node>,
-    children: &Children,
-    order: &Order,
-    queue: &mpsc::Sender<Message>,
-    live: &LiveLog,
-    cancel: &CancellationToken,
-) -> Option<Message> {
+async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
+    let Slot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
-    let (directory, release) = match prepare(node, order).await {
+    let (directory, release) = match prepare(slot, order).await? {
         Ok(prepared) => prepared,
         Err(reason) => {
             let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
@@ -204,17 +190,20 @@ async fn whole(
     queue.send(message).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
-    Some(finished(order, Report { seq: run.seq + 1, ..validated(order, &job, report, checks) }))
+    let report = Report { seq: run.seq + 1, ..validated(order, &job, report, checks) };
+    if report.outcome == Outcome::Validated(Verdict::Passed) {
+        slot.releases.proved(&order.desired);
+    }
+    Some(finished(order, report))
 }
 
-/// Everything that must be there before the applier starts.
-async fn prepare(node: &Arc<Node>, order: &Order) -> Result<(RunDirectory, Release), Reason> {
-    let (shared, run) = (Arc::clone(node), order.run.clone());
-    // Copying and proving a large release takes a while, and the stream must go on.
-    let prepared = tokio::task::spawn_blocking(move || {
-        release::prepare(&shared.layout.releases(), &shared.releases, &run.version, &run.digest)
-    });
-    let release = prepared.await.map_err(|error| Reason::Machine { problem: error.to_string() })??;
+/// Everything that must be there before a program starts. None if the agent is to end.
+async fn prepare(slot: &Slot, order: &Order) -> Option<Result<(RunDirectory, Release), Reason>> {
+    let release = slot.releases.prepare(&order.desired, &slot.cancel).await?;
+    Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
+}
+
+fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, Reason> {
     let machine = |error: crate::durable::WriteError| Reason::Machine { problem: error.in_one_line() };
     std::fs::create_dir_all(&node.root).map_err(|error| Reason::Machine {
         problem: format!("cannot make the node's root {}: {error}", node.root.display()),
@@ -225,7 +214,7 @@ async fn prepare(node: &Arc<Node>, order: &Order) -> Result<(RunDirectory, Relea
     };
     let directory = RunDirectory::create(&directories, &order.run.run).map_err(machine)?;
     directory.write_snapshot(node, &order.role, &order.run.version, &order.snapshot).map_err(machine)?;
-    Ok((directory, release))
+    Ok(directory)
 }
 
 fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {

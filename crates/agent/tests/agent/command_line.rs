@@ -19,7 +19,7 @@ fn help_shows_the_configuration_and_version_the_version() {
     let help = agent(&["--help"]);
     let text = String::from_utf8(help.stdout).unwrap();
     assert_eq!(help.status.code(), Some(0));
-    for part in ["muster-agent run --config", "releases_dir", "SIGTERM", "Exit codes"] {
+    for part in ["muster-agent run --config", "trusted_keys", "SIGTERM", "Exit codes"] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     let version = agent(&["--version"]);

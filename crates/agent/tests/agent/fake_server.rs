@@ -32,6 +32,8 @@ use muster_wire::run_log::LogPiece;
 use muster_wire::sse;
 use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen, Taken};
 
+use crate::bundles;
+
 /// Nothing that a test waits for takes this long; it only ends a test that would wait for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -123,6 +125,7 @@ impl FakeServer {
             .with_state(Arc::clone(&shared));
         let listener = bind(address).await;
         let address = listener.local_addr().unwrap();
+        let router = router.merge(bundles::router(address));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         runtime.spawn(async move { axum::serve(TcpListener::from_std(listener).unwrap(), router).await });
         Self { address, shared, heard: inbox, logs: log_inbox, runtime: Some(runtime) }

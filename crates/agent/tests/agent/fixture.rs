@@ -12,16 +12,23 @@ use tokio::process::{Child, Command};
 use jiff::Timestamp;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Role, Version};
-use muster_core::release_manifest::SignedManifest;
 use muster_core::report::Interfaces;
 use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
+use muster_release::key::SigningKey;
+use muster_release::manifest::{self, Label};
+use muster_release::pack::pack_into;
+use muster_release::tree::Tree;
 use muster_wire::sync::{DesiredState, SyncEvent};
+
+use crate::bundles;
 
 pub(crate) struct Fixture {
     directory: tempfile::TempDir,
     servers: Vec<SocketAddr>,
     state: PathBuf,
+    /// Signs its releases; the agent trusts it.
+    key: SigningKey,
 }
 
 /// A running agent; it is killed with the test.
@@ -37,7 +44,10 @@ impl Fixture {
     pub(crate) fn with_servers(servers: &[SocketAddr]) -> Self {
         let directory = tempfile::Builder::new().prefix("muster-agent-").tempdir().unwrap();
         let state = directory.path().join("state");
-        Self { directory, servers: servers.to_vec(), state }
+        for server in servers {
+            bundles::serve(*server, directory.path().join("bundles"));
+        }
+        Self { directory, servers: servers.to_vec(), state, key: SigningKey::generate("test").unwrap() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -46,6 +56,13 @@ impl Fixture {
 
     pub(crate) fn state(&self) -> &Path {
         &self.state
+    }
+
+    /// Another server, which has the same releases.
+    pub(crate) fn with_server(mut self, server: SocketAddr) -> Self {
+        bundles::serve(server, self.path().join("bundles"));
+        self.servers = vec![server];
+        self
     }
 
     /// Puts the agent's own directory elsewhere, on a small disk for example.
@@ -70,27 +87,45 @@ impl Fixture {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// Packs and signs a release, and lets the servers have it. Its serial is the number.
     pub(crate) fn desired(&self, version: &str, number: u64) -> DesiredState {
+        self.desired_until(version, number, None)
+    }
+
+    /// The same with an end.
+    pub(crate) fn desired_until(&self, version: &str, number: u64, expires: Option<Timestamp>) -> DesiredState {
+        let tree = Tree::of(&self.path().join("releases").join(version)).unwrap();
+        let (bundle, packed) = pack_into(&tree, &self.path().join("packed")).unwrap();
+        let version = Version::new(version).unwrap();
+        let label =
+            Label { version: version.clone(), serial: number, created: Timestamp::UNIX_EPOCH, expires, previous: None };
+        let manifest = manifest::make(label, &packed);
+        let signed = manifest::sign(&manifest, std::slice::from_ref(&self.key)).unwrap();
+        bundles::put(&self.path().join("bundles"), &version, &packed.digest, &fs::read(bundle).unwrap());
         DesiredState {
             generation: Generation { epoch: 1, number },
-            version: Version::new(version).unwrap(),
-            digest: muster_core::release_dir::digest(&self.path().join("releases").join(version)).unwrap(),
-            serial: 1,
+            version,
+            digest: packed.digest.to_string(),
+            serial: number,
             allow_older: false,
-            manifest: SignedManifest::default(),
+            manifest: signed,
         }
+    }
+
+    pub(crate) fn key(&self) -> &SigningKey {
+        &self.key
     }
 
     pub(crate) fn write_config(&self) -> PathBuf {
         let path = self.path().join("agent.toml");
         let servers: Vec<_> = self.servers.iter().map(|server| format!("http://{server}")).collect();
         let text = format!(
-            "env = \"test\"\nnode = \"web1\"\nserver = {:?}\nstate_dir = {:?}\nroot = {:?}\nreleases_dir = {:?}\n\
+            "env = \"test\"\nnode = \"web1\"\nserver = {:?}\nstate_dir = {:?}\nroot = {:?}\ntrusted_keys = [{:?}]\n\
              interfaces = {{ eth0 = \"127.0.0.1\" }}\nretry = {{ first = \"100ms\", cap = \"200ms\" }}\n",
             servers,
             self.state,
             self.path().join("root"),
-            self.path().join("releases"),
+            self.key.public().to_string(),
         );
         fs::write(&path, text).unwrap();
         path

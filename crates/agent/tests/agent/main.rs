@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod between;
+mod bundles;
 mod command_line;
 mod disk;
 mod fake_server;
@@ -9,6 +10,7 @@ mod fixture;
 mod interruption;
 mod live_log;
 mod pauses;
+mod releases;
 mod runs;
 mod server_faults;
 mod several_servers;

@@ -87,15 +87,14 @@ async fn a_person_asks_for_a_run_and_is_heard_once() {
 
 #[tokio::test]
 async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
-    let mut server = FakeServer::start().await;
+    let server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
-    let wait = "while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
+    let wait = "touch $MUSTER_ROOT/begun; while ! test -e $MUSTER_ROOT/go; do sleep 0.01; done; exit 0";
     let desired = fixture.release("v1", wait, "");
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
-    server.activity(|now| matches!(now, Activity::Applying { .. })).await;
+    until(|| fixture.path().join("root/begun").exists(), "the run does not begin").await;
     let address = server.stop();
-    fs::create_dir_all(fixture.path().join("root")).unwrap();
     fs::write(fixture.path().join("root/go"), "").unwrap();
     until(|| waiting_reports(&fixture) == 2, "the reports are not kept").await;
 

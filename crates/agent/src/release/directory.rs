@@ -1,9 +1,9 @@
-//! Gets a release onto the node: copied, its digest proved, its `release.yaml` understood. Nothing of it runs before.
+//! A release from a directory on the same machine: copied, its digest proved, its `release.yaml` understood.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use muster_core::names::Version;
 use muster_core::reason::Reason;
@@ -11,20 +11,14 @@ use muster_core::release::ReleaseSpec;
 use muster_core::release_dir::{self, ReadReleaseError};
 
 use crate::clock;
+use crate::release::Release;
 
 /// So many releases stay on the node: the one that runs, the one before, and one to spare.
 const KEPT: usize = 3;
 
-/// A release that may be executed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Release {
-    pub directory: PathBuf,
-    pub spec: ReleaseSpec,
-}
-
 /// Prepares a release: from the node's own copy if there is one, else from `source`, a directory with one sub-directory
 /// per version. It reads and writes files, and may take a while for a large one.
-pub fn prepare(own: &Path, source: &Path, version: &Version, digest: &str) -> Result<Release, Reason> {
+pub(super) fn prepare(own: &Path, source: &Path, version: &Version, digest: &str) -> Result<Release, Reason> {
     let Some(hex) = digest.strip_prefix("sha256:").filter(|hex| is_hex_digest(hex)) else {
         return Err(Reason::Release {
             problem: format!("the digest {digest:?} of version {version} is not understood"),
@@ -126,6 +120,9 @@ fn machine(what: &str, path: &Path, error: &io::Error) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::path::PathBuf;
+
     use crate::testing::write_release;
 
     const SCRIPT: &str = "applier: script\nmanifest: apply\n";

@@ -1,0 +1,147 @@
+//! Where releases lie on the node: one directory each, named by the digest of its bundle, and what is on its way.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use muster_core::release_manifest::Digest;
+
+use crate::clock;
+
+/// `releases/` of the state directory.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    directory: PathBuf,
+}
+
+impl Shelf {
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Where an unpacked release lies.
+    pub fn release(&self, digest: &Digest) -> PathBuf {
+        self.directory.join(digest.hex())
+    }
+
+    /// What has arrived of a bundle.
+    pub fn part(&self, digest: &Digest) -> PathBuf {
+        self.directory.join(format!("incoming-{}.part", digest.hex()))
+    }
+
+    /// Where a bundle is unpacked before anybody believes it.
+    pub fn unpacking(&self, digest: &Digest) -> PathBuf {
+        self.directory.join(format!("incoming-{}", digest.hex()))
+    }
+
+    /// Notes that a release is used now; what decides is only which of them is removed first.
+    pub fn touch(&self, release: &Path) {
+        let _ = File::open(release).and_then(|directory| directory.set_modified(clock::now().into()));
+    }
+
+    /// Removes what nobody needs: what a former agent left half done, and the releases that were not used for longest.
+    /// `needed` are digests of bundles: those releases stay, and what has arrived of them. Besides them only so many stay
+    /// that there are `keep` in all.
+    pub fn tidy(&self, needed: &[&str], keep: usize) {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        let needed: BTreeSet<&str> = needed.iter().map(|digest| digest.trim_start_matches("sha256:")).collect();
+        let (mut needed_here, mut others) = (0, Vec::new());
+        for entry in entries.flatten() {
+            let (name, path) = (entry.file_name(), entry.path());
+            let name = name.to_string_lossy();
+            let part = name.strip_prefix("incoming-").and_then(|name| name.strip_suffix(".part"));
+            if needed.contains(&*name) {
+                needed_here += 1;
+            } else if is_release(&name) {
+                let used = entry.metadata().and_then(|meta| meta.modified()).ok();
+                others.push((used, path));
+            } else if !part.is_some_and(|digest| needed.contains(digest)) {
+                remove(&path);
+            }
+        }
+        others.sort();
+        let surplus = others.len().saturating_sub(keep.saturating_sub(needed_here));
+        for (_, path) in others.drain(..surplus) {
+            tracing::info!(directory = %path.display(), "an old release is removed");
+            remove(&path);
+        }
+    }
+}
+
+fn is_release(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn remove(path: &Path) {
+    let is_directory = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    if let Err(error) = removed {
+        tracing::warn!(path = %path.display(), %error, "cannot remove what is not needed any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::{Duration, SystemTime};
+
+    fn digest(letter: char) -> Digest {
+        Digest::new(format!("sha256:{}", letter.to_string().repeat(64))).unwrap()
+    }
+
+    /// Releases of these letters, the first used longest ago.
+    fn shelf(letters: &str) -> (tempfile::TempDir, Shelf) {
+        let dir = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(dir.path().to_owned());
+        for (age, letter) in letters.chars().enumerate() {
+            let release = shelf.release(&digest(letter));
+            fs::create_dir(&release).unwrap();
+            let used = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + age as u64);
+            File::open(&release).unwrap().set_modified(used).unwrap();
+        }
+        (dir, shelf)
+    }
+
+    fn left(dir: &tempfile::TempDir) -> String {
+        let entries = fs::read_dir(dir.path()).unwrap().flatten();
+        let mut left: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        left.sort();
+        left.iter().map(|name| name.strip_prefix("incoming-").map_or(&name[..1], |_| "i")).collect()
+    }
+
+    #[test]
+    fn the_last_ones_stay_and_those_that_are_needed_whatever_their_age() {
+        for (needed, keep, stay) in [
+            (vec![], 3, "cde"),
+            (vec!['e'], 3, "cde"),
+            (vec!['a'], 3, "ade"),
+            (vec!['a', 'b'], 1, "ab"),
+            (vec![], 1, "e"),
+            (vec!['a'], 9, "abcde"),
+        ] {
+            let (dir, shelf) = shelf("abcde");
+            let needed: Vec<_> = needed.into_iter().map(digest).collect();
+            shelf.tidy(&needed.iter().map(Digest::as_str).collect::<Vec<_>>(), keep);
+            assert_eq!(left(&dir), stay);
+        }
+    }
+
+    #[test]
+    fn what_was_left_half_done_goes_but_for_what_is_being_fetched() {
+        let (dir, shelf) = shelf("a");
+        let (wanted, other) = (digest('b'), digest('c'));
+        for digest in [&wanted, &other] {
+            fs::write(shelf.part(digest), "half").unwrap();
+            fs::create_dir(shelf.unpacking(digest)).unwrap();
+        }
+        fs::write(dir.path().join("stray"), "").unwrap();
+        shelf.tidy(&[wanted.as_str()], 3);
+        assert_eq!(left(&dir), "ai");
+        assert!(shelf.part(&wanted).exists());
+    }
+}

@@ -1,0 +1,470 @@
+//! Releases on their way to the node: cut off, damaged, forged, too old, too late.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::Version;
+use muster_core::reason::{Reason, Refusal};
+use muster_core::release_manifest::Digest;
+use muster_core::report::{Outcome, Report, RunResult, Verdict};
+use muster_core::standing::Activity;
+use muster_release::key::SigningKey;
+use muster_release::manifest::{self, Label};
+use muster_release::pack::Packed;
+use muster_release::trust;
+use muster_small_disk::{SmallDisk, passed_in_a_namespace};
+use muster_wire::problem::Code;
+use muster_wire::sync::{DesiredState, SyncEvent};
+
+use crate::bundles::{self, Fault};
+use crate::fake_server::FakeServer;
+use crate::fixture::{Fixture, greeting, with_dbs};
+
+/// A script, and some bytes that do not shrink: large enough to be cut.
+fn large_release(fixture: &Fixture, version: &str, number: u64) -> DesiredState {
+    fixture.release(version, "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    let mut noise = 1_u32;
+    let bytes = std::iter::repeat_with(|| {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        noise.to_be_bytes()[0]
+    });
+    let bytes: Vec<u8> = bytes.take(2_000_000).collect();
+    fs::write(fixture.path().join("releases").join(version).join("noise"), bytes).unwrap();
+    fixture.desired(version, number)
+}
+
+fn runs(fixture: &Fixture) -> usize {
+    fs::read_to_string(fixture.path().join("root/ran")).unwrap_or_default().lines().count()
+}
+
+/// Why the next run fails.
+async fn failed(server: &mut FakeServer) -> Reason {
+    let report = server.report().await;
+    assert_eq!(report.outcome, Outcome::Configured(RunResult::Failed), "{:?}", report.reason);
+    report.reason.unwrap()
+}
+
+/// Waits until the agent does nothing, and knows that its reports have arrived.
+async fn settled(server: &mut FakeServer) {
+    server.activity(|now| *now == Activity::Idle).await;
+}
+
+async fn validated(server: &mut FakeServer) -> Report {
+    loop {
+        let report = server.report().await;
+        if report.outcome == Outcome::Validated(Verdict::Passed) {
+            return report;
+        }
+    }
+}
+
+fn on_the_shelf(fixture: &Fixture) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(fixture.state().join("releases")) else { return Vec::new() };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn part(fixture: &Fixture, desired: &DesiredState) -> PathBuf {
+    let digest = Digest::new(desired.digest.as_str()).unwrap();
+    fixture.state().join("releases").join(format!("incoming-{}.part", digest.hex()))
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_cut_off_again_and_again_goes_on_where_it_ended() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    let cuts = [Fault::CutAfter(300_000), Fault::CutAfter(1), Fault::CutAfter(0), Fault::CutAfter(700_000)];
+    bundles::fail(server.address, cuts);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    assert_eq!(runs(&fixture), 1);
+    let asked = bundles::asked(server.address);
+    assert_eq!(asked[0], 0);
+    // How much of what was sent arrived before the cut is not for us to say.
+    assert!(asked.len() == 5 && asked.windows(2).all(|pair| pair[0] <= pair[1]) && asked[4] > 0, "{asked:?}");
+    // Nothing is left of the way here, and the next run asks nobody.
+    assert_eq!(on_the_shelf(&fixture), [desired.digest.trim_start_matches("sha256:")]);
+    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    validated(&mut server).await;
+    assert_eq!(bundles::asked(server.address).len(), 5);
+}
+
+#[tokio::test]
+async fn an_agent_that_was_killed_in_the_middle_goes_on_where_it_ended_also_with_another_server() {
+    let server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    let part = part(&fixture, &desired);
+    let arrived = async {
+        while fs::metadata(&part).map_or(0, |meta| meta.len()) < 500_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("nothing arrives");
+    agent.killed().await;
+    let before = fs::metadata(&part).unwrap().len();
+
+    // The server is replaced meanwhile.
+    let mut second = server.start_beside().await;
+    second.greet_with(greeting(&desired, with_dbs(1, &[])));
+    server.stop();
+    let fixture = fixture.with_server(second.address);
+    let _agent = fixture.start();
+    validated(&mut second).await;
+    assert_eq!(bundles::asked(second.address), [before]);
+    assert_eq!(runs(&fixture), 1);
+}
+
+#[tokio::test]
+async fn what_was_left_between_download_and_rename_is_used_or_removed() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    settled(&mut server).await;
+    agent.killed().await;
+    // As if it had been killed when all had arrived and was half unpacked; and there is what nobody wants any more.
+    let (shelf, hex) = (fixture.state().join("releases"), desired.digest.trim_start_matches("sha256:"));
+    fs::remove_dir_all(shelf.join(hex)).unwrap();
+    fs::copy(fixture.path().join("bundles/v1"), part(&fixture, &desired)).unwrap();
+    fs::create_dir(shelf.join(format!("incoming-{hex}"))).unwrap();
+    fs::write(shelf.join(format!("incoming-{hex}/apply")), "half").unwrap();
+    fs::write(shelf.join(format!("incoming-{}.part", "0".repeat(64))), "old").unwrap();
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    assert_eq!(on_the_shelf(&fixture), [hex]);
+    assert_eq!(bundles::asked(server.address), [0], "nothing is fetched that is here");
+    assert_eq!(runs(&fixture), 2);
+}
+
+#[tokio::test]
+async fn one_turned_bit_is_never_executed_and_the_next_attempt_begins_anew() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    bundles::fail(server.address, [Fault::Flip(1_234_567)]);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let reason = failed(&mut server).await;
+    assert!(matches!(&reason, Reason::DigestMismatch { expected, .. } if *expected == desired.digest), "{reason}");
+    assert_eq!(runs(&fixture), 0);
+    validated(&mut server).await;
+    assert_eq!(bundles::asked(server.address), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_part_that_was_damaged_on_the_node_is_fetched_again_whole() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    bundles::fail(server.address, [Fault::FreezeAfter(1_000_000)]);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    let part = part(&fixture, &desired);
+    let arrived = async {
+        while fs::metadata(&part).map_or(0, |meta| meta.len()) < 500_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("nothing arrives");
+    agent.killed().await;
+    // As after a power cut: the length is there, and the bytes are not.
+    let length = fs::metadata(&part).unwrap().len() as usize;
+    fs::write(&part, vec![0; length]).unwrap();
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    assert_eq!(bundles::asked(server.address), [0, length as u64, 0]);
+}
+
+#[tokio::test]
+async fn servers_that_answer_oddly_do_not_keep_a_release_away() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    bundles::fail(
+        server.address,
+        [
+            Fault::Refuse(Code::StoreUnavailable),
+            Fault::CutAfter(400_000),
+            Fault::Whole,
+            Fault::Refuse(Code::RangeNotSatisfiable),
+        ],
+    );
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    assert_eq!(runs(&fixture), 1);
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_longer_than_its_manifest_says_is_dropped() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    bundles::fail(server.address, [Fault::TooLong]);
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    validated(&mut server).await;
+    assert_eq!(bundles::asked(server.address), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_release_that_cannot_be_had_fails_the_run_with_the_reason_and_is_tried_again() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = large_release(&fixture, "v1", 1);
+    let bundle = fixture.path().join("bundles/v1");
+    fs::rename(&bundle, bundle.with_extension("away")).unwrap();
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let reason = failed(&mut server).await.to_string();
+    assert!(
+        reason.contains("version v1 cannot be had: the server refused") && reason.contains("0 bytes of"),
+        "{reason}"
+    );
+    fs::rename(bundle.with_extension("away"), &bundle).unwrap();
+    validated(&mut server).await;
+    assert_eq!(runs(&fixture), 1);
+}
+
+#[tokio::test]
+async fn a_release_of_an_unknown_key_is_refused_until_a_trusted_key_vouches_for_it() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let mut desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    let other = SigningKey::generate("new").unwrap();
+    let manifest = desired.manifest.read().unwrap();
+    desired.manifest = manifest::sign(&manifest, std::slice::from_ref(&other)).unwrap();
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let signed_by = vec![other.public().id().to_string()];
+    let refused = Reason::ReleaseRefused { refusal: Refusal::UnknownKey { signed_by } };
+    assert_eq!(failed(&mut server).await, refused);
+    // A list that the new key signs for itself is worth nothing.
+    let keys = || vec![other.public().clone()];
+    let own = trust::make(1, keys(), std::slice::from_ref(&other)).unwrap();
+    server.say(SyncEvent::Trust { trust: own }).await;
+    assert_eq!(failed(&mut server).await, refused);
+    assert_eq!((runs(&fixture), bundles::asked(server.address).len()), (0, 0), "nothing is even fetched");
+    let list = trust::make(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
+    server.say(SyncEvent::Trust { trust: list }).await;
+    validated(&mut server).await;
+    // It is said with the next stream, so that the server need not send it again.
+    server.cut_stream();
+    assert_eq!(server.opened().await.trust, 2);
+}
+
+#[tokio::test]
+async fn an_expired_release_is_refused_and_one_that_runs_already_goes_on() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    let now = now();
+    let hour = SignedDuration::from_hours(1);
+    let ended = now.saturating_sub(hour).unwrap();
+    let late = fixture.desired_until("v1", 1, Some(ended));
+    server.greet_with(greeting(&late, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let Reason::ReleaseRefused { refusal: Refusal::Expired { at } } = failed(&mut server).await else { panic!() };
+    assert_eq!(at, ended);
+    assert_eq!(runs(&fixture), 0);
+    let in_time = fixture.desired_until("v1", 2, Some(now.saturating_add(hour).unwrap()));
+    server.say(SyncEvent::Desired(in_time)).await;
+    validated(&mut server).await;
+    // The same bundle, whose time is over now: the node is there already.
+    server.say(SyncEvent::Desired(fixture.desired_until("v1", 3, Some(ended)))).await;
+    validated(&mut server).await;
+    assert_eq!(runs(&fixture), 2);
+}
+
+#[expect(clippy::disallowed_methods, reason = "the end of a release is compared with the machine's clock")]
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+#[tokio::test]
+async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lost() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
+    fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
+    let second = fixture.desired("v2", 7);
+    server.greet_with(greeting(&second, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    settled(&mut server).await;
+    agent.killed().await;
+    // Damaged, and kept aside: who the node is and what it should run is known to the server, and how far it was is not.
+    fs::write(fixture.state().join("ledger.json"), "{").unwrap();
+    let mut first = fixture.desired("v1", 3);
+    first.generation.number = 8;
+    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let refused = failed(&mut server).await;
+    assert_eq!(refused, Reason::ReleaseRefused { refusal: Refusal::Older { serial: 3, highest: 7 } });
+    assert_eq!(runs(&fixture), 1);
+    assert!(fixture.state().join("ledger.json.broken").exists());
+    first.generation.number = 9;
+    first.allow_older = true;
+    server.say(SyncEvent::Desired(first.clone())).await;
+    validated(&mut server).await;
+    // From there on it is the one to be compared with.
+    let mut between = fixture.desired("v2", 5);
+    between.generation.number = 10;
+    server.say(SyncEvent::Desired(between)).await;
+    assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+}
+
+#[tokio::test]
+async fn a_manifest_of_another_version_is_refused() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let first = fixture.release("v1", "exit 0", "");
+    let mut second = fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    second.manifest = first.manifest;
+    server.greet_with(greeting(&second, with_dbs(1, &[])));
+    let _agent = fixture.start();
+    let refused = failed(&mut server).await;
+    let Reason::ReleaseRefused { refusal: Refusal::Another { what } } = &refused else { panic!("{refused}") };
+    assert_eq!(what, "of version v1, and the node should run v2");
+    assert_eq!(runs(&fixture), 0);
+}
+
+/// Signs whatever the bytes are, as somebody could who has the key and another program.
+fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
+    let (digest, size) = muster_release::hashing::digest_of(bundle).unwrap();
+    let version = Version::new("v1").unwrap();
+    let label =
+        Label { version: version.clone(), serial: 1, created: Timestamp::UNIX_EPOCH, expires: None, previous: None };
+    let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
+    let packed = Packed { digest: digest.clone(), size, content, files: 1, content_size: 1 };
+    let signed = manifest::sign(&manifest::make(label, &packed), std::slice::from_ref(fixture.key())).unwrap();
+    bundles::put(&fixture.path().join("bundles"), &version, &digest, bundle);
+    let mut desired = fixture.release("v1", "exit 0", "");
+    bundles::put(&fixture.path().join("bundles"), &version, &digest, bundle);
+    (desired.digest, desired.manifest) = (digest.to_string(), signed);
+    desired
+}
+
+fn tar(kind: tar::EntryType, name: &[u8], link: Option<&str>, size: u64) -> Vec<u8> {
+    let mut header = tar::Header::new_gnu();
+    // Written as it is: what makes tars would refuse such a name.
+    header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name);
+    header.set_entry_type(kind);
+    header.set_mode(0o644);
+    header.set_size(size);
+    if let Some(link) = link {
+        header.set_link_name(link).unwrap();
+    }
+    header.set_cksum();
+    let mut zstd = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    std::io::copy(&mut &header.as_bytes()[..], &mut zstd).unwrap();
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), size.next_multiple_of(512) + 1024), &mut zstd).unwrap();
+    zstd.finish().unwrap()
+}
+
+#[tokio::test]
+async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
+    let bomb = 2 * muster_core::release_dir::SIZE_LIMIT;
+    for (bundle, says) in [
+        (tar(tar::EntryType::Regular, b"../../escaped", None, 4), "leads out of the release"),
+        (tar(tar::EntryType::Regular, b"/tmp/escaped", None, 4), "is absolute"),
+        (tar(tar::EntryType::Symlink, b"link", Some("/etc/passwd"), 0), "files and directories alone"),
+        (tar(tar::EntryType::Link, b"link", Some("../ledger.json"), 0), "files and directories alone"),
+        (tar(tar::EntryType::Block, b"disk", None, 0), "files and directories alone"),
+        (tar(tar::EntryType::Regular, b"bomb", None, bomb), "the release is larger than"),
+    ] {
+        let mut server = FakeServer::start().await;
+        let fixture = Fixture::new(server.address);
+        let desired = signed(&fixture, &bundle);
+        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        let _agent = fixture.start();
+        for _ in 0..2 {
+            let refused = failed(&mut server).await;
+            let Reason::ReleaseRefused { refusal: Refusal::Unsafe { problem } } = &refused else { panic!("{refused}") };
+            assert!(problem.contains(says), "{says:?} is not in: {problem}");
+        }
+        assert_eq!(bundles::asked(server.address), [0], "what is refused is not fetched over and over");
+        let part = part(&fixture, &desired);
+        assert_eq!(on_the_shelf(&fixture), [part.file_name().unwrap().to_str().unwrap()], "nothing of it is unpacked");
+        assert!(!fixture.state().join("escaped").exists() && !fixture.path().join("escaped").exists());
+    }
+}
+
+#[tokio::test]
+async fn with_the_server_away_a_release_that_is_here_runs() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    agent.killed().await;
+    server.stop();
+    // A new start is a reason to run.
+    let _agent = fixture.start();
+    let ran = async {
+        while runs(&fixture) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ran).await.expect("the node does not run");
+}
+
+#[tokio::test]
+async fn only_the_last_releases_stay_on_the_node() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let (mut digests, mut agent) = (Vec::new(), None);
+    for number in 1..=5 {
+        let version = format!("v{number}");
+        fixture.release(&version, &format!("exit 0 # {number}"), "");
+        let desired = fixture.desired(&version, number);
+        digests.push(desired.digest.trim_start_matches("sha256:").to_owned());
+        if number == 1 {
+            server.greet_with(greeting(&desired, with_dbs(1, &[])));
+            agent = Some(fixture.start());
+        } else {
+            server.say(SyncEvent::Desired(desired)).await;
+        }
+        validated(&mut server).await;
+    }
+    assert!(agent.is_some());
+    let mut last = digests.split_off(2);
+    last.sort();
+    assert_eq!(on_the_shelf(&fixture), last);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_too_small_for_a_release_is_said_so_and_the_agent_goes_on() {
+    if passed_in_a_namespace() {
+        return;
+    }
+    for size in ["1m", "3m"] {
+        // Too small for the bundle; and large enough for it, but not for what is in it.
+        let disk = SmallDisk::mount(size);
+        let mut server = FakeServer::start().await;
+        let fixture = Fixture::new(server.address).with_state(disk.path().join("state"));
+        let desired = large_release(&fixture, "v1", 1);
+        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        let _agent = fixture.start();
+        let reason = failed(&mut server).await;
+        let Reason::Machine { problem } = &reason else { panic!("{reason}") };
+        assert!(problem.contains("cannot write") && problem.contains("No space left"), "{problem}");
+        assert_eq!(runs(&fixture), 0);
+        // A smaller one still fits.
+        fixture.release("v2", "echo x >> $MUSTER_ROOT/ran; exit 0", "");
+        server.say(SyncEvent::Desired(fixture.desired("v2", 2))).await;
+        assert_eq!(validated(&mut server).await.version.as_str(), "v2");
+    }
+}
