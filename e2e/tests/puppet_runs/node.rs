@@ -61,7 +61,6 @@ impl TestNode {
             interfaces: Interfaces::from([("eth0".into(), "127.77.0.9".into())]),
             boot: None,
             root: directory.path().join("root"),
-            releases: PathBuf::new(),
             puppet: "puppet".into(),
             layout: state.layout(),
         };
