@@ -437,6 +437,31 @@ async fn repositories_become_part_of_a_release_and_are_pinned() {
     "#);
 }
 
+/// Ctrl-C while git waits for a place that never answers: nothing is left, and nobody goes on behind it.
+#[tokio::test]
+async fn who_cancels_a_build_leaves_nothing_behind() {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let source = format!("http://{}/nova.git", listener.local_addr().unwrap());
+    let repos = format!("repos:\n  nova: {{source: '{source}', ref: main, deadline: 1h}}\n");
+    write(&elsewhere.join("site/repos.yaml"), &repos);
+    let build = ["release", "build", "site", "--version", "v2", "--out", "built", "--cache", "c"];
+    let child = machine.muster(&build).spawn().unwrap();
+    // Once git is connected it is in the middle of it.
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    snapshot!(shown(&child.wait_with_output().await.unwrap()), @"
+    exit 1
+    --- stderr
+    error: cancelled; nothing was changed
+    ");
+    // Whoever spoke for git is gone too, so the connection ends.
+    let _ = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut Vec::new()).await;
+    assert!(!elsewhere.join("built").exists() && !elsewhere.join("site/repos.lock").exists());
+}
+
 /// Everything that differs between two machines at once, and the real binary: umask, time zone, folder, clock of the
 /// files, and the order in which they were made.
 #[tokio::test]

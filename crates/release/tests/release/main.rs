@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_bundles;
+mod built_files;
 mod differences;
 mod flipped_bits;
 mod repositories;

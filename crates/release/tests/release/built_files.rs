@@ -1,0 +1,68 @@
+//! The two files of a release: either of them finds the other, and to build twice changes nothing.
+
+use std::fs;
+use std::path::Path;
+
+use muster_release::built::{Built, OpenError, build, find};
+use muster_release::key::SigningKey;
+use muster_release::manifest::Label;
+use muster_release::tree::Tree;
+
+use crate::support::{label, small_release, write};
+
+fn built(from: &Path, out: &Path, label: Label, keys: &[SigningKey]) -> Built {
+    build(&Tree::of(from).unwrap(), out, label, false, keys).unwrap()
+}
+
+#[test]
+fn either_file_finds_the_other() {
+    let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(from.path());
+    let key = SigningKey::generate("").unwrap();
+    let built = built(from.path(), out.path(), label("v1"), &[key]);
+    let by_manifest = find(&built.manifest_file).unwrap();
+    assert_eq!(by_manifest, find(&built.bundle).unwrap());
+    assert_eq!(by_manifest.bundle, built.bundle);
+    assert_eq!(by_manifest.signed.unwrap().signed, built.signed);
+    // One that somebody has renamed is known by what it is.
+    let renamed = out.path().join("v1.tar.zst");
+    fs::rename(&built.bundle, &renamed).unwrap();
+    assert_eq!(find(&renamed).unwrap().signed.unwrap().path, built.manifest_file);
+    assert!(matches!(find(&built.manifest_file), Err(OpenError::NoBundle { .. })));
+}
+
+#[test]
+fn what_is_not_clear_is_asked_for() {
+    let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(from.path());
+    let one = built(from.path(), out.path(), label("v1"), &[]);
+    let other = built(from.path(), out.path(), label("v2"), &[]);
+    assert_eq!(one.bundle, other.bundle, "two versions of the same content are one bundle");
+    let refused = find(&one.bundle).unwrap_err().to_string();
+    assert!(refused.contains("v1.release.json") && refused.contains("v2.release.json"), "{refused}");
+    assert_eq!(find(&other.manifest_file).unwrap().signed.unwrap().manifest.version.as_str(), "v2");
+    for (name, content) in [("a.json", &b"{}"[..]), ("b", b"text"), ("c", b""), ("d.json", br#"{"format":"other"}"#)] {
+        write(out.path(), name, content, 0o644);
+        assert!(matches!(find(&out.path().join(name)), Err(OpenError::NotARelease { .. })), "{name}");
+    }
+}
+
+#[test]
+fn the_same_is_not_signed_anew_and_anything_else_is() {
+    let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    small_release(from.path());
+    let keys = [SigningKey::generate("").unwrap()];
+    let first = built(from.path(), out.path(), label("v1"), &keys);
+    assert!(!first.unchanged);
+    let later = Label { serial: 9, created: "2026-05-01T00:00:00Z".parse().unwrap(), ..label("v1") };
+    let again = built(from.path(), out.path(), later.clone(), &keys);
+    assert!(again.unchanged);
+    assert_eq!((again.manifest, again.signed), (first.manifest, first.signed));
+    let asked = build(&Tree::of(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
+    assert_eq!((asked.unchanged, asked.manifest.serial), (false, 9));
+    assert!(!built(from.path(), out.path(), later.clone(), &[]).unchanged, "other signers");
+    write(from.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
+    assert!(!built(from.path(), out.path(), later, &[]).unchanged, "other content");
+    let left: Vec<_> = fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 3, "two bundles and a manifest, and nothing half: {left:?}");
+}
