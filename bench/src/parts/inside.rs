@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use muster_core::liveness::Patience;
 use muster_core::names::Role;
-use muster_core::records::NodeRecord;
+use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::release_manifest::SignedManifest;
 use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Embedded;
 use muster_store::embedded::Options;
@@ -84,8 +86,21 @@ fn registration(project: &Project) -> anyhow::Result<Registration> {
     Ok(Registration {
         env: project::env()?,
         nodes,
-        releases: [(version.clone(), "sha256:0".to_owned())].into(),
+        releases: [(version.clone(), release())].into(),
         first_version: FirstVersion::Default(version),
         epoch: 1,
     })
+}
+
+/// A release that nobody has built: a name for what nodes should run.
+fn release() -> ReleaseRecord {
+    ReleaseRecord {
+        digest: "sha256:0".into(),
+        serial: 1,
+        size: 0,
+        content: "sha256:0".into(),
+        signed: SignedManifest::default(),
+        pushed: Timestamp::UNIX_EPOCH,
+        by: "bench".into(),
+    }
 }

@@ -34,6 +34,7 @@ mod project;
 mod server_findings;
 mod session;
 mod signals;
+mod signing_key;
 mod state_dir;
 pub mod store_args;
 pub mod terminal;

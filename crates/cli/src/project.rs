@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use muster_core::names::{EnvName, Version};
-use muster_core::release::ReleaseSpec;
-use muster_core::release_dir;
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
+use muster_release::key::SigningKey;
 use muster_server::design::revise::By;
-use muster_server::{FirstVersion, Registration};
+use muster_server::releases::project::{Builder, Source, build_new};
+use muster_server::{App, FirstVersion, Registration};
 use muster_wire::design::DesignInput;
 
 use crate::author::author;
@@ -23,14 +24,26 @@ use crate::terminal::Notes;
 /// What a project directory says.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    /// Its nodes come with the design.
+    /// Its nodes come with the design, and its releases when they are built.
     pub registration: Registration,
+    /// In the order in which people count them.
+    pub releases: Vec<(Version, Source)>,
     /// The directory as a source of documents.
     pub design: DesignInput,
     /// Who brings it in.
     pub by: By,
     /// The directory that holds one directory for each release.
-    pub releases: PathBuf,
+    pub releases_dir: PathBuf,
+}
+
+impl Loaded {
+    /// Builds the releases that the environment does not have yet.
+    pub(crate) async fn build(&mut self, app: &App, key: SigningKey) -> Result<(), Failure> {
+        let builder = Builder { key: Arc::new(key), by: self.by.author.clone(), now: app.clock.now() };
+        let built = build_new(app, &self.registration.env, &self.releases, &builder).await;
+        self.registration.releases = built.map_err(Failure::failed)?;
+        Ok(())
+    }
 }
 
 /// Reads a project. `first` is the version to begin with; without it, the lowest that there is.
@@ -74,31 +87,19 @@ pub(crate) fn load(
         }
     };
     let releases = versions.iter().map(|version| {
-        let digest =
-            check_release(&project.release_dir(version)).with_context(|| format!("cannot use release {version}"));
-        digest.map(|digest| (version.clone(), digest))
+        let directory = project.release_dir(version);
+        // Better found here than on every node.
+        let source = Source::check(directory).with_context(|| format!("cannot use release {version}"))?;
+        anyhow::Ok((version.clone(), source))
     });
-    let releases: BTreeMap<Version, String> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
+    let releases: Vec<(Version, Source)> = releases.collect::<Result<_, _>>().map_err(Failure::failed)?;
 
-    let registration =
-        Registration { env: environment.name.clone(), nodes: BTreeMap::new(), releases, first_version, epoch };
-    let releases = dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
+    let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
+    let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
+    let releases_dir =
+        dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
     let by = By { author: author(), message: format!("the project in {}", dir.display()) };
-    Ok(Loaded { registration, design, by, releases })
-}
-
-/// The digest of a release whose `release.yaml` can be used. Better here than on every node.
-fn check_release(dir: &Path) -> anyhow::Result<String> {
-    let path = dir.join("release.yaml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let spec: ReleaseSpec =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} cannot be understood", path.display()))?;
-    let problems = spec.problems();
-    anyhow::ensure!(problems.is_empty(), "{} cannot be used: {}", path.display(), problems.join("; "));
-    for file in [Some(&spec.manifest), spec.hiera.as_ref()].into_iter().flatten() {
-        anyhow::ensure!(dir.join(file).is_file(), "{} names {file}, which is not in the release", path.display());
-    }
-    Ok(release_dir::digest(dir)?)
+    Ok(Loaded { registration, releases, design, by, releases_dir })
 }
 
 /// Sorts `v9` before `v10`: runs of digits count as numbers.

@@ -43,6 +43,7 @@ mod newest;
 mod node_fields;
 mod openings;
 mod registration;
+pub mod releases;
 pub mod replica;
 mod reports;
 pub mod rows;

@@ -10,7 +10,6 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::StoreError;
 use muster_wire::design::DesignInput;
@@ -30,8 +29,8 @@ const TRIES: usize = 8;
 pub struct Registration {
     pub env: EnvName,
     pub nodes: BTreeMap<NodeName, NodeRecord>,
-    /// Each release's digest.
-    pub releases: BTreeMap<Version, String>,
+    /// The bundles of the new ones are kept already.
+    pub releases: BTreeMap<Version, ReleaseRecord>,
     pub first_version: FirstVersion,
     /// The store's epoch, if it has none yet.
     pub epoch: u64,
@@ -116,7 +115,7 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
     for _ in 0..TRIES {
         let (txns, chosen) = {
             let fleets = app.view.fleets();
-            plan(fleets.get(&registration.env).unwrap_or(&empty), registration, app.clock.now())?
+            plan(fleets.get(&registration.env).unwrap_or(&empty), registration)?
         };
         // What the first plan was to do is done in the end, by whomever.
         let chosen = first.get_or_insert(chosen);
@@ -130,11 +129,7 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
 }
 
 /// Decides what to write, and which version is chosen by it.
-fn plan(
-    fleet: &Fleet,
-    registration: &Registration,
-    now: Timestamp,
-) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
+fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<Version>), RegisterError> {
     if let Some(restoring) = fleet.restoring() {
         return Err(RegisterError::Restoring { env: registration.env.clone(), since: restoring.since });
     }
@@ -143,30 +138,19 @@ fn plan(
     }
     let keys = Keys::of(&registration.env);
     let mut parts: Vec<Txn> = Vec::new();
-    for (version, digest) in &registration.releases {
+    for (version, record) in &registration.releases {
         match fleet.releases().get(version) {
-            Some(known) if known.digest != *digest => {
+            Some(known) if known.content != record.content => {
                 return Err(RegisterError::ReleaseChanged {
                     version: version.clone(),
-                    registered: known.digest.clone(),
-                    found: digest.clone(),
+                    registered: known.content.clone(),
+                    found: record.content.clone(),
                 });
             }
             Some(_) => {}
             None => {
-                let newest = fleet.releases().values().map(|release| release.serial).max().unwrap_or(0);
-                let serial = newest + parts.len() as u64 + 1;
-                let record = ReleaseRecord {
-                    digest: digest.clone(),
-                    serial,
-                    size: 0,
-                    content: digest.clone(),
-                    signed: SignedManifest::default(),
-                    pushed: now,
-                    by: "muster up".into(),
-                };
                 let absent = Guard::Absent { key: keys.release(version) };
-                let put = Op::put_json(keys.release(version), &record).map_err(RegisterError::Record)?;
+                let put = Op::put_json(keys.release(version), record).map_err(RegisterError::Record)?;
                 parts.push(Txn::new().guard(absent).op(put));
             }
         }

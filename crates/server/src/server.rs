@@ -240,7 +240,7 @@ impl Server {
     }
 }
 
-/// Removes the blobs that no history and no design names, and the marks of replicas that are gone.
+/// Removes the blobs that no history, no design and no release names, and the marks of replicas that are gone.
 async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
@@ -249,8 +249,10 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
         let runs = fleets.values().flat_map(|fleet| fleet.recorded()).flat_map(|(_, node, _)| node.history().0);
         let designs = fleets.values().flat_map(|fleet| fleet.design().revisions.values());
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
-        let logs = runs.flat_map(|past| past.logs).collect();
-        (logs, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
+        let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
+        let bundles = releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned));
+        let needed = runs.flat_map(|past| past.logs).chain(bundles).collect();
+        (needed, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
     };
     let store = store.to_owned();
     let swept = move || {

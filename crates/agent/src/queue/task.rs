@@ -374,7 +374,8 @@ impl Keeper {
             seq,
             phase: RunPhase::Applying,
             version: desired.version.clone(),
-            digest: desired.digest.clone(),
+            // What a node runs is a tree of files: the manifest says which.
+            digest: desired.manifest.read().map_or_else(|_| desired.digest.clone(), |said| said.content.to_string()),
             generation: desired.generation,
             causes,
             failures,

@@ -14,8 +14,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::logging;
 use crate::open_files;
-use crate::project;
+use crate::project::{self, Loaded};
 use crate::signals::Signals;
+use crate::signing_key::signing_key;
 use crate::state_dir::{blobs_in, state_dir};
 use crate::store_args::StoreArgs;
 use crate::terminal::Terminal;
@@ -48,6 +49,9 @@ pub struct Args {
     /// Bring the environment and the releases of a project into the store first
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
+    /// The key that signs the project's releases [default: keys/release.key in the state directory, made if it is not there]
+    #[arg(long, value_name = "FILE", requires = "project")]
+    release_key: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -84,9 +88,11 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     let url = format!("http://{}", server.address());
     let env = loaded.as_ref().map(|loaded| loaded.registration.env.clone());
-    if let Some(loaded) = &loaded {
-        let project::Loaded { registration, design, by, releases: _ } = loaded;
-        register_design(server.app(), registration, design.clone(), by).await.map_err(Failure::failed)?;
+    if let Some(mut loaded) = loaded {
+        let key = signing_key(args.release_key.as_deref(), &state)?;
+        loaded.build(server.app(), key).await?;
+        let Loaded { registration, design, by, .. } = loaded;
+        register_design(server.app(), &registration, design, &by).await.map_err(Failure::failed)?;
     }
     let places = Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
     let announced = Announced {

@@ -14,12 +14,13 @@ use muster_core::generation::Generation;
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::reason::{Need, Reason};
-use muster_core::records::NodeRecord;
+use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::release_manifest::SignedManifest;
 use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::standing::Activity;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::SyncOpen;
 use tokio::io::AsyncWriteExt;
@@ -235,12 +236,15 @@ impl Fleet {
         let registration = Registration {
             env: EnvName::new(env).unwrap(),
             nodes: nodes.iter().enumerate().map(record).collect(),
-            releases: [("v1", "sha256:1"), ("v2", "sha256:2")]
-                .map(|(name, digest)| (version(name), digest.into()))
+            releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))]
+                .map(|(name, release)| (version(name), release))
                 .into(),
             first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
+        for bundle in ["v1", "v2"] {
+            self.app.blobs.put(bundle.as_bytes()).unwrap();
+        }
         register(&self.app, &registration).await.unwrap();
     }
 
@@ -357,4 +361,18 @@ pub(crate) fn read_terminal(mut reader: File) -> String {
     // A terminal whose other end is closed ends with an error.
     let _ = reader.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
+}
+
+/// A release that nobody has built: its bundle is its name.
+fn release(name: &str, serial: u64) -> ReleaseRecord {
+    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
+    ReleaseRecord {
+        digest: digest.clone(),
+        serial,
+        size: name.len() as u64,
+        content: digest,
+        signed: SignedManifest::default(),
+        pushed: Timestamp::UNIX_EPOCH,
+        by: "test".into(),
+    }
 }

@@ -13,6 +13,7 @@ use crate::App;
 use crate::design::revise::accepts;
 
 use super::answer::{JsonBody, Refusal};
+use super::releases;
 use super::scope::Scope;
 
 /// The version that the environment should run.
@@ -39,15 +40,16 @@ pub(crate) async fn change(
     // change for the current one, and answer that there is nothing to do.
     let newest = app.newest.revision().await?;
     app.view.reach(newest).await?;
-    let (accepted, current, release, releases) = scope.ask(&app, |fleet| {
+    let (accepted, current, release, known) = scope.ask(&app, |fleet| {
         let current = fleet.current_version().map(|(version, at)| (version.clone(), at));
         let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
         (accepts(fleet), current, fleet.releases().get(&to).cloned(), known)
     })?;
     accepted?;
-    if release.is_none() {
-        return Err(Refusal::unknown_version(&to, &releases));
-    }
+    let Some(release) = release else { return Err(Refusal::unknown_version(&to, &known)) };
+    // A fleet that is sent to what nobody can download would fail, node by node.
+    let digest = releases::download::digest_in(&release, &to)?;
+    releases::download::open(&app, &to, &digest).await?;
     let (from, at) = current.unzip();
     if from.as_ref() == Some(&to) {
         let revision = app.view.revision().unwrap_or_default();

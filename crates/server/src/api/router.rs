@@ -45,6 +45,9 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(failures::list))
         // For those who make releases.
         .routes(routes!(releases::bundles::show, releases::bundles::put))
+        .routes(routes!(releases::list::list))
+        .routes(routes!(releases::release::show, releases::release::push))
+        .routes(routes!(releases::trust::show, releases::trust::replace))
         // For those who write designs.
         .routes(routes!(design::summary::show))
         .routes(routes!(design::revisions::list))

@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, HashSet};
 
 use muster_core::design_state::RevisionRecord;
 use muster_core::keys::{self, Key};
-use muster_core::records::{History, Observed, StatusLeaf};
+use muster_core::records::{History, Observed, ReleaseRecord, StatusLeaf};
 
-use crate::blobs::Blobs;
+use crate::blobs::{Blobs, is_digest};
 use crate::design::tree::name_all;
 
 /// The blobs that the keys of an environment name.
@@ -47,6 +47,11 @@ impl Named {
                 let record: Option<RevisionRecord> = serde_json::from_slice(value).ok();
                 self.manifests.extend(record.map(|record| record.manifest));
             }
+            Some(Key::Release { .. }) => {
+                let record: Option<ReleaseRecord> = serde_json::from_slice(value).ok();
+                let bundle = record.and_then(|record| record.digest.strip_prefix("sha256:").map(str::to_owned));
+                self.needed.extend(bundle.filter(|digest| is_digest(digest)));
+            }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();
                 self.welcome.extend(leaf.and_then(|leaf| leaf.log));
@@ -70,7 +75,6 @@ impl Named {
                 | Key::Datum { .. }
                 | Key::Pause { .. }
                 | Key::Asked { .. }
-                | Key::Release { .. }
                 | Key::Presence { .. }
                 | Key::Replica { .. }
                 | Key::Controller { .. }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
+use tempfile::TempDir;
 
 use super::store::{BlobStore, Stored, Unfinished};
 
@@ -18,6 +19,8 @@ use super::store::{BlobStore, Stored, Unfinished};
 const HEAD: usize = 2;
 /// How a file is named that is being written.
 const UNFINISHED: &str = "unfinished";
+/// How a directory is named that something was unpacked in.
+const WORKSPACE: &str = ".unpacked-";
 /// The file that says which store these blobs belong to.
 pub(super) const STORE: &str = ".store";
 
@@ -130,6 +133,10 @@ impl BlobStore for Directory {
                 }
                 continue;
             }
+            if head.file_name().to_str().is_some_and(|name| name.starts_with(WORKSPACE)) && is_old(&head) {
+                std::fs::remove_dir_all(head.path())?;
+                continue;
+            }
             if head.file_name().len() != HEAD {
                 continue;
             }
@@ -158,6 +165,10 @@ impl BlobStore for Directory {
 
     fn spool(&self) -> io::Result<File> {
         tempfile::tempfile_in(&self.root)
+    }
+
+    fn workspace(&self) -> io::Result<TempDir> {
+        tempfile::Builder::new().prefix(WORKSPACE).tempdir_in(&self.root)
     }
 }
 

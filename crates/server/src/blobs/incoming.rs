@@ -52,3 +52,18 @@ impl Incoming {
         Ok(self.size)
     }
 }
+
+/// For those who write to whatever there is to be written to.
+impl Write for Incoming {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        match self.take(piece) {
+            Ok(()) => Ok(piece.len()),
+            Err(ReceiveError::Io(error)) => Err(error),
+            Err(error @ (ReceiveError::TooLarge { .. } | ReceiveError::Another { .. })) => Err(io::Error::other(error)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

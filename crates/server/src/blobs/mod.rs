@@ -66,6 +66,11 @@ impl Blobs {
         self.place.spool()
     }
 
+    /// An empty directory to unpack something in. It goes with its handle.
+    pub(crate) fn workspace(&self) -> io::Result<tempfile::TempDir> {
+        self.place.workspace()
+    }
+
     /// The name of some bytes.
     pub fn digest(bytes: &[u8]) -> String {
         hex(&Sha256::digest(bytes))

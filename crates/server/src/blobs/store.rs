@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use tempfile::TempDir;
+
 /// A place that keeps blobs under their digests, and that all replicas share.
 ///
 /// Every call blocks: it is made on a thread that may wait. A digest is 64 hexadecimal digits; whoever calls has looked.
@@ -39,6 +41,9 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// A file for something large that is on its way. Nobody else sees it, and it goes with its handle.
     fn spool(&self) -> io::Result<File>;
+
+    /// An empty directory on this machine to unpack something in. It goes with its handle.
+    fn workspace(&self) -> io::Result<TempDir>;
 }
 
 /// A blob that is being written. Dropped before its end, it leaves nothing behind.

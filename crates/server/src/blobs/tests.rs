@@ -22,15 +22,18 @@ fn a_sweep_takes_what_is_old_and_not_needed() {
     let mark = dir.path().join(".replicas").join("other-2");
     std::fs::create_dir(dir.path().join(".replicas")).unwrap();
     std::fs::write(&mark, b"nonce").unwrap();
+    let unpacked = dir.path().join(".unpacked-x");
+    std::fs::create_dir(&unpacked).unwrap();
+    std::fs::write(unpacked.join("bundle"), b"half").unwrap();
     let written = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
-    let last = written(&path(dir.path(), &orphan)).max(written(&unfinished));
+    let last = written(&path(dir.path(), &orphan)).max(written(&unfinished)).max(written(&unpacked));
 
     assert_eq!(blobs.sweep(last, |_| false).unwrap(), 0, "another replica may have written it just now");
-    assert!(unfinished.exists());
+    assert!(unfinished.exists() && unpacked.exists());
     let late = last + YOUNG + Duration::from_secs(1);
     assert_eq!(blobs.sweep(late, |digest| digest == needed).unwrap(), 1);
     assert_eq!((blobs.get(&needed).is_some(), blobs.get(&orphan).is_some()), (true, false));
-    assert_eq!((unfinished.exists(), mark.exists()), (false, true));
+    assert_eq!((unfinished.exists(), unpacked.exists(), mark.exists()), (false, false, true));
 }
 
 #[test]

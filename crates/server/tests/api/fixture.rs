@@ -8,10 +8,11 @@ use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
 use muster_core::lookups::Lookups;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::records::NodeRecord;
+use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::release_manifest::SignedManifest;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Store;
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen};
@@ -35,6 +36,20 @@ pub(crate) fn node(name: &str) -> NodeName {
 
 pub(crate) fn version(text: &str) -> Version {
     Version::new(text).unwrap()
+}
+
+/// A release that nobody has built: its bundle is its name.
+pub(crate) fn release(name: &str, serial: u64) -> ReleaseRecord {
+    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
+    ReleaseRecord {
+        digest: digest.clone(),
+        serial,
+        size: name.len() as u64,
+        content: digest,
+        signed: SignedManifest::default(),
+        pushed: Timestamp::UNIX_EPOCH,
+        by: "test".into(),
+    }
 }
 
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
@@ -88,10 +103,13 @@ impl Fixture {
         let registration = Registration {
             env: env.clone(),
             nodes: nodes.iter().enumerate().map(record).collect(),
-            releases: [("v1", "sha256:1"), ("v2", "sha256:2")].map(|(v, d)| (version(v), d.to_owned())).into(),
+            releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))].map(|(v, r)| (version(v), r)).into(),
             first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
+        for bundle in ["v1", "v2"] {
+            app.blobs.put(bundle.as_bytes()).unwrap();
+        }
         register(&app, &registration).await.unwrap();
         Self { env, app, store, client, dir, url, stop, server }
     }

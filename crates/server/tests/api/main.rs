@@ -12,6 +12,7 @@ mod openapi;
 mod openings;
 mod openmetrics;
 mod questions;
+mod releases;
 mod reports;
 mod restore;
 mod sync;

@@ -13,7 +13,7 @@ use muster_core::txn::{Guard, Op, Txn};
 use muster_server::{FirstVersion, Registration, register};
 use muster_wire::sync::{SyncOpen, Taken};
 
-use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, node, release, version};
 use crate::openmetrics::Scrape;
 
 async fn scrape(fixture: &Fixture) -> Scrape {
@@ -176,7 +176,7 @@ fn design(fixture: &Fixture, nodes: impl Iterator<Item = NodeName>, round: u64) 
     Registration {
         env: fixture.env.clone(),
         nodes: nodes.map(|name| (name, record.clone())).collect(),
-        releases: BTreeMap::from([(version(&format!("w{round}")), format!("sha256:{round}"))]),
+        releases: BTreeMap::from([(version(&format!("w{round}")), release(&format!("w{round}"), 10 + round))]),
         first_version: FirstVersion::Default(version("v1")),
         epoch: 7,
     }

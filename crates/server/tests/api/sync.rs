@@ -12,7 +12,7 @@ use muster_core::txn::{Op, Txn};
 use muster_wire::problem::Code;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use crate::fixture::{Fixture, PASSED, next, node, version};
+use crate::fixture::{Fixture, PASSED, next, node, release, version};
 
 const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
@@ -36,7 +36,10 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
     let roles: Vec<&str> = snapshot.active_roles.keys().map(Role::as_str).collect();
     assert_eq!(roles, ["db", "lb", "web"], "roles without active nodes are there too");
     let SyncEvent::Desired(desired) = next(&mut stream).await else { panic!("then the desired state") };
-    assert_eq!((desired.version, desired.digest.as_str(), desired.generation.epoch), (version("v1"), "sha256:1", 7));
+    assert_eq!(
+        (desired.version, desired.digest, desired.generation.epoch),
+        (version("v1"), release("v1", 1).digest, 7)
+    );
     drop(stream);
 
     // The same agent again: no write, no news. The next thing that it hears is what happens next.

@@ -110,3 +110,39 @@ async fn other_environments_are_left_alone() {
     assert_eq!(&kv.value[..], b"v7");
     assert!(matches!(place.restore(&backup, false).await, Err(RestoreError::Refused(_))));
 }
+
+#[tokio::test]
+async fn the_bundles_of_releases_come_back_with_them() {
+    let place = Place::embedded().await;
+    place.found(1).await;
+    // Larger than what is held in memory, and such that it cannot be compressed.
+    let mut number = 1_u64;
+    let next = || {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (number >> 33) as u8
+    };
+    let bundle: Vec<u8> = std::iter::repeat_with(next).take(5 * 1024 * 1024).collect();
+    let digest = place.blobs.put(&bundle).unwrap();
+    let record = format!(
+        r#"{{"digest":"sha256:{digest}","serial":2,"size":{},"content":"sha256:{digest}","pushed":"2026-11-15T10:00:00Z",
+        "signed":{{"payload":"","signatures":[]}},"by":"ann"}}"#,
+        bundle.len()
+    );
+    place.put("releases/v2", record.as_str()).await;
+    let trust = r#"{"payload":"{}","signatures":[]}"#;
+    place.put("trust", trust).await;
+    let backup = place.backup().await;
+
+    let back = Place::embedded().await;
+    back.restore(&backup, false).await.unwrap();
+    assert!(back.blobs.get(&digest).unwrap() == bundle, "the bundle is another one");
+    assert_eq!(back.keys().await["trust"], trust.as_bytes());
+
+    // One that is damaged is missing, and does not make a backup that cannot be restored.
+    let path = place.dir.path().join("blobs").join(&digest[..2]).join(&digest[2..]);
+    let mut damaged = bundle.clone();
+    damaged[3_000_000] ^= 1;
+    std::fs::write(path, &damaged).unwrap();
+    let (_, contents) = file(&place.backup().await);
+    assert_eq!(contents.ending.missing, [digest]);
+}

@@ -11,9 +11,10 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, ReplicaId, Role, Version};
-use muster_core::records::NodeRecord;
+use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::release_manifest::SignedManifest;
 use muster_core::replicas::PresenceRecord;
-use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
+use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
 use muster_store::{Access, Store};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{SyncEvent, SyncOpen};
@@ -100,6 +101,9 @@ impl Cluster {
         };
         let stop = CancellationToken::new();
         let server = Server::start(config, way.clone(), stop.clone()).await?;
+        for bundle in ["v1", "v2"] {
+            server.app().blobs.put(bundle.as_bytes()).unwrap();
+        }
         let (app, client) = (server.app().clone(), Client::new(&format!("http://{}", server.address())).unwrap());
         Ok(Replica { app, client, way, stop, server: tokio::spawn(server.run()) })
     }
@@ -121,6 +125,20 @@ impl Cluster {
     }
 }
 
+/// A release that nobody has built: its bundle is its name.
+pub(crate) fn release(name: &str, serial: u64) -> ReleaseRecord {
+    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
+    ReleaseRecord {
+        digest: digest.clone(),
+        serial,
+        size: name.len() as u64,
+        content: digest,
+        signed: SignedManifest::default(),
+        pushed: Timestamp::UNIX_EPOCH,
+        by: "test".into(),
+    }
+}
+
 pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
     let record = |(position, (name, role)): (usize, &(&str, &str))| {
         let record = NodeRecord {
@@ -137,7 +155,7 @@ pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
     Registration {
         env: env(),
         nodes: nodes.iter().enumerate().map(record).collect(),
-        releases: [("v1", "sha256:1"), ("v2", "sha256:2")].map(|(v, d)| (version(v), d.to_owned())).into(),
+        releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))].map(|(v, r)| (version(v), r)).into(),
         first_version: FirstVersion::Default(version("v1")),
         epoch: 7,
     }

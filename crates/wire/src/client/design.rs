@@ -217,7 +217,7 @@ impl WriteOptions {
 }
 
 /// Says who asks. A name that no header can hold is left out rather than refused.
-fn by(request: RequestBuilder, author: Option<&str>) -> RequestBuilder {
+pub(super) fn by(request: RequestBuilder, author: Option<&str>) -> RequestBuilder {
     match author.and_then(|author| header::HeaderValue::from_str(author).ok()) {
         Some(author) => request.header(AUTHOR, author),
         None => request,

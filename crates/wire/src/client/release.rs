@@ -5,13 +5,19 @@ use std::time::Duration;
 use reqwest::{Method, header};
 
 use muster_core::names::{EnvName, Version};
-use muster_core::release_manifest::Digest;
+use muster_core::release_manifest::{Digest, SignedManifest, SignedTrust};
 
+use super::design::by;
 use super::{Client, ClientError, Download};
-use crate::release::{Bundle, MEDIA_TYPE};
+use crate::operator::Page;
+use crate::release::{
+    Bundle, MEDIA_TYPE, PushRelease, ReleaseDetail, ReleasePushed, ReleaseRow, TrustReplaced, TrustShown,
+};
 
 /// How long a bundle may take on its way to the server, over a slow line.
 const UPLOAD: Duration = Duration::from_secs(3600);
+/// The server looks a bundle through before it registers it.
+const EXAMINED: Duration = Duration::from_secs(180);
 
 impl Client {
     /// Whether the server keeps a bundle, and how large it is.
@@ -28,6 +34,35 @@ impl Client {
     ) -> Result<Bundle, ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/bundles/{digest}")).timeout(UPLOAD);
         self.send(request.header(header::CONTENT_TYPE, MEDIA_TYPE).body(bundle)).await
+    }
+
+    /// Registers a release whose bundle is there.
+    pub async fn push_release(
+        &self,
+        env: &EnvName,
+        version: &Version,
+        signed: SignedManifest,
+        author: Option<&str>,
+    ) -> Result<ReleasePushed, ClientError> {
+        let request = self.request(Method::PUT, &format!("/v1/envs/{env}/releases/{version}")).timeout(EXAMINED);
+        self.send(by(request.json(&PushRelease { signed }), author)).await
+    }
+
+    pub async fn releases(&self, env: &EnvName) -> Result<Page<ReleaseRow>, ClientError> {
+        self.all_pages(&format!("/v1/envs/{env}/releases")).await
+    }
+
+    pub async fn release(&self, env: &EnvName, version: &Version) -> Result<ReleaseDetail, ClientError> {
+        self.get(&format!("/v1/envs/{env}/releases/{version}")).await
+    }
+
+    /// The list of keys whose signatures count.
+    pub async fn trust(&self, env: &EnvName) -> Result<TrustShown, ClientError> {
+        self.get(&format!("/v1/envs/{env}/trust")).await
+    }
+
+    pub async fn replace_trust(&self, env: &EnvName, trust: &SignedTrust) -> Result<TrustReplaced, ClientError> {
+        self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/trust")).json(trust)).await
     }
 
     /// Downloads the bundle of a release, from a place in it. It may take as long as it takes: the server waits with it while

@@ -34,6 +34,7 @@ use crate::failure::Failure;
 use crate::logging;
 use crate::project::{self, Loaded};
 use crate::signals::Signals;
+use crate::signing_key::signing_key;
 use crate::state_dir::{blobs_in, state_dir};
 use crate::store_args::StoreArgs;
 use crate::terminal::{Notes, Terminal, age};
@@ -90,6 +91,9 @@ pub struct Args {
     /// The agent's program [default: `muster-agent` beside this one, or on the PATH]
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
+    /// The key that signs the project's releases [default: keys/release.key in the state directory, made if it is not there]
+    #[arg(long, value_name = "FILE")]
+    release_key: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -145,9 +149,8 @@ struct LocalFleet {
 }
 
 impl LocalFleet {
-    async fn start(args: &Args, loaded: Loaded, state: &Path, notes: &mut Notes) -> Result<Self, Failure> {
-        let Loaded { registration, design, by, releases } = loaded;
-        let env = registration.env.clone();
+    async fn start(args: &Args, mut loaded: Loaded, state: &Path, notes: &mut Notes) -> Result<Self, Failure> {
+        let env = loaded.registration.env.clone();
         let default = format!("embedded:{}", state.join("store").display());
         let store = args.store.open(Some(&default), notes).await?;
         let clock = Clock::system();
@@ -162,11 +165,14 @@ impl LocalFleet {
         let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
         let url = format!("http://{}", server.address());
         let app = server.app().clone();
+        let key = signing_key(args.release_key.as_deref(), state)?;
+        loaded.build(&app, key).await?;
+        let Loaded { registration, design, by, releases_dir, .. } = loaded;
         let config = LocalConfig {
             state: state.to_owned(),
             network: args.network,
             server: url.clone(),
-            releases_dir: releases,
+            releases_dir,
             agent: args.agent.clone(),
             puppet: None,
         };

@@ -3,9 +3,10 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
+use axum::http::{HeaderMap, header};
 use futures::TryStreamExt;
-use muster_core::release_dir::SIZE_LIMIT;
 use muster_core::release_manifest::Digest;
+use muster_release::limits::BUNDLE_LIMIT;
 use muster_wire::problem::{Code, Problem};
 use muster_wire::release::Bundle;
 use serde::Deserialize;
@@ -14,9 +15,8 @@ use super::{blocking, not_kept};
 use crate::App;
 use crate::api::answer::{Refusal, chain};
 use crate::api::scope::Scope;
+use crate::blobs::ReceiveError;
 
-/// A bundle is never much larger than its content.
-const LIMIT: u64 = SIZE_LIMIT + SIZE_LIMIT / 8;
 /// What is written at once.
 const PIECE: usize = 256 * 1024;
 
@@ -54,11 +54,17 @@ pub(crate) async fn put(
     State(app): State<App>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Bundle>, Refusal> {
     let digest = digest.digest()?;
+    // Who says beforehand that it is too large need not send it.
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|size| size > BUNDLE_LIMIT) {
+        return Err(ReceiveError::TooLarge { limit: BUNDLE_LIMIT }.into());
+    }
     let blobs = app.blobs.clone();
-    let mut incoming = blocking(move || blobs.receive(LIMIT)).await?.map_err(|error| cannot_keep(&error))?;
+    let mut incoming = blocking(move || blobs.receive(BUNDLE_LIMIT)).await?.map_err(|error| cannot_keep(&error))?;
     let mut pieces = body.into_data_stream();
     let mut waiting = Vec::with_capacity(PIECE);
     loop {

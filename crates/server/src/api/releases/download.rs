@@ -7,6 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use muster_core::names::Version;
+use muster_core::records::ReleaseRecord;
 use muster_core::release_manifest::Digest;
 use muster_wire::problem::{Code, Problem};
 use muster_wire::release::MEDIA_TYPE;
@@ -88,14 +89,18 @@ pub(super) fn digest_of(app: &App, scope: &Scope, version: &Version) -> Result<D
         (fleet.releases().get(version).cloned(), known)
     })?;
     let Some(release) = release else { return Err(Refusal::unknown_version(version, &known)) };
-    Digest::new(release.digest).map_err(|error| {
+    digest_in(&release, version)
+}
+
+pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, Refusal> {
+    Digest::new(release.digest.as_str()).map_err(|error| {
         let problem = Problem::new(Code::ReleaseUnreadable, format!("the record of release {version}: {error}"));
         Refusal(problem.hint("a release from before there were bundles: register it anew under another version"))
     })
 }
 
 /// The bundle of a release, which must be there.
-pub(super) async fn open(app: &App, version: &Version, digest: &Digest) -> Result<Arc<dyn Stored>, Refusal> {
+pub(in crate::api) async fn open(app: &App, version: &Version, digest: &Digest) -> Result<Arc<dyn Stored>, Refusal> {
     let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
     let why = match blocking(move || blobs.stored(&name)).await? {
         Ok(Some(stored)) => return Ok(stored.into()),

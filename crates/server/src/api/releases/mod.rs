@@ -2,7 +2,10 @@
 
 pub(crate) mod bundles;
 pub(crate) mod download;
+pub(crate) mod list;
 mod range;
+pub(crate) mod release;
+pub(crate) mod trust;
 
 use std::io;
 

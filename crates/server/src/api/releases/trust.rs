@@ -1,0 +1,58 @@
+//! The keys whose signatures count.
+
+use axum::Json;
+use axum::extract::State;
+use muster_core::release_manifest::SignedTrust;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::release::{TrustReplaced, TrustShown, TrustedKeys};
+
+use crate::App;
+use crate::api::answer::{JsonBody, Refusal, chain};
+use crate::api::scope::Scope;
+use crate::releases::{ReplaceTrustError, Replaced, replace as replace_trust};
+
+/// The keys that releases of the environment are signed with.
+#[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
+    responses((status = 200, body = TrustShown)))]
+pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<TrustShown>, Refusal> {
+    let (trust, revision) = scope.ask(&app, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
+    let list = trust.and_then(|signed| {
+        let list = signed.read().ok()?;
+        Some(TrustedKeys { serial: list.serial, keys: list.keys, signed })
+    });
+    Ok(Json(TrustShown { list, revision }))
+}
+
+/// Replaces the list of trusted keys. It is signed by a key of the list before it; agents take it only if they trust that.
+#[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
+    request_body = SignedTrust, responses((status = 200, body = TrustReplaced)))]
+pub(crate) async fn replace(
+    State(app): State<App>,
+    scope: Scope,
+    JsonBody(trust): JsonBody<SignedTrust>,
+) -> Result<Json<TrustReplaced>, Refusal> {
+    let Replaced { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust).await?;
+    Ok(Json(TrustReplaced { serial: list.serial, keys: list.keys, verified, changed, revision }))
+}
+
+impl From<ReplaceTrustError> for Refusal {
+    fn from(error: ReplaceTrustError) -> Self {
+        let text = chain(&error);
+        match error {
+            ReplaceTrustError::Payload(_) => Self::invalid(text),
+            ReplaceTrustError::Refused(_) => {
+                let problem = Problem::new(Code::ReleaseRefused, text);
+                Self(problem.hint("sign it with a key of the list that it replaces; `muster key list` shows them"))
+            }
+            ReplaceTrustError::NotNewer { .. } => {
+                let problem = Problem::new(Code::Conflict, text);
+                Self(problem.hint("look at `muster key list`, then make the list anew"))
+            }
+            ReplaceTrustError::NotAccepting(error) => (*error).into(),
+            ReplaceTrustError::Store(error) => error.into(),
+            ReplaceTrustError::Behind(behind) => behind.into(),
+            ReplaceTrustError::Record(_) => Self(Problem::new(Code::Internal, text)),
+            ReplaceTrustError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
+        }
+    }
+}

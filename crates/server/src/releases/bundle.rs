@@ -1,0 +1,62 @@
+//! Whether a bundle is what its manifest says, and holds a release that nodes can run. Better found here than on every node.
+
+use std::io;
+use std::sync::Arc;
+
+use muster_core::release_manifest::{Digest, Manifest};
+use muster_release::check::CheckError;
+use muster_release::unpack::UnpackError;
+use thiserror::Error;
+
+use crate::blobs::{Blobs, Stored};
+
+#[derive(Debug, Error)]
+pub enum BundleError {
+    #[error("there is no bundle {digest}")]
+    Missing { digest: Digest },
+    #[error("the bundle is not what its manifest says")]
+    Unpack(#[source] UnpackError),
+    #[error("no node could run it")]
+    Check(#[source] CheckError),
+    #[error("the bundle cannot be looked through")]
+    Io(#[source] io::Error),
+}
+
+/// Proves a bundle, unpacks it for a moment and checks what is in it. It blocks.
+pub(super) fn examine(blobs: &Blobs, manifest: &Manifest) -> Result<(), BundleError> {
+    with_unpacked(blobs, manifest, |tree| muster_release::check_directory(tree).map_err(BundleError::Check).map(drop))
+}
+
+/// Proves a bundle, unpacks it, and does something with the directory before it goes. It blocks.
+pub(crate) fn with_unpacked<T>(
+    blobs: &Blobs,
+    manifest: &Manifest,
+    work: impl FnOnce(&std::path::Path) -> Result<T, BundleError>,
+) -> Result<T, BundleError> {
+    let digest = &manifest.digest;
+    // Renewed: nobody sweeps it away before it is registered.
+    let there = blobs.renew(digest.hex()).map_err(BundleError::Io)?;
+    let stored = if there { blobs.stored(digest.hex()).map_err(BundleError::Io)? } else { None };
+    let Some(stored) = stored else { return Err(BundleError::Missing { digest: digest.clone() }) };
+    let place = blobs.workspace().map_err(BundleError::Io)?;
+    let file = place.path().join("bundle");
+    copy(stored.into(), &file).map_err(BundleError::Io)?;
+    let tree = place.path().join("tree");
+    muster_release::unpack(&file, manifest, &tree).map_err(BundleError::Unpack)?;
+    work(&tree)
+}
+
+/// The place for blobs need not be a directory: what unpacks wants a file.
+fn copy(stored: Arc<dyn Stored>, to: &std::path::Path) -> io::Result<()> {
+    let mut file = std::fs::File::create_new(to)?;
+    let mut piece = vec![0; crate::blobs::outgoing::PIECE];
+    let mut place = 0;
+    loop {
+        let read = stored.read_at(&mut piece, place)?;
+        if read == 0 {
+            return Ok(());
+        }
+        io::Write::write_all(&mut file, piece.get(..read).unwrap_or_default())?;
+        place += read as u64;
+    }
+}

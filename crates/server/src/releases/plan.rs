@@ -1,0 +1,88 @@
+//! Whether a release can be registered, decided on what is registered already.
+
+use muster_core::fleet::Fleet;
+use muster_core::names::Version;
+use muster_core::records::ReleaseRecord;
+use muster_core::release_manifest::{Digest, Manifest};
+use thiserror::Error;
+
+/// Why a release is not registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    #[error(
+        "release {version} is registered with digest {registered} since {} by {by}, and this one has {pushed}: a release \
+         never changes", at.strftime("%Y-%m-%d %H:%M")
+    )]
+    Another { version: Version, registered: String, pushed: Digest, at: jiff::Timestamp, by: String },
+    #[error("serial {serial} of release {version} is that of release {other} already: serials tell which one is newer")]
+    SerialTaken { version: Version, serial: u64, other: Version },
+}
+
+/// What is to be done about a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is registered already: nothing.
+    Known(Box<ReleaseRecord>),
+    Register,
+}
+
+pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, Refused> {
+    let Manifest { version, serial, digest, .. } = manifest;
+    if let Some(known) = fleet.releases().get(version) {
+        // Somebody who builds the same again gets another serial by default; what is registered stays.
+        if known.digest == digest.as_str() {
+            return Ok(Decision::Known(Box::new(known.clone())));
+        }
+        let ReleaseRecord { digest: registered, pushed: at, by, .. } = known.clone();
+        return Err(Refused::Another { version: version.clone(), registered, pushed: digest.clone(), at, by });
+    }
+    match fleet.releases().iter().find(|(_, known)| known.serial == *serial) {
+        Some((other, _)) => {
+            Err(Refused::SerialTaken { version: version.clone(), serial: *serial, other: other.clone() })
+        }
+        None => Ok(Decision::Register),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::fleet::KeyChange;
+    use muster_core::keys::Key;
+    use muster_core::names::EnvName;
+    use muster_core::release_manifest::SignedManifest;
+    use muster_core::txn::Revision;
+
+    use super::*;
+
+    fn manifest(version: &str, serial: u64, digest: char) -> Manifest {
+        let digest = Digest::new(format!("sha256:{}", digest.to_string().repeat(64))).unwrap();
+        let (version, content) = (Version::new(version).unwrap(), digest.clone());
+        let created = jiff::Timestamp::UNIX_EPOCH;
+        Manifest { format: 1, version, serial, digest, size: 1, content, created, expires: None, previous: None }
+    }
+
+    #[test]
+    fn a_release_never_changes_and_serials_are_of_one_each() {
+        let mut fleet = Fleet::new(EnvName::new("test").unwrap());
+        let known = manifest("v1", 7, 'a');
+        let record = ReleaseRecord {
+            digest: known.digest.to_string(),
+            serial: 7,
+            size: 1,
+            content: known.content.to_string(),
+            signed: SignedManifest::default(),
+            pushed: jiff::Timestamp::UNIX_EPOCH,
+            by: "ann".into(),
+        };
+        let value = serde_json::to_vec(&record).unwrap();
+        let change = KeyChange { key: "/muster/test/releases/v1", value: Some(&value), revision: Revision(1) };
+        fleet.apply(Revision(1), [(change, Key::Release { version: known.version.clone() })]);
+
+        assert_eq!(decide(&fleet, &known), Ok(Decision::Known(Box::new(record.clone()))));
+        assert_eq!(decide(&fleet, &manifest("v1", 8, 'a')), Ok(Decision::Known(Box::new(record))), "built again");
+        assert!(matches!(decide(&fleet, &manifest("v1", 7, 'b')), Err(Refused::Another { .. })));
+        assert!(matches!(decide(&fleet, &manifest("v2", 7, 'b')), Err(Refused::SerialTaken { .. })));
+        assert_eq!(decide(&fleet, &manifest("v2", 8, 'b')), Ok(Decision::Register));
+        assert_eq!(decide(&fleet, &manifest("v0", 6, 'c')), Ok(Decision::Register), "an older one may come later");
+    }
+}

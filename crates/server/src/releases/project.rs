@@ -1,0 +1,210 @@
+//! The releases of a project: directories that become bundles, signed with the key of whoever starts the fleet.
+//!
+//! Only what is new is packed: a release that is registered is known by the digest of its content.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use muster_core::names::{EnvName, Version};
+use muster_core::records::ReleaseRecord;
+use muster_core::release_dir::ContentHash;
+use muster_core::release_manifest::{Digest, PayloadError};
+use muster_release::check::{CheckError, check};
+use muster_release::key::SigningKey;
+use muster_release::limits::BUNDLE_LIMIT;
+use muster_release::manifest::{Label, make, sign};
+use muster_release::pack::{PackError, Packed, pack};
+use muster_release::tree::{Tree, TreeError};
+use thiserror::Error;
+
+use crate::App;
+use crate::blobs::{Blobs, ReceiveError};
+
+#[derive(Debug, Error)]
+pub enum BuildError {
+    #[error("cannot read release {version}")]
+    Read {
+        version: Version,
+        #[source]
+        source: TreeError,
+    },
+    #[error("cannot pack release {version}")]
+    Pack {
+        version: Version,
+        #[source]
+        source: PackError,
+    },
+    #[error("release {version} changed while it was packed; start again when nobody writes there")]
+    Changing { version: Version },
+    #[error("the bundle of release {version} cannot be kept")]
+    Keep {
+        version: Version,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the manifest of release {version} cannot be made")]
+    Manifest {
+        version: Version,
+        #[source]
+        source: PayloadError,
+    },
+    #[error("the packing of release {version} was cut off")]
+    CutOff { version: Version },
+}
+
+/// Why a directory is not a release that can be used.
+#[derive(Debug, Error)]
+pub enum SourceError {
+    #[error("cannot read {}", directory.display())]
+    Read {
+        directory: PathBuf,
+        #[source]
+        source: TreeError,
+    },
+    #[error("{} cannot be used", directory.display())]
+    Check {
+        directory: PathBuf,
+        #[source]
+        source: CheckError,
+    },
+    #[error("cannot read {}", path.display())]
+    Content {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A release in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub directory: PathBuf,
+    /// The digest of what is in it.
+    pub content: String,
+}
+
+impl Source {
+    /// Looks a directory through, and finds the digest of what is in it.
+    pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
+        let read = Tree::of(&directory);
+        let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
+        check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
+        let mut content = ContentHash::default();
+        for (path, file) in tree.files() {
+            content.begin(path, file.executable, file.size);
+            let failed = |source| SourceError::Content { path: file.source.clone(), source };
+            let mut from = File::open(&file.source).map_err(failed)?;
+            io::copy(&mut from, &mut Hash(&mut content)).map_err(failed)?;
+        }
+        Ok(Self { directory, content: content.finish().to_string() })
+    }
+}
+
+/// Takes what is copied into a digest.
+struct Hash<'a>(&'a mut ContentHash);
+
+impl io::Write for Hash<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.add(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Who builds.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    pub key: Arc<SigningKey>,
+    pub by: String,
+    pub now: Timestamp,
+}
+
+/// Builds what is not registered yet, and keeps the bundles; in the order of `versions`, which is that of their serials.
+/// Returns the records of all, also of those that are registered already.
+pub async fn build_new(
+    app: &App,
+    env: &EnvName,
+    sources: &[(Version, Source)],
+    builder: &Builder,
+) -> Result<BTreeMap<Version, ReleaseRecord>, BuildError> {
+    let known = {
+        let fleets = app.view.fleets();
+        fleets.get(env).map(|fleet| fleet.releases().clone()).unwrap_or_default()
+    };
+    let mut serial = known.values().map(|release| release.serial).max().unwrap_or(0);
+    let mut records = BTreeMap::new();
+    for (version, source) in sources {
+        let record = match known.get(version) {
+            Some(known) => {
+                if known.content == source.content && !is_kept(app, known) {
+                    // The same content gives the same bundle: one that was lost is there again.
+                    keep(app, version, source).await?;
+                }
+                // Content that is another one is found when it is registered, and refused there.
+                ReleaseRecord { content: source.content.clone(), ..known.clone() }
+            }
+            None => {
+                serial += 1;
+                build(app, version, source, serial, builder).await?
+            }
+        };
+        records.insert(version.clone(), record);
+    }
+    Ok(records)
+}
+
+fn is_kept(app: &App, known: &ReleaseRecord) -> bool {
+    let digest = Digest::new(known.digest.clone());
+    digest.is_ok_and(|digest| app.blobs.stored(digest.hex()).is_ok_and(|stored| stored.is_some()))
+}
+
+async fn build(
+    app: &App,
+    version: &Version,
+    source: &Source,
+    serial: u64,
+    builder: &Builder,
+) -> Result<ReleaseRecord, BuildError> {
+    let packed = keep(app, version, source).await?;
+    let Builder { key, by, now } = builder;
+    let label = Label { version: version.clone(), serial, created: *now, expires: None, previous: None };
+    let signed = sign(&make(label, &packed), std::slice::from_ref(key.as_ref()));
+    let signed = signed.map_err(|source| BuildError::Manifest { version: version.clone(), source })?;
+    let Packed { digest, size, content, .. } = packed;
+    let (digest, content) = (digest.to_string(), content.to_string());
+    Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone() })
+}
+
+/// Packs a release straight into the place for blobs.
+async fn keep(app: &App, version: &Version, source: &Source) -> Result<Packed, BuildError> {
+    let (blobs, of, from) = (app.blobs.clone(), version.clone(), source.clone());
+    let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));
+    let packed = packing.await.map_err(|_| BuildError::CutOff { version: version.clone() })??;
+    if packed.content.as_str() == source.content {
+        Ok(packed)
+    } else {
+        Err(BuildError::Changing { version: version.clone() })
+    }
+}
+
+fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<Packed, BuildError> {
+    let not_kept = |source| BuildError::Keep { version: version.clone(), source };
+    let tree = Tree::of(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
+    let incoming = blobs.receive(BUNDLE_LIMIT).map_err(not_kept)?;
+    let mut to = io::BufWriter::with_capacity(crate::blobs::outgoing::PIECE, incoming);
+    let packed = pack(&tree, &mut to).map_err(|source| BuildError::Pack { version: version.clone(), source })?;
+    let incoming = to.into_inner().map_err(|error| not_kept(error.into_error()))?;
+    let kept = blobs.finish(incoming, packed.digest.hex());
+    kept.map_err(|error| match error {
+        ReceiveError::Io(error) => not_kept(error),
+        ReceiveError::TooLarge { .. } | ReceiveError::Another { .. } => not_kept(io::Error::other(error)),
+    })?;
+    Ok(packed)
+}

@@ -1,0 +1,182 @@
+//! Registers a release whose bundle was uploaded.
+
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, Version};
+use muster_core::records::ReleaseRecord;
+use muster_core::release_manifest::{KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_release::manifest::{VerifyError, verify};
+use muster_store::{KeyValue, Outcome, StoreError};
+use thiserror::Error;
+
+use super::bundle::{self, BundleError};
+use super::plan::{Decision, Refused, decide};
+use crate::App;
+use crate::design::error::ReviseError;
+use crate::design::revise::accepts;
+use crate::transactions::carry_out;
+use crate::view::Behind;
+
+/// Two who push at the same moment meet once.
+const TRIES: usize = 8;
+
+#[derive(Debug, Error)]
+pub enum PushError {
+    #[error("the manifest cannot be read")]
+    Payload(#[source] PayloadError),
+    #[error("the manifest is that of release {found}, and {asked} was asked for")]
+    OtherVersion { asked: Version, found: Version },
+    #[error("nobody signed it: no agent would take it")]
+    Unsigned,
+    #[error("nobody who is trusted in {env} stands for it")]
+    NotTrusted {
+        env: EnvName,
+        #[source]
+        source: VerifyError,
+    },
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    NotAccepting(Box<ReviseError>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Behind(#[from] Behind),
+    #[error("the record of the release cannot be written")]
+    Record(#[source] serde_json::Error),
+    #[error("others change the releases of {env} at the same time")]
+    Contended { env: EnvName },
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// A release that is registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pushed {
+    pub record: ReleaseRecord,
+    /// False if it was there already.
+    pub changed: bool,
+    /// The trusted key that stands for it; none if the environment has no list of trusted keys to compare with.
+    pub verified_by: Option<KeyId>,
+    pub revision: Revision,
+}
+
+/// Registers a release. Nothing changes unless all of it is as it should be.
+pub async fn push(
+    app: &App,
+    env: &EnvName,
+    version: &Version,
+    signed: SignedManifest,
+    by: String,
+) -> Result<Pushed, PushError> {
+    let manifest = signed.read().map_err(PushError::Payload)?;
+    if manifest.version != *version {
+        return Err(PushError::OtherVersion { asked: version.clone(), found: manifest.version });
+    }
+    if signed.signatures.is_empty() {
+        return Err(PushError::Unsigned);
+    }
+    // Decided on what the store has acknowledged, as every change.
+    app.view.reach(app.newest.revision().await?).await?;
+    let trusted = look(app, env, trusted_keys)?;
+    let verified_by = match trusted {
+        Some(keys) => {
+            let proved = verify(&signed, &keys, app.clock.now());
+            Some(proved.map_err(|source| PushError::NotTrusted { env: env.clone(), source })?.signed_by)
+        }
+        None => None,
+    };
+    // Before the bundle is looked through, which takes a while.
+    if let Decision::Known(record) = look(app, env, |fleet| decide(fleet, &manifest))?? {
+        // The record may have outlived its bundle: whoever uploaded it again has repaired that.
+        return Ok(Pushed { record: *record, changed: false, verified_by, revision: revision(app) });
+    }
+    let (blobs, examined) = (app.blobs.clone(), manifest.clone());
+    let examining = tokio::task::spawn_blocking(move || bundle::examine(&blobs, &examined));
+    examining.await.map_err(|_| PushError::Stopping)??;
+
+    let (record, changed, at) = commit(app, env, &manifest, signed, by).await?;
+    if changed {
+        tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "a release was registered");
+        alone_with_its_serial(app, env, &manifest, at).await?;
+    }
+    Ok(Pushed { record, changed, verified_by, revision: at })
+}
+
+/// The keys whose signatures count in an environment; none if nobody has said so yet.
+pub(crate) fn trusted_keys(fleet: &Fleet) -> Option<Vec<PublicKey>> {
+    let (trust, _) = fleet.trust()?;
+    Some(trust.read().map(|list| list.keys).unwrap_or_default())
+}
+
+/// Asks a question about an environment that takes changes.
+fn look<T>(app: &App, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Result<T, PushError> {
+    let fleets = app.view.fleets();
+    let empty = Fleet::new(env.clone());
+    let fleet = fleets.get(env).unwrap_or(&empty);
+    accepts(fleet).map_err(|error| PushError::NotAccepting(Box::new(error)))?;
+    Ok(question(fleet))
+}
+
+fn revision(app: &App) -> Revision {
+    app.view.revision().unwrap_or_default()
+}
+
+async fn commit(
+    app: &App,
+    env: &EnvName,
+    manifest: &Manifest,
+    signed: SignedManifest,
+    by: String,
+) -> Result<(ReleaseRecord, bool, Revision), PushError> {
+    let keys = Keys::of(env);
+    let record = ReleaseRecord {
+        digest: manifest.digest.to_string(),
+        serial: manifest.serial,
+        size: manifest.size,
+        content: manifest.content.to_string(),
+        signed,
+        pushed: app.clock.now(),
+        by,
+    };
+    let put = Op::put_json(keys.release(&manifest.version), &record).map_err(PushError::Record)?;
+    let absent = [keys.release(&manifest.version), keys.restoring(), keys.destroying()];
+    let txn = Txn { guards: absent.map(|key| Guard::Absent { key }).into(), ops: vec![put] };
+    for _ in 0..TRIES {
+        match look(app, env, |fleet| decide(fleet, manifest))?? {
+            // Ours, from a try whose answer was lost; or that of somebody who was a little quicker.
+            Decision::Known(known) => return Ok((known.as_ref().clone(), *known == record, revision(app))),
+            Decision::Register => {}
+        }
+        let carried = carry_out(app, vec![txn.clone()]).await?;
+        app.view.reach(carried.reached).await?;
+        if carried.done {
+            return Ok((record, true, carried.reached));
+        }
+    }
+    Err(PushError::Contended { env: env.clone() })
+}
+
+/// Two who push different versions with one serial at the same moment do not see each other. The later one goes again.
+async fn alone_with_its_serial(app: &App, env: &EnvName, manifest: &Manifest, at: Revision) -> Result<(), PushError> {
+    let keys = Keys::of(env);
+    let ours = keys.release(&manifest.version);
+    let prefix = ours.strip_suffix(manifest.version.as_str()).unwrap_or(&ours);
+    let all = app.store.range(prefix, None).await?.kvs;
+    let has_it = |kv: &&KeyValue| {
+        let record: Option<ReleaseRecord> = serde_json::from_slice(&kv.value).ok();
+        kv.key != ours && record.is_some_and(|record| record.serial == manifest.serial)
+    };
+    let Some(earlier) = all.iter().filter(has_it).find(|kv| kv.revision < at) else { return Ok(()) };
+    let txn = Txn::new().guard(Guard::Unchanged { key: ours.clone(), since: at }).op(Op::delete(ours.clone()));
+    if let Outcome::Committed { revision } = app.store.commit(txn).await? {
+        app.view.reach(revision).await?;
+    }
+    let other = earlier.key.strip_prefix(prefix).and_then(|version| Version::new(version).ok());
+    let (version, serial) = (manifest.version.clone(), manifest.serial);
+    let other = other.unwrap_or_else(|| version.clone());
+    Err(Refused::SerialTaken { version, serial, other }.into())
+}

@@ -1,0 +1,100 @@
+//! Replaces the list of keys whose signatures count in an environment.
+
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::release_manifest::{PayloadError, SignedTrust, TrustList};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_release::signatures::SignatureError;
+use muster_release::trust::{TrustError, verify};
+use muster_store::StoreError;
+use thiserror::Error;
+
+use crate::App;
+use crate::design::error::ReviseError;
+use crate::design::revise::accepts;
+use crate::transactions::carry_out;
+use crate::view::Behind;
+
+const TRIES: usize = 8;
+
+#[derive(Debug, Error)]
+pub enum ReplaceTrustError {
+    #[error("the list cannot be read")]
+    Payload(#[source] PayloadError),
+    #[error("no agent would take the list")]
+    Refused(#[source] TrustError),
+    #[error("the list has serial {found}, and the one that is there has {known}: a new one has a higher one")]
+    NotNewer { known: u64, found: u64 },
+    #[error(transparent)]
+    NotAccepting(Box<ReviseError>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Behind(#[from] Behind),
+    #[error("the list cannot be written")]
+    Record(#[source] serde_json::Error),
+    #[error("others change the list of trusted keys of {env} at the same time")]
+    Contended { env: EnvName },
+}
+
+/// A list that is in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    pub list: TrustList,
+    /// Whether a key of the list before it stands for it. There was none before the first: whether that counts, agents
+    /// know alone.
+    pub verified: bool,
+    /// False if it was there already.
+    pub changed: bool,
+    pub revision: Revision,
+}
+
+/// Puts a list in place. Agents that trust one of its signers go by it from then on.
+pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust) -> Result<Replaced, ReplaceTrustError> {
+    let list = trust.read().map_err(ReplaceTrustError::Payload)?;
+    let keys = Keys::of(env);
+    let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
+    for _ in 0..TRIES {
+        app.view.reach(app.newest.revision().await?).await?;
+        let before = {
+            let fleets = app.view.fleets();
+            let fleet = fleets.get(env);
+            fleet.map_or(Ok(()), accepts).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
+            fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at))
+        };
+        let at = before.as_ref().map(|(_, at)| *at);
+        if before.as_ref().is_some_and(|(before, _)| *before == trust) {
+            return Ok(Replaced { list, verified: true, changed: false, revision: at.unwrap_or_default() });
+        }
+        let verified = stands_for(before.as_ref().map(|(before, _)| before), &trust, &list)?;
+        let guards = vec![
+            Guard::Absent { key: keys.restoring() },
+            Guard::Absent { key: keys.destroying() },
+            Guard::seen(keys.trust(), at),
+        ];
+        let carried = carry_out(app, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
+        app.view.reach(carried.reached).await?;
+        if carried.done {
+            tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "the trusted keys were replaced");
+            return Ok(Replaced { list, verified, changed: true, revision: carried.reached });
+        }
+    }
+    Err(ReplaceTrustError::Contended { env: env.clone() })
+}
+
+/// Whether somebody who may do so stands for a list; an error if it is certain that nobody does.
+fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustList) -> Result<bool, ReplaceTrustError> {
+    let Some(before) = before else {
+        // Signed by one of its own keys, usually; or by one that only agents know.
+        return match verify(trust, &list.keys, None) {
+            Ok(_) | Err(TrustError::Signature(SignatureError::UnknownKey { .. })) => Ok(false),
+            Err(error) => Err(ReplaceTrustError::Refused(error)),
+        };
+    };
+    let known = before.read().map_err(ReplaceTrustError::Payload)?;
+    match verify(trust, &known.keys, Some(known.serial)) {
+        Ok(_) => Ok(true),
+        Err(TrustError::NotNewer { known, found }) => Err(ReplaceTrustError::NotNewer { known, found }),
+        Err(error) => Err(ReplaceTrustError::Refused(error)),
+    }
+}

@@ -1,0 +1,292 @@
+//! Pushing releases, looking at them, and downloading them.
+
+use std::os::unix::fs::PermissionsExt;
+
+use jiff::Timestamp;
+use muster_core::release_manifest::{Manifest, SignedManifest};
+use muster_release::key::SigningKey;
+use muster_release::manifest::{Label, make, sign};
+use muster_release::pack::pack;
+use muster_release::tree::Tree;
+use muster_wire::client::ClientError;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::release::{BundleState, ReleasePushed, Trusted};
+
+use crate::fixture::{Fixture, version};
+
+/// A release that somebody has built.
+pub(crate) struct Built {
+    pub(crate) bundle: Vec<u8>,
+    pub(crate) manifest: Manifest,
+    pub(crate) signed: SignedManifest,
+}
+
+pub(crate) fn key() -> SigningKey {
+    SigningKey::generate("test").unwrap()
+}
+
+/// A release with a script that says a word, which makes its content.
+pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> Built {
+    build_with(name, serial, "applier: script\nmanifest: run\n", word, keys)
+}
+
+fn build_with(name: &str, serial: u64, spec: &str, word: &str, keys: &[SigningKey]) -> Built {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("release.yaml"), spec).unwrap();
+    std::fs::write(dir.path().join("run"), format!("#!/bin/sh\necho {word}\n")).unwrap();
+    std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut bundle = Vec::new();
+    let packed = pack(&Tree::of(dir.path()).unwrap(), &mut bundle).unwrap();
+    let created = Timestamp::from_second(1_800_000_000).unwrap();
+    let label = Label { version: version(name), serial, created, expires: None, previous: None };
+    let manifest = make(label, &packed);
+    let signed = sign(&manifest, keys).unwrap();
+    Built { bundle, manifest, signed }
+}
+
+pub(crate) async fn upload(fixture: &Fixture, built: &Built) {
+    fixture.client.upload_bundle(&fixture.env, &built.manifest.digest, built.bundle.clone()).await.unwrap();
+}
+
+pub(crate) async fn register(fixture: &Fixture, built: &Built) -> Result<ReleasePushed, ClientError> {
+    let Manifest { version, .. } = &built.manifest;
+    fixture.client.push_release(&fixture.env, version, built.signed.clone(), Some("ann@desk")).await
+}
+
+pub(crate) async fn push(fixture: &Fixture, built: &Built) -> ReleasePushed {
+    upload(fixture, built).await;
+    register(fixture, built).await.unwrap()
+}
+
+fn problem(refused: Result<ReleasePushed, ClientError>) -> Problem {
+    refused.unwrap_err().problem().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_release_is_pushed_shown_and_downloaded() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let built = build("v3", 3, "three", &[key()]);
+    let pushed = push(&fixture, &built).await;
+    assert_eq!((pushed.serial, pushed.changed, pushed.verified_by.clone()), (3, true, None));
+
+    let again = register(&fixture, &built).await.unwrap();
+    assert!(!again.changed);
+
+    let rows = fixture.client.releases(&fixture.env).await.unwrap().items;
+    let rows: Vec<(&str, u64, bool, usize)> =
+        rows.iter().map(|row| (row.version.as_str(), row.serial, row.current, row.wanted)).collect();
+    assert_eq!(rows, [("v3", 3, false, 0), ("v2", 2, false, 0), ("v1", 1, true, 1)]);
+
+    let detail = fixture.client.release(&fixture.env, &version("v3")).await.unwrap();
+    assert_eq!((detail.bundle, detail.row.by.as_str()), (BundleState::Kept, "ann@desk"));
+    assert_eq!((detail.row.size, detail.trusted), (built.bundle.len() as u64, None));
+
+    let mut download = fixture.client.download_bundle(&fixture.env, &version("v3"), 0).await.unwrap();
+    assert_eq!((download.from, download.digest.as_ref()), (0, Some(&built.manifest.digest)));
+    let mut bytes = Vec::new();
+    while let Some(piece) = download.download.next().await.unwrap() {
+        bytes.extend_from_slice(piece.as_ref());
+    }
+    assert_eq!(bytes, built.bundle);
+    fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap();
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_release_never_changes() {
+    let fixture = Fixture::start(&[]).await;
+    let keys = [key()];
+    let first = build("v3", 3, "three", &keys);
+    push(&fixture, &first).await;
+
+    let other = build("v3", 4, "another", &keys);
+    upload(&fixture, &other).await;
+    let refused = problem(register(&fixture, &other).await);
+    assert_eq!((refused.code, refused.status), (Code::ReleaseTaken, 409));
+    for digest in [&first.manifest.digest, &other.manifest.digest] {
+        assert!(refused.detail.contains(digest.as_str()), "{refused}");
+    }
+    let same_serial = build("v4", 3, "four", &keys);
+    upload(&fixture, &same_serial).await;
+    let refused = problem(register(&fixture, &same_serial).await);
+    assert_eq!(refused.code, Code::ReleaseTaken);
+    assert!(refused.detail.contains("serial 3 of release v4 is that of release v3"), "{refused}");
+    // The same content, built again later: nothing to do.
+    let rebuilt = build("v3", 9, "three", &keys);
+    let pushed = register(&fixture, &rebuilt).await.unwrap();
+    assert_eq!((pushed.changed, pushed.serial), (false, 3));
+}
+
+#[tokio::test]
+async fn what_no_node_could_take_is_refused() {
+    let fixture = Fixture::start(&[]).await;
+    let keys = [key()];
+    let missing = build("v3", 3, "three", &keys);
+    assert_eq!(problem(register(&fixture, &missing).await).code, Code::UnknownBundle);
+
+    let unsigned = build("v3", 3, "three", &[]);
+    upload(&fixture, &unsigned).await;
+    let refused = problem(register(&fixture, &unsigned).await);
+    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert!(refused.detail.contains("nobody signed it"), "{refused}");
+
+    let broken = build_with("v3", 3, "applier: script\nmanifest: gone\n", "x", &keys);
+    upload(&fixture, &broken).await;
+    let refused = problem(register(&fixture, &broken).await);
+    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert!(refused.detail.contains("gone"), "{refused}");
+
+    // What is signed is not what is in the bundle.
+    let mut lying = build("v3", 3, "three", &keys);
+    lying.manifest.content = broken.manifest.content.clone();
+    lying.signed = sign(&lying.manifest, &keys).unwrap();
+    upload(&fixture, &lying).await;
+    assert_eq!(problem(register(&fixture, &lying).await).code, Code::ReleaseRefused);
+    lying.manifest.size += 1;
+    lying.signed = sign(&lying.manifest, &keys).unwrap();
+    assert_eq!(problem(register(&fixture, &lying).await).code, Code::ReleaseRefused);
+
+    // No bundle at all.
+    let mut garbage = build("v3", 3, "three", &keys);
+    garbage.bundle = b"this is no bundle".to_vec();
+    garbage.manifest.size = garbage.bundle.len() as u64;
+    let digest = sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(&garbage.bundle));
+    garbage.manifest.digest = muster_core::release_manifest::Digest::of_sha256(&digest.into());
+    garbage.signed = sign(&garbage.manifest, &keys).unwrap();
+    upload(&fixture, &garbage).await;
+    assert_eq!(problem(register(&fixture, &garbage).await).code, Code::ReleaseRefused);
+
+    let elsewhere = fixture.client.push_release(&fixture.env, &version("v4"), missing.signed.clone(), None).await;
+    assert_eq!(problem(elsewhere).code, Code::InvalidRequest);
+    assert_eq!(fixture.client.releases(&fixture.env).await.unwrap().items.len(), 2, "nothing was registered");
+    let left = std::fs::read_dir(fixture.dir.path().join("blobs")).unwrap();
+    let unpacked = left.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().contains("unpacked"));
+    assert_eq!(unpacked.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_who_push_at_once_each_version_and_each_serial_is_of_one() {
+    let fixture = Fixture::start(&[]).await;
+    let keys = [key()];
+    let same = build("v3", 3, "three", &keys);
+    let another = build("v3", 4, "another three", &keys);
+    let serial = build("v4", 3, "four", &keys);
+    for built in [&same, &another, &serial] {
+        upload(&fixture, built).await;
+    }
+    let pushing = [&same, &same, &another, &serial, &same, &another].map(|built| register(&fixture, built));
+    let results = futures::future::join_all(pushing).await;
+    let releases = fixture.app.view.fleets()[&fixture.env].releases().clone();
+    let mut serials: Vec<u64> = releases.values().map(|release| release.serial).collect();
+    serials.sort_unstable();
+    let all = serials.len();
+    serials.dedup();
+    assert_eq!(serials.len(), all, "{releases:?}");
+    assert!(releases.contains_key(&version("v3")) || releases.contains_key(&version("v4")));
+    for (result, built) in results.iter().zip([&same, &same, &another, &serial, &same, &another]) {
+        let kept =
+            releases.get(&built.manifest.version).is_some_and(|kept| kept.digest == built.manifest.digest.as_str());
+        assert_eq!(result.is_ok(), kept, "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn any_split_into_ranges_gives_the_same_bytes() {
+    let fixture = Fixture::start(&[]).await;
+    let built = build("v3", 3, &"a word that makes it longer ".repeat(50), &[key()]);
+    push(&fixture, &built).await;
+    let size = built.bundle.len();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = fixture.url("/v1/envs/test/releases/v3/bundle");
+    let get = |range: String| http.get(&url).header("range", range).send();
+    for step in [1, 7, size / 2, size - 1, size, size + 1] {
+        let mut bytes = Vec::new();
+        while bytes.len() < size {
+            let (from, to) = (bytes.len(), bytes.len() + step - 1);
+            let answer = get(format!("bytes={from}-{to}")).await.unwrap();
+            assert_eq!(answer.status().as_u16(), 206);
+            let range = format!("bytes {from}-{}/{size}", to.min(size - 1));
+            assert_eq!(answer.headers()["content-range"].to_str().unwrap(), range);
+            let part = answer.bytes().await.unwrap();
+            assert_eq!(part.len(), step.min(size - from));
+            bytes.extend_from_slice(&part);
+        }
+        assert_eq!(bytes, built.bundle, "in steps of {step}");
+    }
+    let behind = get(format!("bytes={size}-")).await.unwrap();
+    assert_eq!(behind.status().as_u16(), 416);
+    assert_eq!(behind.headers()["content-range"].to_str().unwrap(), format!("bytes */{size}"));
+    let whole = http.get(&url).send().await.unwrap();
+    let etag = whole.headers()["etag"].to_str().unwrap().to_owned();
+    assert_eq!(etag, format!("\"{}\"", built.manifest.digest));
+    assert_eq!(whole.headers()["content-length"].to_str().unwrap(), size.to_string());
+    let of_another = http.get(&url).header("range", "bytes=5-").header("if-range", "\"sha256:other\"").send();
+    assert_eq!(of_another.await.unwrap().status().as_u16(), 200);
+    let of_this = http.get(&url).header("range", "bytes=5-").header("if-range", etag).send();
+    assert_eq!(of_this.await.unwrap().status().as_u16(), 206);
+    let rest = fixture.client.download_bundle(&fixture.env, &version("v3"), 5).await.unwrap();
+    assert_eq!(rest.from, 5);
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_gone_is_said_to_be() {
+    let fixture = Fixture::start(&[]).await;
+    let built = build("v3", 3, "three", &[key()]);
+    push(&fixture, &built).await;
+    fixture.app.blobs.remove(built.manifest.digest.hex());
+    let gone = fixture.client.download_bundle(&fixture.env, &version("v3"), 0).await.unwrap_err();
+    assert_eq!(gone.problem().unwrap().code, Code::ReleaseUnreadable);
+    assert!(gone.to_string().contains("is missing where the server keeps its blobs"), "{gone}");
+    assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
+    let refused = fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, Code::ReleaseUnreadable);
+    // Whoever has it still can bring it back.
+    push(&fixture, &built).await;
+    fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_a_trusted_key_replaces_the_trusted_keys() {
+    let fixture = Fixture::start(&[]).await;
+    let (old, new, stranger) = (key(), key(), key());
+    let (client, env) = (&fixture.client, &fixture.env);
+    assert_eq!(client.trust(env).await.unwrap().list, None);
+    let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
+        let keys = keys.iter().map(|key| key.public().clone()).collect();
+        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+    };
+    let first = list(5, &[&old], &old);
+    let placed = client.replace_trust(env, &first).await.unwrap();
+    assert_eq!((placed.verified, placed.changed, placed.serial), (false, true, 5));
+    assert!(!client.replace_trust(env, &first).await.unwrap().changed);
+
+    let refused = client.replace_trust(env, &list(6, &[&stranger], &stranger)).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
+    for serial in [4, 5] {
+        let refused = client.replace_trust(env, &list(serial, &[&old, &new], &old)).await.unwrap_err();
+        assert_eq!(refused.problem().unwrap().code, Code::Conflict, "{serial}");
+    }
+    let mut forged = list(6, &[&old, &new], &old);
+    forged.payload = forged.payload.replace("\"serial\":6", "\"serial\":7");
+    assert!(client.replace_trust(env, &forged).await.is_err());
+
+    // A release of a stranger is refused from now on, and one of the old key is taken.
+    let strange = build("v3", 3, "three", &[stranger]);
+    upload(&fixture, &strange).await;
+    let refused = problem(register(&fixture, &strange).await);
+    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert!(refused.detail.contains("no such key is trusted here"), "{refused}");
+    let id = old.public().id();
+    let next = list(6, &[&new], &old);
+    let ours = build("v3", 3, "three", &[old]);
+    assert_eq!(push(&fixture, &ours).await.verified_by, Some(id.clone()));
+    assert_eq!(client.release(env, &version("v3")).await.unwrap().trusted, Some(Trusted::By(id)));
+
+    // The old key hands over, and what it signed counts no longer.
+    assert!(client.replace_trust(env, &next).await.unwrap().verified);
+    let shown = client.trust(env).await.unwrap().list.unwrap();
+    assert_eq!((shown.serial, shown.keys), (6, vec![new.public().clone()]));
+    let trusted = client.release(env, &version("v3")).await.unwrap().trusted;
+    assert!(matches!(trusted, Some(Trusted::Not(_))), "{trusted:?}");
+    fixture.stop().await;
+}
