@@ -19,6 +19,7 @@ pub struct Project {
 pub struct Release {
     script: String,
     deadline: Option<String>,
+    validate_every: Option<String>,
     checks: Vec<String>,
     files: Vec<(String, String)>,
 }
@@ -46,6 +47,9 @@ impl Project {
         let mut text = "applier: script\nmanifest: apply\n".to_owned();
         if let Some(deadline) = &release.deadline {
             writeln!(text, "deadline: {deadline}").unwrap();
+        }
+        if let Some(pause) = &release.validate_every {
+            writeln!(text, "validate_every: {pause}").unwrap();
         }
         if !release.checks.is_empty() {
             writeln!(text, "validate:").unwrap();
@@ -81,6 +85,13 @@ impl Release {
     #[must_use]
     pub fn deadline(mut self, deadline: &str) -> Self {
         self.deadline = Some(deadline.to_owned());
+        self
+    }
+
+    /// How often the checks are made between runs.
+    #[must_use]
+    pub fn validate_every(mut self, pause: &str) -> Self {
+        self.validate_every = Some(pause.to_owned());
         self
     }
 

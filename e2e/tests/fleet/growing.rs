@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use muster_e2e::eventually::{PATIENCE, eventually};
@@ -21,18 +22,20 @@ const PUPPET: Duration = Duration::from_secs(240);
 /// A client that asks again is served before this: a listener that is replaced is away for a moment.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The design of the quickstart with so many web nodes, in a directory of the same name: it replaces what that brought.
-fn design(stage: &Stage, webs: u32) -> PathBuf {
+/// The design of the quickstart with so many nodes of two roles, in a directory of the same name: it replaces what that
+/// brought.
+fn design(stage: &Stage, dbs: u32, webs: u32) -> PathBuf {
     let text = fs::read_to_string(repository().join("examples/quickstart/environments/quickstart.yaml")).unwrap();
     let changed = text.replace("    cardinality: 2\n", &format!("    cardinality: {webs}\n"));
+    let changed = changed.replace("  db:\n    cardinality: 1\n", &format!("  db:\n    cardinality: {dbs}\n"));
     let dir = stage.path("quickstart");
     fs::create_dir_all(dir.join("environments")).unwrap();
     fs::write(dir.join("environments/quickstart.yaml"), changed).unwrap();
     dir
 }
 
-fn apply(stage: &Stage, webs: u32) -> String {
-    let dir = design(stage, webs);
+fn apply(stage: &Stage, dbs: u32, webs: u32) -> String {
+    let dir = design(stage, dbs, webs);
     let applied = stage.ask(&["env", "apply", "quickstart", dir.to_str().unwrap()]);
     assert_eq!(applied.code(), 0, "{applied:?}\n{}", stage.ask(&["status"]).stdout);
     applied.stdout
@@ -76,7 +79,7 @@ fn the_quickstart_grows_and_shrinks_while_it_runs() {
     let others = ["db1", "web1", "web2"];
     let (before, lb1_ran) = (lives(&api, &others), api.runs("lb1").len());
 
-    apply(&stage, 3);
+    apply(&stage, 1, 3);
     let lb1 = api.until_node("lb1", "runs without anybody asking it to", |lb1| {
         lb1["standing"] == "validated" && lb1["history"].as_array().unwrap().len() > lb1_ran
     });
@@ -99,7 +102,7 @@ fn the_quickstart_grows_and_shrinks_while_it_runs() {
             }
             asked
         });
-        apply(&stage, 2);
+        apply(&stage, 1, 2);
         done.store(true, Ordering::SeqCst);
         asking.join().unwrap()
     });
@@ -113,9 +116,43 @@ fn the_quickstart_grows_and_shrinks_while_it_runs() {
     assert_eq!(stage.ask(&["node", "show", "web3"]).code(), 1);
     assert_eq!(lives(&api, &others), before);
     assert_eq!(stage.ask(&["check-single-version", "v1"]).code(), 0);
+
+    a_second_db_wakes_who_looked_it_up(&stage, &api);
     up.process.interrupt_group();
     assert_eq!(up.process.ended(PUPPET).code(), 0);
     stage.is_empty();
+}
+
+/// Every web has looked the databases up, and nobody else has.
+fn a_second_db_wakes_who_looked_it_up(stage: &Stage, api: &Api) {
+    let others = ["db1", "lb1"];
+    api.until_node_is("lb1", "validated");
+    let (webs, before) = (["web1", "web2"], lives(api, &others));
+    let ran = webs.map(|web| api.runs(web).len());
+    apply(stage, 2, 2);
+    api.until_node("db2", "is in service", |db2| db2["active"] == true);
+    let in_service = stamp(&last_report(api, "db2", "validated")["ended"]);
+    for (web, ran) in webs.into_iter().zip(ran) {
+        let seen = api.until_node(web, "has run again", |seen| {
+            seen["standing"] == "validated" && seen["history"].as_array().unwrap().len() > ran
+        });
+        let runs = api.runs(web);
+        assert_eq!(runs.len(), ran + 1, "{web} runs once: {runs:#?}");
+        let run = &seen["history"][0];
+        assert!(run["causes"].to_string().contains("db2 added"), "{run:#}");
+        // Of the stamps of one machine: when db2 had proved itself, and when this run began.
+        let waited = stamp(&last_report(api, web, "configured")["started"]).duration_since(in_service);
+        assert!(waited < SignedDuration::from_secs(1), "{web} began {waited:#} after db2 was in service");
+    }
+    assert_eq!(lives(api, &others), before, "nobody else ran, and no agent was started again");
+}
+
+fn last_report(api: &Api, node: &str, phase: &str) -> Value {
+    api.reports(node).into_iter().rfind(|report| report["phase"] == phase).unwrap()
+}
+
+fn stamp(value: &Value) -> Timestamp {
+    value.as_str().unwrap().parse().unwrap()
 }
 
 /// `lb` looks up the web nodes, and waits at the gate while that is shut.

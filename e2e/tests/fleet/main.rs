@@ -9,6 +9,7 @@ mod agent_killed;
 mod anything_dies;
 mod applier_faults;
 mod backup;
+mod breaking_later;
 mod environment_file;
 mod finding_the_server;
 mod growing;

@@ -13,7 +13,7 @@ use muster_e2e::project::{Project, Release};
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
 
-const NODES: [&str; 3] = ["web1", "web2", "web3"];
+const NODES: [&str; 5] = ["web1", "web2", "web3", "web4", "web5"];
 
 #[test]
 fn a_killed_server_costs_no_report_and_causes_no_run() {
@@ -24,7 +24,7 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
         journal.display(),
         gate.path().display()
     );
-    let project = Project::new(&stage, &[("web", 3)])
+    let project = Project::new(&stage, &[("web", 5)])
         .release("v1", &Release::script(&script))
         .release("v2", &Release::script(&script));
     let server = Server::start(&stage, &project);
@@ -37,10 +37,10 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
         })
     };
 
-    // All three are in the middle of their first run when the server dies. They end it on their own.
-    started(3);
+    // All five are in the middle of their first run when the server dies. They end it on their own.
+    started(5);
     server.kill();
-    gate.let_pass(3);
+    gate.let_pass(5);
     for agent in &agents {
         agent.says("validated", PATIENCE);
     }
@@ -49,10 +49,10 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
 
     // The same once more, with a version that was triggered; and again while there is nothing to do.
     assert_eq!(server.api.trigger_update("v2").status, 200);
-    started(6);
+    started(10);
     server.kill();
     let said: Vec<usize> = agents.iter().map(Started::lines).collect();
-    gate.let_pass(3);
+    gate.let_pass(5);
     for (agent, said) in agents.iter().zip(said) {
         agent.says_after(said, "validated", PATIENCE);
     }
@@ -65,8 +65,8 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
     }
 
     // Exactly the runs that the appliers themselves have written down, each with both of its reports, in order.
-    let runs = started(6);
-    assert_eq!(runs.lines().count(), 6, "nobody ran without a cause:\n{runs}");
+    let runs = started(10);
+    assert_eq!(runs.lines().count(), 10, "nobody ran without a cause:\n{runs}");
     let in_journal: BTreeSet<String> = runs.lines().map(str::to_owned).collect();
     let mut in_history = BTreeSet::new();
     for node in NODES {
