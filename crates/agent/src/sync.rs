@@ -346,6 +346,23 @@ mod tests {
         (directory, sync)
     }
 
+    #[test]
+    fn a_busy_server_says_when_to_come_back() {
+        let pause = |problem: Problem| match failed(&ClientError::Refused(Box::new(problem))) {
+            StreamEnd::Busy(pause) => Some(pause.as_secs()),
+            StreamEnd::Over
+            | StreamEnd::Lost(_)
+            | StreamEnd::Refused(_)
+            | StreamEnd::Renewed
+            | StreamEnd::SentElsewhere => None,
+        };
+        let busy = || Problem::new(Code::Busy, "too many");
+        assert_eq!(pause(busy().retry_after(7)), Some(7));
+        assert_eq!(pause(busy()), Some(u64::from(COME_BACK)), "one that does not say it");
+        assert_eq!(pause(busy().retry_after(u16::MAX)), Some(u64::from(LONGEST_BUSY)), "nobody is sent away for a day");
+        assert_eq!(pause(Problem::new(Code::CannotTell, "no")), None);
+    }
+
     #[tokio::test]
     async fn a_stream_that_falls_silent_is_opened_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -24,6 +24,7 @@ pub mod config_data;
 pub mod departure;
 pub mod design_plan;
 pub mod design_state;
+pub mod failure_groups;
 pub mod filter;
 pub mod fleet;
 pub mod generation;

@@ -89,6 +89,18 @@ impl LiveLogs {
         self.inner().of(&(env.clone(), node.clone()), run)
     }
 
+    /// The run of a node that goes on, if it is one that somebody asked for under this name.
+    pub(crate) fn asked_as(&self, env: &EnvName, node: &NodeName, id: &str) -> Option<RunId> {
+        let inner = self.inner();
+        let kept = inner.runs.get(&(env.clone(), node.clone()))?;
+        kept.run.asked().iter().any(|asked| asked == id).then(|| kept.run.id.clone())
+    }
+
+    /// Under which names people have asked for the run that goes on.
+    pub(crate) fn asked(&self, env: &EnvName, node: &NodeName) -> Vec<String> {
+        self.inner().runs.get(&(env.clone(), node.clone())).map(|kept| kept.run.asked()).unwrap_or_default()
+    }
+
     /// The last report of a run has arrived. Its last lines may still be on their way, and are waited for a moment.
     pub(crate) fn reported(&self, env: &EnvName, node: &NodeName, run: &RunId) {
         if let Some(live) = self.get(env, node, run) {

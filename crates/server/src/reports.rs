@@ -220,7 +220,7 @@ impl Committer {
     async fn keep_logs(&self, group: Vec<Planned>) -> Vec<Planned> {
         let blobs = Arc::clone(&self.blobs);
         let kept = tokio::task::spawn_blocking(move || {
-            let keep = |plan: Planned| match blobs.keep(&plan.job.log, &plan.job.body) {
+            let keep = |plan: Planned| match blobs.keep_report(&plan.job.log, &plan.job.body) {
                 Ok(()) => Some(plan),
                 Err(error) => {
                     reply(plan.job, Err(ReportError::Log(error)));

@@ -3,6 +3,7 @@
 mod design;
 mod release;
 mod run_log;
+mod runs;
 
 use std::fmt::Display;
 use std::time::Duration;

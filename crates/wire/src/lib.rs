@@ -6,7 +6,7 @@
 //! - [`backup`]: what is said of a backup and of a restore.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
 //! - [`sync`] and [`sse`]: the agents' stream and reports.
-//! - [`run_log`]: the log of a run while it goes on.
+//! - [`runs`] and [`run_log`]: runs that people ask for, those of the whole fleet, and the log of one while it goes on.
 //! - [`replica`]: what replicas of the server ask each other.
 //! - [`problem`]: every error that the server answers with (RFC 9457).
 //! - [`client`]: the typed client. It tries once: whoever retries knows why, and how often.
@@ -23,5 +23,6 @@ pub mod problem;
 pub mod release;
 pub mod replica;
 pub mod run_log;
+pub mod runs;
 pub mod sse;
 pub mod sync;

@@ -13,4 +13,7 @@ pub struct AgentActivity {
     /// What its last run looked up; told when one node was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<String>,
+    /// Which runs that people asked for the one is that goes on; told when one node was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
 }

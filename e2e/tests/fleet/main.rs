@@ -14,6 +14,7 @@ mod environment_file;
 mod finding_the_server;
 mod growing;
 mod left_the_design;
+mod logs;
 mod node_disk_full;
 mod quickstart;
 mod reports;

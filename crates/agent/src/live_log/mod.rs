@@ -130,13 +130,15 @@ impl Streamer {
     /// One run, to its end.
     async fn follow(&mut self, source: &Arc<Source>) {
         let (mut collector, mut offset, mut failures) = (Collector::new(source), 0, 0);
+        // Whoever asked for the run learns that it has begun, also while it has nothing to say.
+        let mut announced = source.asked.is_empty();
         loop {
             // Looked at first: then all that the run has written is there to be collected.
             let is_over = !self.goes_on(source);
             let looked = collector.collect(source, is_over);
             let last = is_over && looked == Looked::AtTheEnd;
             let is_full = looked == Looked::More || collector.text.len() > PIECE / 2;
-            let pause = if collector.text.is_empty() && !last {
+            let pause = if collector.text.is_empty() && !last && announced {
                 LOOK
             } else {
                 let text = std::mem::take(&mut collector.text);
@@ -145,7 +147,7 @@ impl Streamer {
                     Ok(()) if last => return,
                     Ok(()) => {
                         offset += piece.text.len() as u64;
-                        failures = 0;
+                        (failures, announced) = (0, true);
                         if is_full { Duration::ZERO } else { SEND }
                     }
                     Err(why) => {

@@ -18,6 +18,7 @@ mod release;
 mod restore;
 mod rows;
 mod running_versions;
+mod runs;
 mod serve;
 mod status;
 mod trigger_update;
@@ -36,9 +37,10 @@ use crate::terminal::Terminal;
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     Status(status::Args),
-    /// Look at nodes
+    /// Look at nodes, and have them run
     #[command(subcommand)]
     Node(node::Command),
+    Runs(runs::Args),
     Failures(failures::Args),
     TriggerUpdate(trigger_update::Args),
     VerifyHosts(verify_hosts::Args),
@@ -76,6 +78,9 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Status(args) => online(status::run(&args, &globals, terminal)),
         Command::Node(node::Command::List(args)) => online(node::list::run(&args, &globals, terminal)),
         Command::Node(node::Command::Show(args)) => online(node::show::run(&args, &globals, terminal)),
+        Command::Node(node::Command::Logs(args)) => online(node::logs::run(&args, &globals, terminal)),
+        Command::Node(node::Command::Run(args)) => online(node::run::run(&args, &globals, terminal)),
+        Command::Runs(args) => question(runs::run(&args, &globals, terminal)),
         Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
         Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),

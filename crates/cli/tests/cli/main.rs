@@ -17,6 +17,7 @@ mod nodes;
 mod output;
 mod reference;
 mod release;
+mod runs;
 mod serve;
 mod status;
 mod usage;

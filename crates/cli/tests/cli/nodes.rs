@@ -71,6 +71,7 @@ async fn a_node_that_failed_shows_where_and_the_log() {
     The end of the log
       Info: Loading facts
       Error: Syntax error at '}' (line: 12)
+    All of it: muster node logs web1 --run run-1
     ");
 }
 
@@ -97,6 +98,7 @@ async fn a_node_that_is_fit_shows_its_checks() {
 
     The end of the log
       Notice: Applied catalog on db1
+    All of it: muster node logs db1 --run run-1
     ");
 }
 

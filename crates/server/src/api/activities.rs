@@ -33,17 +33,23 @@ pub(crate) async fn list(
 ) -> Result<Json<Page<AgentActivity>>, Refusal> {
     let Query(NodeQuery { node }) = query.map_err(|error| Refusal::invalid(error.body_text()))?;
     let items: Vec<AgentActivity> = match node {
-        Some(node) => app.hub.session(&scope.env, &node).iter().map(|session| told(session, true)).collect(),
+        Some(node) => app.hub.session(&scope.env, &node).iter().map(|session| told(&app, session, true)).collect(),
         None => {
             let all = app.hub.sessions(&scope.env);
-            let told = all.iter().map(|session| told(session, false));
+            let told = all.iter().map(|session| told(&app, session, false));
             told.filter(|told| told.doing != Activity::Idle).collect()
         }
     };
     Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
 }
 
-fn told(session: &Session, with_lookups: bool) -> AgentActivity {
-    let lookups = if with_lookups { session.lookups().into_keys().collect() } else { Vec::new() };
-    AgentActivity { node: session.node.clone(), doing: session.activity(), lookups }
+fn told(app: &App, session: &Session, whole: bool) -> AgentActivity {
+    let doing = session.activity();
+    let (lookups, asked) = if whole {
+        let asked = app.hub.live_logs.asked(&session.env, &session.node);
+        (session.lookups().into_keys().collect(), asked)
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    AgentActivity { node: session.node.clone(), doing, lookups, asked }
 }

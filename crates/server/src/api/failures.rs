@@ -26,7 +26,7 @@ pub(crate) async fn list(
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
-fn is_failure(word: Word) -> bool {
+pub(super) fn is_failure(word: Word) -> bool {
     match word {
         Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => true,
         Word::Leaving

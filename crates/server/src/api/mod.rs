@@ -3,6 +3,7 @@
 mod activities;
 mod activity;
 pub(crate) mod answer;
+mod asked;
 mod backup;
 mod current_version;
 mod design;
@@ -11,6 +12,7 @@ mod environment;
 mod environments;
 mod failures;
 mod filter;
+mod fleet_runs;
 mod health;
 mod log;
 mod metrics;

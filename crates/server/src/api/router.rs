@@ -12,8 +12,9 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activities, activity, answer, backup, current_version, design, doctor, environment, environments, failures, health,
-    log, metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync, verify_hosts,
+    activities, activity, answer, asked, backup, current_version, design, doctor, environment, environments, failures,
+    fleet_runs, health, log, metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync,
+    verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -37,6 +38,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(nodes::list))
         .routes(routes!(nodes::show))
         .routes(routes!(runs::show))
+        .routes(routes!(asked::ask))
+        .routes(routes!(asked::show))
+        .routes(routes!(fleet_runs::list))
+        .routes(routes!(fleet_runs::groups))
         .routes(routes!(log::show, log::take).layer(DefaultBodyLimit::max(log::BODY_LIMIT)))
         .routes(routes!(current_version::show, current_version::change))
         .routes(routes!(running_versions::list))

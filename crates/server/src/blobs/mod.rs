@@ -1,6 +1,7 @@
 //! What is too large for the store: reports with their logs, the files of designs and the bundles of releases, each
 //! named by the digest of its content.
 //!
+//! - [`compressed`]: the form in which reports are kept.
 //! - [`store`]: what a place for blobs can do. [`directory`]: the one that there is. Several replicas share it.
 //! - [`incoming`]: something large on its way in. [`outgoing`]: something large on its way out. Neither is ever in
 //!   memory as a whole.
@@ -10,6 +11,7 @@
 //! say so; the status that names it is never lost. What somebody wrote by hand is ([`Blobs::keep_for_good`],
 //! [`Blobs::receive`]).
 
+mod compressed;
 mod directory;
 mod incoming;
 pub(crate) mod outgoing;
@@ -90,6 +92,14 @@ impl Blobs {
         Ok(())
     }
 
+    /// Keeps a report whose digest is known, compressed if that makes it smaller.
+    pub(crate) fn keep_report(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
+        match compressed::smaller(bytes) {
+            Some(smaller) => self.keep(digest, &smaller),
+            None => self.keep(digest, bytes),
+        }
+    }
+
     /// Keeps blobs whose digests are known, and returns when a power cut can no longer take them away.
     pub fn keep_for_good<'a>(&self, blobs: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> io::Result<()> {
         let mut written = Vec::new();
@@ -140,7 +150,10 @@ impl Blobs {
     /// The bytes of a digest; none if they are not there, or are not what the digest says.
     pub fn get(&self, digest: &str) -> Option<Vec<u8>> {
         let bytes = is_digest(digest).then(|| self.place.get(digest).ok().flatten()).flatten()?;
-        (Self::digest(&bytes) == digest).then_some(bytes)
+        if Self::digest(&bytes) == digest {
+            return Some(bytes);
+        }
+        compressed::content(&bytes).filter(|content| Self::digest(content) == digest)
     }
 
     /// How many blobs were put so far, and their bytes.

@@ -120,3 +120,22 @@ fn walk(dir: &Path) -> usize {
     let count = |entry: std::fs::DirEntry| if entry.path().is_dir() { walk(&entry.path()) } else { 1 };
     std::fs::read_dir(dir).unwrap().map(|entry| count(entry.unwrap())).sum()
 }
+
+#[test]
+fn a_report_is_kept_compressed_and_read_as_it_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    let report = "the same line again and again\n".repeat(1000).into_bytes();
+    let digest = Blobs::digest(&report);
+    blobs.keep_report(&digest, &report).unwrap();
+    assert!(blobs.stored(&digest).unwrap().unwrap().size() < 1000);
+    assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
+    // What was kept before there was any compression, or comes back from a backup, is read the same way.
+    blobs.keep(&digest, &report).unwrap();
+    assert_eq!(blobs.stored(&digest).unwrap().unwrap().size(), report.len() as u64);
+    assert_eq!(blobs.get(&digest).as_deref(), Some(&report[..]));
+    // A compressed blob of something else is not what the digest says.
+    let other = Blobs::digest(b"other");
+    blobs.keep(&other, &zstd::bulk::compress(&report, 1).unwrap()).unwrap();
+    assert_eq!(blobs.get(&other), None);
+}

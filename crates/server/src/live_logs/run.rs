@@ -11,6 +11,8 @@ use super::PieceError;
 
 /// How much a reader is given at once.
 const READ: usize = 64 * 1024;
+/// Nobody asks for a run this often before it begins.
+const ASKED: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct LiveRun {
@@ -33,6 +35,7 @@ struct State {
     /// The place of the first byte that is kept.
     start: u64,
     text: String,
+    asked: Vec<String>,
     end: Option<LogEnd>,
     /// The run is over, and so is its log at that time, whether or not its last piece has come.
     over_at: Option<Instant>,
@@ -70,6 +73,10 @@ impl LiveRun {
             }
         }
         state.keep_the_end(limit);
+        if !piece.asked.is_empty() {
+            state.asked = piece.asked;
+            state.asked.truncate(ASKED);
+        }
         // It is not over, whatever was thought of it.
         state.end = None;
         let bytes = state.text.len();
@@ -81,6 +88,10 @@ impl LiveRun {
         let mut state = self.state();
         state.end = Some(end);
         self.tell(state);
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.state().asked.clone()
     }
 
     pub(super) fn is_over_at(&self, when: Instant) {

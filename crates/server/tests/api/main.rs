@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
+mod asked;
 mod bad_input;
 mod bundles;
 mod fixture;

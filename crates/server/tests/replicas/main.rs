@@ -8,6 +8,7 @@ mod blobs;
 mod cluster;
 mod controllers;
 mod leaving;
+mod logs;
 mod machines;
 mod members;
 mod reading;

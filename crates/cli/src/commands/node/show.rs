@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 /// Takes host names too, in which `_` has become `-`; whether the node exists is the server's to say.
-fn node_or_host(text: &str) -> Result<String, String> {
+pub(in crate::commands) fn node_or_host(text: &str) -> Result<String, String> {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
     if !text.is_empty() && text.bytes().all(legal) { Ok(text.to_owned()) } else { Err(NodeName::RULE.to_owned()) }
 }
@@ -164,6 +164,10 @@ fn errors(detail: &NodeDetail, out: &mut Out) {
     out.gap();
     out.line(format_args!("Errors of run {}", last.run));
     last.errors.iter().for_each(|error| out.line(format_args!("  {}", plain::one_line(&error.to_string()))));
+    // The first of a row of failures often says more than the last.
+    if let Some(first) = last.first_failure.as_ref().filter(|first| first.run != last.run) {
+        out.line(format_args!("First failed in run {}: {}", first.run, plain::one_line(&first.error.to_string())));
+    }
 }
 
 fn checks(run: Option<&RunDetail>, out: &mut Out) {
@@ -190,4 +194,7 @@ fn log(detail: &NodeDetail, out: &mut Out) {
     out.gap();
     out.line("The end of the log");
     log.lines().for_each(|line| out.line(format_args!("  {}", plain::without_controls(line))));
+    if let Some(last) = &detail.last {
+        out.line(format_args!("All of it: muster node logs {} --run {}", detail.row.node, last.run));
+    }
 }

@@ -1,7 +1,7 @@
 //! The Design State API: an environment's design, its revisions and documents, and what applying one does.
 
 pub(super) mod apply;
-mod author;
+pub(crate) mod author;
 pub(super) mod changes;
 pub(super) mod check;
 pub(super) mod diff;

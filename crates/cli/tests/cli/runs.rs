@@ -1,0 +1,162 @@
+//! `muster runs`, `muster node logs` and `muster node run`
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use muster_core::names::RunId;
+use muster_core::report::{Cause, Counts, Outcome, ResourceChange, RunResult};
+use muster_core::standing::Activity;
+use muster_wire::run_log::LogPiece;
+use muster_wire::sync::SyncEvent;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
+
+use crate::fixture::{Fleet, PASSED, node, shown, version};
+use crate::snapshot;
+
+/// Nothing here takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn of_the_fleet() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["runs"]).await, @"
+    exit 0
+    --- stdout
+    AGO  NODE  RUN    VERSION  RESULT     TOOK  CAUSES AND REASON
+    3d   db1   run-1  v1       validated  3.4s  agent started, version v1
+    3d   lb1   run-1  v1       pending    3.4s  agent started, version v1 → waits for role web: 0 of 2 active
+    3d   web1  run-1  v1       failed     3.4s  agent started, version v1 → the content could not be compiled
+    ");
+    snapshot!(fleet.muster(&["runs", "--node", "db1", "--limit", "1"]).await, @"
+    exit 0
+    --- stdout
+    AGO  NODE  RUN    VERSION  RESULT     TOOK  CAUSES AND REASON
+    3d   db1   run-1  v1       validated  3.4s  agent started, version v1
+    ");
+}
+
+#[tokio::test]
+async fn that_failed() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["runs", "--failed"]).await, @"
+    exit 1
+    --- stdout
+    1 node: Syntax error at '}' (releases/v1/site.pp:12)
+      web1
+      since 5d, attempt 2
+    ");
+    snapshot!(fleet.muster(&["runs", "--failed", "role=db"]).await, @"
+    exit 0
+    --- stderr
+    note: no node of quickstart has failed
+    ");
+    snapshot!(fleet.muster(&["runs", "--failed", "--limit", "3"]).await, @"
+    exit 64
+    --- stderr
+    error: the argument '--failed' cannot be used with '--limit <N>'
+
+    Usage: muster runs --failed [FILTER]...
+
+    For more information, try '--help'.
+    ");
+}
+
+#[tokio::test]
+async fn logs_of_a_run_that_is_over() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["node", "logs", "web1"]).await, @"
+    exit 0
+    --- stdout
+    Info: Loading facts
+    Error: Syntax error at '}' (line: 12)
+    --- stderr
+    note: run run-1 of web1
+    ");
+    snapshot!(fleet.muster(&["node", "logs", "web1", "-q", "--tail", "1", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {"node":"web1","run":"run-1","line":"Error: \u001b[31mSyntax error at '}'\u001b[0m (line: 12)"}
+    "#);
+    snapshot!(fleet.muster(&["node", "logs", "web2"]).await, @"
+    exit 0
+    --- stderr
+    note: web2 has not made a run yet
+    ");
+    snapshot!(fleet.muster(&["node", "logs", "web1", "--run", "run-7"]).await, @"
+    exit 1
+    --- stderr
+    error: web1 makes no run run-7, and has none among its last ones
+     hint: `muster node show web1` lists the runs that are kept
+    ");
+    snapshot!(fleet.muster(&["node", "logs", "web1", "-o", "yaml"]).await, @"
+    exit 64
+    --- stderr
+    error: a log has no form in YAML
+     hint: use -o json: one object a line
+    ");
+}
+
+#[tokio::test]
+async fn a_log_is_followed_while_the_run_goes_on() {
+    let mut fleet = Fleet::start().await;
+    let run = RunId::new("run-1").unwrap();
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    fleet.connect("web1", Activity::Applying { run: run.clone(), version: version("v1"), since }).await;
+    let piece = |offset, text: &str, last| LogPiece { offset, text: text.into(), last, ..LogPiece::default() };
+    fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(0, "one\n", false)).await.unwrap();
+    let mut child = fleet.machine.muster(&["node", "logs", "web1", "--run", "run-1", "-f"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("one"));
+    fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(4, "two\n", false)).await.unwrap();
+    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("two"));
+    fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(8, "three\n", true)).await.unwrap();
+    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("three"));
+    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap(), None);
+    assert!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_for_is_watched_to_its_result() {
+    let mut fleet = Fleet::validated().await;
+    let child = fleet.machine.muster(&["node", "run", "web1", "--noop"]).stdout(Stdio::piped()).spawn().unwrap();
+    let stream = fleet.streams.get_mut("web1").unwrap();
+    let id = loop {
+        if let Some(SyncEvent::Run { id, noop: true, by }) = timeout(PATIENCE, stream.next()).await.unwrap().unwrap() {
+            assert_eq!(by, "jo@desk");
+            break id;
+        }
+    };
+    let run = RunId::new("run-2").unwrap();
+    let piece = LogPiece { text: "noop: would change\n".into(), last: true, asked: vec![id.clone()], offset: 0 };
+    fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece).await.unwrap();
+    let mut report = fleet.report("web1", 2, Outcome::Previewed(RunResult::Changed));
+    report.log = "noop: would change\n".into();
+    report.causes = vec![Cause::Operator { id, by: "jo@desk".into() }];
+    report.counts = Counts { total: 7, changed: 1, ..Counts::default() };
+    report.changes = vec![ResourceChange {
+        resource: "File[/etc/motd]".into(),
+        property: Some("mode".into()),
+        old: "0600".into(),
+        new: "0644".into(),
+        noop: true,
+        ..ResourceChange::default()
+    }];
+    fleet.send(&report).await;
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let text = shown(&output);
+    let expected = "exit 0\n--- stdout\nnoop: would change\n\nRESOURCE         PROPERTY  OLD   NEW\n\
+                    File[/etc/motd]  mode      0600  0644\n\npreview: changed: 7 resources, 1 changed, 0 failed, 0 skipped\n";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_is_not_waited_for() {
+    let fleet = Fleet::start().await;
+    fleet.send(&fleet.report("web1", 1, PASSED)).await;
+    let text = fleet.muster(&["node", "run", "web1"]).await;
+    assert!(text.starts_with("exit 2\n--- stderr\nnote: the agent of web1 has had no connection for "), "{text}");
+    assert!(text.ends_with("; it runs when it is back\n"), "{text}");
+    let text = fleet.muster(&["node", "run", "web9"]).await;
+    assert!(text.starts_with("exit 1\n"), "{text}");
+}

@@ -1,0 +1,127 @@
+//! The runs of the whole fleet, and its failures.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use jiff::Timestamp;
+use muster_core::failure_groups::{FailedNode, FailureGroup, GroupMember, group};
+use muster_core::fleet::Fleet;
+use muster_core::report::ResourceError;
+use muster_core::standing::Why;
+use muster_wire::operator::{NodeRow, Page};
+use muster_wire::runs::RunRow;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::{node_fields, rows};
+
+use super::answer::Refusal;
+use super::failures::is_failure;
+use super::filter::FilterQuery;
+use super::scope::Scope;
+
+const RUNS: usize = 50;
+/// A thousand runs are half a megabyte.
+const MOST_RUNS: usize = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LimitQuery {
+    /// How many at most; 50 if nobody says, and never more than 1000.
+    limit: Option<usize>,
+}
+
+/// The newest runs of all nodes, or of those that a filter chooses, the newest first.
+#[utoipa::path(get, path = "/v1/envs/{env}/runs", params(("env" = String, Path), LimitQuery, FilterQuery),
+    responses((status = 200, body = Page<RunRow>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    scope: Scope,
+    limit: Result<Query<LimitQuery>, axum::extract::rejection::QueryRejection>,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<Page<RunRow>>, Refusal> {
+    let Query(LimitQuery { limit }) = limit.map_err(|error| Refusal::invalid(error.body_text()))?;
+    let filter = filter.read(&node_fields::KEYS)?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (items, revision) = scope.ask(&app, |fleet| {
+        let chosen = rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
+    })?;
+    Ok(Json(Page { items, next: None, revision }))
+}
+
+/// The newest runs. Histories are kept as text: they are read from the node that reported last on, and only as long as
+/// one could still hold something newer.
+fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
+    let mut nodes: Vec<(Timestamp, &NodeRow)> =
+        chosen.iter().filter_map(|row| Some((heard(fleet, row)?, row))).collect();
+    nodes.sort_by_key(|(heard, _)| std::cmp::Reverse(*heard));
+    let mut runs: Vec<RunRow> = Vec::new();
+    for (heard, row) in nodes {
+        if runs.len() >= limit && runs.get(limit - 1).is_some_and(|oldest| oldest.run.ended >= heard) {
+            break;
+        }
+        let history = fleet.get(&row.node).map(|node| node.history()).unwrap_or_default();
+        let own = history.0.into_iter().map(|run| RunRow { node: row.node.clone(), role: row.role.clone(), run });
+        runs.extend(own);
+        runs.sort_by(|a, b| b.run.ended.cmp(&a.run.ended).then_with(|| a.node.natural().cmp(&b.node.natural())));
+        runs.truncate(limit);
+    }
+    runs
+}
+
+/// When the node last reported a run.
+fn heard(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
+    fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
+}
+
+/// The nodes that have failed, those together that failed in the same way; the largest group first.
+#[utoipa::path(get, path = "/v1/envs/{env}/failure-groups", params(("env" = String, Path), FilterQuery),
+    responses((status = 200, body = Page<FailureGroup>)))]
+pub(crate) async fn groups(
+    State(app): State<App>,
+    scope: Scope,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<Page<FailureGroup>>, Refusal> {
+    let filter = filter.read(&node_fields::KEYS)?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (failed, revision) = scope.ask(&app, |fleet| {
+        let chosen = rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
+        let failed: Vec<FailedNode> = chosen.filter_map(|row| failed(fleet, row)).collect();
+        (failed, fleet.revision)
+    })?;
+    Ok(Json(Page { items: group(failed), next: None, revision }))
+}
+
+/// What a node says went wrong, if it has failed. One that is trying again has failed all the same.
+fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
+    let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
+    let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
+    if !is_failure(row.standing) {
+        return None;
+    }
+    let why = row.why?;
+    let (error, attempt, retry) = match &why {
+        Why::Failed { reason, errors, attempt, retry } => {
+            let of_reason = || {
+                let message = reason.as_ref().map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+                ResourceError { message, ..ResourceError::default() }
+            };
+            (errors.first().cloned().unwrap_or_else(of_reason), *attempt, *retry)
+        }
+        Why::Machine { attempt, .. } => {
+            (ResourceError { message: why.to_string(), ..ResourceError::default() }, *attempt, None)
+        }
+        Why::Leaving { .. }
+        | Why::Silent
+        | Why::Running { .. }
+        | Why::NoVersion
+        | Why::Behind { .. }
+        | Why::Waiting { .. }
+        | Why::Blocked { .. }
+        | Why::NotValidated
+        | Why::Restarted => (ResourceError { message: why.to_string(), ..ResourceError::default() }, 0, None),
+    };
+    let member = GroupMember { node: row.node, since: row.since, attempt, retry };
+    Some(FailedNode { member, interfaces, error })
+}

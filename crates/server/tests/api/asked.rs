@@ -1,0 +1,131 @@
+//! Runs that people ask for, the runs of the fleet, and its failures.
+
+use std::time::Duration;
+
+use muster_core::keys::Keys;
+use muster_core::names::RunId;
+use muster_core::pause::PauseRecord;
+use muster_core::reason::Reason;
+use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
+use muster_core::txn::{Op, Txn};
+use muster_wire::problem::Code;
+use muster_wire::run_log::LogPiece;
+use muster_wire::runs::{AskForRun, AskedProgress};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::fixture::{Fixture, PASSED, next, node};
+
+const FLEET: [(&str, &str); 3] = [("web1", "web"), ("web2", "web"), ("db1", "db")];
+const NOW: Duration = Duration::ZERO;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_asks_for_reaches_the_node_and_is_followed_to_its_end() {
+    let fixture = Fixture::start(&FLEET).await;
+    let (env, web1) = (&fixture.env, node("web1"));
+    let silent = fixture.client.ask_for_run(env, "web1", "jo", &AskForRun::default()).await.unwrap();
+    assert!(silent.silent_since.is_some(), "its agent is not there");
+
+    // It hears of it when it comes, and of the next at once.
+    let mut agent = fixture.open("web1", &SyncOpen::default()).await;
+    let heard = async |agent: &mut _| loop {
+        if let SyncEvent::Run { id, noop, by } = next(agent).await {
+            return (id, noop, by);
+        }
+    };
+    assert_eq!(heard(&mut agent).await, (silent.id, false, "jo".to_owned()));
+    let asked = fixture.client.ask_for_run(env, "web1", "ann", &AskForRun { noop: true }).await.unwrap();
+    assert_eq!(asked.silent_since, None);
+    assert_eq!(heard(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
+
+    let progress = async || fixture.client.asked_run(env, &web1, &asked.id, NOW).await.unwrap().progress;
+    assert_eq!(progress().await, AskedProgress::Waiting { silent_since: None });
+    let run = RunId::new("r1").unwrap();
+    let piece = LogPiece { asked: vec![asked.id.clone()], ..LogPiece::default() };
+    fixture.client.send_log(env, &web1, &run, &piece).await.unwrap();
+    assert_eq!(progress().await, AskedProgress::Running { run: run.clone() });
+    let mut report = fixture.report("web1", 1, 1, Outcome::Previewed(RunResult::Changed));
+    report.causes = vec![Cause::Operator { id: asked.id.clone(), by: "ann".into() }];
+    let taken = fixture.send(&report).await;
+    fixture.app.view.reach(taken.revision).await.unwrap();
+    assert_eq!(progress().await, AskedProgress::Done { run });
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_node_runs_nothing_but_shows_what_it_would() {
+    let fixture = Fixture::start(&FLEET).await;
+    let env = &fixture.env;
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    let pause = PauseRecord { by: "ann".into(), reason: "disk swap".into(), since, until: None };
+    let key = Keys::of(env).pause(&muster_core::pause::PauseScope::Host { node: node("web1") });
+    fixture.store.commit(Txn::new().op(Op::put_json(key, &pause).unwrap())).await.unwrap();
+    let error = fixture.client.ask_for_run(env, "web1", "jo", &AskForRun::default()).await.unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.code, Code::Conflict);
+    assert!(problem.detail.contains("ann") && problem.detail.contains("disk swap"), "{problem}");
+    fixture.client.ask_for_run(env, "web1", "jo", &AskForRun { noop: true }).await.unwrap();
+    fixture.client.ask_for_run(env, "web2", "jo", &AskForRun::default()).await.unwrap();
+    let error = fixture.client.ask_for_run(env, "db9", "jo", &AskForRun::default()).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, Code::UnknownNode);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_nodes_with_the_same_broken_manifest_are_one_group() {
+    let names: Vec<String> = (1..=50).map(|number| format!("web{number}")).collect();
+    let mut fleet: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
+    fleet.push(("db1", "db"));
+    let fixture = Fixture::start(&fleet).await;
+    for name in &names {
+        let mut report = fixture.report(name, 1, 1, Outcome::Configured(RunResult::Failed));
+        report.reason = Some(Reason::NotCompiled);
+        report.attempt = 1;
+        report.errors = vec![ResourceError {
+            resource: None,
+            file: Some("site.pp".into()),
+            line: Some(3),
+            message: format!("Evaluation Error: Unknown variable: 'x' on addr-of-{name}"),
+        }];
+        let taken = fixture.send(&report).await;
+        fixture.app.view.reach(taken.revision).await.unwrap();
+    }
+    let last = fixture.validate("db1", 1).await;
+    fixture.app.view.reach(last.revision).await.unwrap();
+    let mut agents = Vec::new();
+    for (name, _) in &fleet {
+        agents.push(fixture.open(name, &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await);
+    }
+    let groups = fixture.client.failure_groups(&fixture.env, "").await.unwrap().items;
+    assert_eq!(groups.len(), 1, "{groups:?}");
+    assert_eq!(groups[0].nodes.len(), 50);
+    assert_eq!(
+        groups[0].error.to_string(),
+        "Evaluation Error: Unknown variable: 'x' on <address> (site.pp:3)",
+        "with file and line, and without what is each node's own"
+    );
+    let one = fixture.client.failure_groups(&fixture.env, "name=web7").await.unwrap().items;
+    assert_eq!((one.len(), one[0].nodes.len()), (1, 1));
+    assert!(fixture.client.failure_groups(&fixture.env, "role=db").await.unwrap().items.is_empty());
+    drop(agents);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_runs_of_the_fleet_come_first() {
+    let fixture = Fixture::start(&FLEET).await;
+    for (seq, name) in [(1, "web1"), (1, "db1"), (2, "web1"), (3, "web1")] {
+        let mut report = fixture.report(name, 1, seq, PASSED);
+        report.ended += jiff::SignedDuration::from_secs(i64::try_from(seq).unwrap() * 10 + i64::from(name == "db1"));
+        let taken = fixture.send(&report).await;
+        fixture.app.view.reach(taken.revision).await.unwrap();
+    }
+    let shown = async |filter: &str, limit| -> Vec<(String, String)> {
+        let page = fixture.client.runs(&fixture.env, filter, limit).await.unwrap();
+        page.items.into_iter().map(|row| (row.node.to_string(), row.run.run.to_string())).collect()
+    };
+    let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect::<Vec<_>>();
+    assert_eq!(shown("", 50).await, pairs(&[("web1", "r3"), ("web1", "r2"), ("db1", "r1"), ("web1", "r1")]));
+    assert_eq!(shown("", 3).await, pairs(&[("web1", "r3"), ("web1", "r2"), ("db1", "r1")]));
+    assert_eq!(shown("role=db", 3).await, pairs(&[("db1", "r1")]));
+    fixture.stop().await;
+}
