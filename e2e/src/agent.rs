@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use crate::binaries;
 use crate::process::Started;
-use crate::project::Project;
 use crate::server::ENV;
 use crate::stage::Stage;
 
@@ -16,7 +15,6 @@ pub struct Node<'a> {
     stage: &'a Stage,
     name: String,
     address: String,
-    releases: PathBuf,
     /// All that the agent keeps.
     state: PathBuf,
     /// The first pause before a failed run is made again, and the longest.
@@ -27,12 +25,11 @@ pub struct Node<'a> {
 impl<'a> Node<'a> {
     /// Makes a node. Its `number` is that of its address. Failed runs are made again at once: nobody wants to wait for
     /// the pauses of a real fleet.
-    pub fn new(stage: &'a Stage, project: &Project, name: &str, number: u8) -> Self {
+    pub fn new(stage: &'a Stage, name: &str, number: u8) -> Self {
         Self {
             stage,
             name: name.to_owned(),
             address: stage.address(number).to_string(),
-            releases: project.dir.join("releases"),
             state: stage.path(&format!("nodes/{name}/agent")),
             retry: ("50ms", "200ms"),
             path: None,
@@ -76,7 +73,7 @@ impl<'a> Node<'a> {
         say("server", &format!("http://{}", self.stage.listen()));
         say("state_dir", self.state.to_str().unwrap());
         say("root", root.to_str().unwrap());
-        say("releases_dir", self.releases.to_str().unwrap());
+        writeln!(text, "trusted_keys = [{:?}]", self.stage.trusted_key()).unwrap();
         let (first, cap) = self.retry;
         writeln!(text, "interfaces = {{ eth0 = {:?} }}", self.address).unwrap();
         writeln!(text, "retry = {{ first = {first:?}, cap = {cap:?} }}").unwrap();

@@ -43,9 +43,9 @@ impl Server {
     pub fn launch(stage: &Stage, project: &Path, state: &Path) -> Started {
         let store = format!("embedded:{}", state.join("store").display());
         let (state, project) = (state.to_str().unwrap(), project.to_str().unwrap());
-        let listen = stage.listen();
+        let (listen, key) = (stage.listen(), stage.release_key());
         let args = ["serve", "--store", &store, "--listen", &listen, "--state", state, "--project", project];
-        Started::new("muster serve", &mut stage.muster(&args))
+        Started::new("muster serve", stage.muster(&args).arg("--release-key").arg(key))
     }
 
     /// `kill -9`.

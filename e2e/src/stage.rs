@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use muster_marked::{Process, Signal, find};
+use muster_release::key::{SigningKey, read_public, write_public};
 use rustix::process::{Pid, test_kill_process};
 use tempfile::TempDir;
 
@@ -45,7 +46,20 @@ impl Stage {
         for name in ["home", "run", "tmp", "elsewhere"] {
             fs::create_dir(stage.path(name)).unwrap();
         }
+        let key = SigningKey::generate("a test").unwrap();
+        key.write_new(&stage.release_key()).unwrap();
+        write_public(key.public(), &stage.release_key().with_extension("pub")).unwrap();
         stage
+    }
+
+    /// The key that servers of this stage sign releases with.
+    pub fn release_key(&self) -> PathBuf {
+        self.path("release.key")
+    }
+
+    /// Its public half, as agents are told.
+    pub fn trusted_key(&self) -> String {
+        read_public(&self.release_key().with_extension("pub")).unwrap().to_string()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

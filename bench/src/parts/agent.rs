@@ -65,11 +65,11 @@ impl Agent {
         }
         let config = dir.join("agent.toml");
         let text = format!(
-            "env = {ENV:?}\nnode = {:?}\nserver = {server:?}\nstate_dir = {:?}\nroot = {root:?}\nreleases_dir = {:?}\n\
+            "env = {ENV:?}\nnode = {:?}\nserver = {server:?}\nstate_dir = {:?}\nroot = {root:?}\ntrusted_keys = [{:?}]\n\
              interfaces = {{ eth0 = \"127.77.{}.{}\" }}\n",
             node.as_str(),
             dir.join("state"),
-            project.releases(),
+            project.trusted_key,
             number / 250,
             number % 250 + 1,
         );

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use muster_core::names::{EnvName, NodeName, Role, Version};
+use muster_release::key::SigningKey;
 
 /// The environment of every benchmark.
 pub(crate) const ENV: &str = "bench";
@@ -17,6 +18,8 @@ pub(crate) type Roles<'a> = &'a [(&'a str, u32)];
 pub(crate) struct Project {
     pub(crate) dir: PathBuf,
     pub(crate) nodes: Vec<NodeName>,
+    /// The public half of the key that signs its releases.
+    pub(crate) trusted_key: String,
 }
 
 impl Project {
@@ -38,6 +41,10 @@ impl Project {
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
             }
         }
+        let key = SigningKey::generate("the benchmarks")?;
+        let path = release_key(&dir);
+        fs::remove_file(&path).or_else(|error| if path.exists() { Err(error) } else { Ok(()) })?;
+        key.write_new(&path)?;
         let mut nodes = Vec::new();
         for (role, count) in roles {
             let role = Role::new(*role)?;
@@ -45,12 +52,13 @@ impl Project {
                 nodes.push(NodeName::build(&role, number, None)?);
             }
         }
-        Ok(Self { dir, nodes })
+        Ok(Self { dir, nodes, trusted_key: key.public().to_string() })
     }
+}
 
-    pub(crate) fn releases(&self) -> PathBuf {
-        self.dir.join("releases")
-    }
+/// The key that signs the releases of a project.
+pub(crate) fn release_key(project: &Path) -> PathBuf {
+    project.with_extension("key")
 }
 
 const RELEASE: &str = "\

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::http::Connection;
 use super::process::{Running, command};
+use super::project::release_key;
 use super::scrape::Scrape;
 use crate::bench::Bench;
 
@@ -47,7 +48,7 @@ impl Server {
         serve.args(["serve", "--store", store, "--listen", "127.0.0.1:0"]);
         serve.arg("--state").arg(&state).arg("--blobs").arg(blobs);
         if let Some(project) = project {
-            serve.arg("--project").arg(project);
+            serve.arg("--project").arg(project).arg("--release-key").arg(release_key(project));
         }
         let begin = Instant::now();
         let mut running = Running::start(serve, dir, "server")?;

@@ -1,7 +1,7 @@
 //! A project directory as the server needs it: its design, what to register, and where its releases are.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -32,8 +32,6 @@ pub(crate) struct Loaded {
     pub design: DesignInput,
     /// Who brings it in.
     pub by: By,
-    /// The directory that holds one directory for each release.
-    pub releases_dir: PathBuf,
 }
 
 impl Loaded {
@@ -96,10 +94,8 @@ pub(crate) fn load(
 
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
-    let releases_dir =
-        dir.join("releases").canonicalize().context("cannot find the releases").map_err(Failure::failed)?;
     let by = By { author: author(), message: format!("the project in {}", dir.display()) };
-    Ok(Loaded { registration, releases, design, by, releases_dir })
+    Ok(Loaded { registration, releases, design, by })
 }
 
 /// Sorts `v9` before `v10`: runs of digits count as numbers.

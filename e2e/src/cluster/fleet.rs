@@ -101,10 +101,8 @@ impl Fleet {
             .collect();
 
         let names: Vec<String> = node_names().collect();
-        let programs: Vec<Program> = (1..)
-            .zip(&names)
-            .map(|(number, name)| agent(&stage, &project, name, number, &proxies, logs.path()))
-            .collect();
+        let programs: Vec<Program> =
+            (1..).zip(&names).map(|(number, name)| agent(&stage, name, number, &proxies, logs.path())).collect();
         let agents = names
             .iter()
             .zip(&programs)
@@ -154,6 +152,7 @@ impl Replica {
         let args: Vec<String> = args
             .chain(["--blobs".to_owned(), text(&blobs), "--state".to_owned(), text(&state)])
             .chain(["--project".to_owned(), text(&project.dir)])
+            .chain(["--release-key".to_owned(), text(&stage.release_key())])
             .collect();
         let mut program = launch(stage, &name, &args, logs);
         program.says("API: http://", START);
@@ -192,7 +191,7 @@ exit 2"#;
         .check("{name: right, exec: right, deadline: 30s}")
 }
 
-fn agent(stage: &Stage, project: &Project, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
+fn agent(stage: &Stage, name: &str, number: u8, proxies: &[Proxy], logs: &Path) -> Program {
     let home = stage.path(&format!("nodes/{name}"));
     let (state, root) = (home.join("agent"), home.join("root"));
     fs::create_dir_all(&root).unwrap();
@@ -204,7 +203,7 @@ fn agent(stage: &Stage, project: &Project, name: &str, number: u8, proxies: &[Pr
     say("server", &servers);
     say("state_dir", &state.to_str().unwrap());
     say("root", &root.to_str().unwrap());
-    say("releases_dir", &project.dir.join("releases").to_str().unwrap());
+    say("trusted_keys", &[stage.trusted_key()]);
     writeln!(text, "interfaces = {{ eth0 = \"{}\" }}", stage.address(number)).unwrap();
     let config = home.join("agent.toml");
     fs::write(&config, text).unwrap();

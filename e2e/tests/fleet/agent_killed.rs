@@ -28,7 +28,7 @@ fn a_run_that_was_cut_off_is_reported_ended_and_made_again() {
     );
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
     let server = Server::start(&stage, &project);
-    let node = Node::new(&stage, &project, "web1", 1);
+    let node = Node::new(&stage, "web1", 1);
     let agent = node.start();
     let run_of = |number: usize| {
         eventually("the applier has begun", PATIENCE, || {
@@ -74,7 +74,7 @@ fn an_agent_that_is_told_to_end_ends_its_run_first() {
     );
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
     let server = Server::start(&stage, &project);
-    let node = Node::new(&stage, &project, "web1", 1);
+    let node = Node::new(&stage, "web1", 1);
     let agent = node.start();
     eventually("the applier has begun", PATIENCE, || fs::read(&journal).map_err(|error| error.to_string()));
 
@@ -89,7 +89,7 @@ fn a_second_agent_of_the_same_node_is_kept_out() {
     let stage = Stage::new();
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
     let _server = Server::start(&stage, &project);
-    let node = Node::new(&stage, &project, "web1", 1);
+    let node = Node::new(&stage, "web1", 1);
     let _first = node.start();
     stage.wait_for("v1", &["web1"]);
 

@@ -57,8 +57,7 @@ fn the_fleet_arrives_whatever_dies_on_the_way() {
     for version in VERSIONS {
         project = project.release(version, &release(journal.to_str().unwrap()));
     }
-    let nodes: Vec<Node<'_>> =
-        NODES.iter().zip(1..).map(|(name, number)| Node::new(&stage, &project, name, number)).collect();
+    let nodes: Vec<Node<'_>> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&stage, name, number)).collect();
     let mut server = Server::start(&stage, &project);
     let mut agents: Vec<Started> = nodes.iter().map(Node::start).collect();
 

@@ -26,7 +26,7 @@ impl One {
 
     fn of(stage: Stage, project: &Project, with: impl FnOnce(Node<'_>) -> Node<'_>) -> Self {
         let server = Server::start(&stage, project);
-        let agent = with(Node::new(&stage, project, "web1", 1).never_retries()).start();
+        let agent = with(Node::new(&stage, "web1", 1).never_retries()).start();
         Self { stage, server, _agent: agent }
     }
 
@@ -126,7 +126,7 @@ fn a_failed_run_is_made_again_by_itself_and_a_repaired_node_is_validated() {
     let script = format!("test -e {} || exit 1; exit 2", repaired.display());
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
     let server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, &project, "web1", 1).start();
+    let _agent = Node::new(&stage, "web1", 1).start();
     let failed = server.api.until_node("web1", "has failed twice", |seen| seen["last"]["attempt"].as_u64() >= Some(2));
     let causes = failed["last"]["causes"].as_array().unwrap();
     assert!(causes.iter().any(|cause| cause["kind"] == "retry"), "{causes:?}");

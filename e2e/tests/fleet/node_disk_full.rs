@@ -23,7 +23,7 @@ fn a_full_disk_of_a_node_is_told_and_loses_no_report() {
         .release("v2", &Release::script(&script));
     let server = Server::start(&stage, &project);
     let disk = SmallDisk::mount("1m");
-    let node = Node::new(&stage, &project, "web1", 1).state(disk.path().join("agent"));
+    let node = Node::new(&stage, "web1", 1).state(disk.path().join("agent"));
     let _agent = node.start();
     let begun = |many: usize| {
         eventually(&format!("{many} runs have begun"), PATIENCE, || {

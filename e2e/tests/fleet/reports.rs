@@ -128,7 +128,7 @@ fn an_agent_of_a_node_that_nobody_knows_is_told_so_and_runs_nothing() {
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
     let server = Server::start(&stage, &project);
 
-    let stranger = Node::new(&stage, &project, "web7", 7).start();
+    let stranger = Node::new(&stage, "web7", 7).start();
     let said = stranger.says("the server refuses this node", PATIENCE);
     assert!(said.contains("web7 is not in the design of test"), "{said}");
 

@@ -29,7 +29,7 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
         .release("v2", &Release::script(&script));
     let server = Server::start(&stage, &project);
     let numbered = NODES.iter().zip(1..);
-    let agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, &project, name, number).start()).collect();
+    let agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, name, number).start()).collect();
     let started = |many: usize| {
         eventually(&format!("{many} runs have begun"), PATIENCE, || {
             let text = fs::read_to_string(&journal).unwrap_or_default();

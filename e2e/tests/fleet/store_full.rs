@@ -27,7 +27,7 @@ fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_ther
     let state = disk.path().join("state");
     let server = Server::start_at(&stage, &project.dir, &state);
     let api = server.api.clone();
-    let agent = Node::new(&stage, &project, "web1", 1).start();
+    let agent = Node::new(&stage, "web1", 1).start();
     api.until_node_is("web1", "applying");
 
     // The space goes while a run is under way.

@@ -37,7 +37,7 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
     let server = Server::start(&stage, &project);
     let nodes = ["db1", "web1", "web2", "cache1"];
     let numbered = nodes.iter().zip(1..);
-    let _agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, &project, name, number).start()).collect();
+    let _agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, name, number).start()).collect();
 
     let waiting = server.api.until_node_is("web1", "pending");
     assert_eq!(waiting["why"]["needs"], json!([{"kind": "role", "role": "db", "want": 1, "have": 0}]));
@@ -72,11 +72,17 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
 fn content_that_is_not_what_was_registered_is_not_executed() {
     let stage = Stage::new();
     let ran = stage.path("ran");
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let script = Release::script(&format!("touch {}; exit 2", ran.display()));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &script);
     let server = Server::start(&stage, &project);
-    // Somebody changes the release after the server has registered it.
-    let changed = project.release("v1", &Release::script(&format!("touch {}; exit 2", ran.display())));
-    let node = Node::new(&stage, &changed, "web1", 1).never_retries();
+    // Somebody changes the bundle after the server has registered it.
+    let digest = server.api.get("releases/v1")["digest"].as_str().unwrap().replace("sha256:", "");
+    let path = stage.path("state/blobs").join(&digest[..2]).join(&digest[2..]);
+    let mut bundle = std::fs::read(&path).unwrap();
+    let middle = bundle.len() / 2;
+    bundle[middle] ^= 1;
+    std::fs::write(&path, bundle).unwrap();
+    let node = Node::new(&stage, "web1", 1).never_retries();
     let _agent = node.start();
 
     let seen = server.api.until_node_is("web1", "failed");
@@ -98,7 +104,7 @@ fn many_causes_at_once_make_one_further_run() {
         project = project.release(version, &Release::script(&script));
     }
     let server = Server::start(&stage, &project);
-    let agent = Node::new(&stage, &project, "web1", 1).start();
+    let agent = Node::new(&stage, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
     eventually("the first run has begun", PATIENCE, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
 
@@ -122,7 +128,7 @@ fn a_version_that_was_left_and_called_back_is_proved_again() {
         .release("v1", &Release::script(&format!("{write}; exit 2")))
         .release("v2", &Release::script(&waits));
     let server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, &project, "web1", 1).start();
+    let _agent = Node::new(&stage, "web1", 1).start();
     stage.wait_for("v1", &["web1"]);
 
     assert_eq!(server.api.trigger_update("v2").status, 200);

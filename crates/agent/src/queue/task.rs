@@ -374,8 +374,7 @@ impl Keeper {
             seq,
             phase: RunPhase::Applying,
             version: desired.version.clone(),
-            // What a node runs is a tree of files: the manifest says which.
-            digest: desired.manifest.read().map_or_else(|_| desired.digest.clone(), |said| said.content.to_string()),
+            digest: desired.digest.clone(),
             generation: desired.generation,
             causes,
             failures,

@@ -9,6 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
+use muster_core::release_manifest::PublicKey;
 
 use super::machine_dir::replace;
 
@@ -20,7 +21,7 @@ pub(super) struct AgentConfig {
     pub server: String,
     pub state_dir: PathBuf,
     pub root: PathBuf,
-    pub releases_dir: PathBuf,
+    pub trusted_keys: Vec<PublicKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub puppet: Option<PathBuf>,
     pub interfaces: BTreeMap<String, Ipv4Addr>,
@@ -70,7 +71,7 @@ mod tests {
             server: "http://127.0.0.1:7077".into(),
             state_dir: "/s/nodes/web1/agent".into(),
             root: "/s/nodes/web1/root".into(),
-            releases_dir: "/examples/quickstart/releases".into(),
+            trusted_keys: vec![PublicKey::from_bytes([7; 32])],
             puppet: None,
             interfaces: BTreeMap::from([("eth0".to_owned(), Ipv4Addr::new(127, 77, 0, 2))]),
         };
@@ -86,7 +87,7 @@ node = "web1"
 server = "http://127.0.0.1:7077"
 state_dir = "/s/nodes/web1/agent"
 root = "/s/nodes/web1/root"
-releases_dir = "/examples/quickstart/releases"
+trusted_keys = ["ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc="]
 
 [interfaces]
 eth0 = "127.77.0.2"

@@ -47,7 +47,7 @@ pub(super) fn write(driver: &LocalDriver, spec: &MachineSpec) -> Result<bool, De
         server: driver.server.clone(),
         state_dir: dir.agent_state(),
         root: dir.root(),
-        releases_dir: driver.releases_dir.clone(),
+        trusted_keys: driver.trusted_keys.clone(),
         puppet: driver.puppet.clone(),
         interfaces,
     };

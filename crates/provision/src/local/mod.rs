@@ -52,6 +52,7 @@ use tokio::task::JoinSet;
 
 use muster_core::names::NodeName;
 use muster_core::records::MachineStage;
+use muster_core::release_manifest::PublicKey;
 
 use crate::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
 use addresses::Addresses;
@@ -66,8 +67,8 @@ pub struct LocalConfig {
     pub network: Network,
     /// Where the agents find the server.
     pub server: String,
-    /// A directory with one sub-directory a version.
-    pub releases_dir: PathBuf,
+    /// Whose releases the agents run.
+    pub trusted_keys: Vec<PublicKey>,
     /// The agent's program. None: beside the program that runs, or in `PATH`.
     pub agent: Option<PathBuf>,
     /// The `puppet` program. None: what the agent finds.
@@ -80,7 +81,7 @@ pub struct LocalDriver {
     nodes: PathBuf,
     network: Network,
     server: String,
-    releases_dir: PathBuf,
+    trusted_keys: Vec<PublicKey>,
     agent: PathBuf,
     puppet: Option<PathBuf>,
     addresses: Mutex<Addresses>,

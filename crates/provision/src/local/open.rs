@@ -29,12 +29,6 @@ pub enum OpenError {
     },
     #[error("the machines in {path} belong to another muster that runs{by}: stop that one, or choose another --state")]
     InUse { path: PathBuf, by: String },
-    #[error("cannot find the releases in {path}")]
-    Releases {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
     #[error(transparent)]
     Machine(#[from] ReadMachineError),
 }
@@ -44,8 +38,6 @@ impl LocalDriver {
     pub fn open(config: LocalConfig) -> Result<Self, OpenError> {
         let agent = find_agent(config.agent.as_deref())?;
         let (nodes, lock) = take(&config.state)?;
-        let releases = config.releases_dir.canonicalize();
-        let releases_dir = releases.map_err(|source| OpenError::Releases { path: config.releases_dir, source })?;
         let mut addresses = Addresses::default();
         for dir in machine_dirs(&nodes).map_err(|source| OpenError::State { path: nodes.clone(), source })? {
             if let Some(machine) = dir.read()? {
@@ -56,7 +48,7 @@ impl LocalDriver {
             nodes,
             network: config.network,
             server: config.server,
-            releases_dir,
+            trusted_keys: config.trusted_keys,
             agent,
             puppet: config.puppet,
             addresses: Mutex::new(addresses),

@@ -54,7 +54,7 @@ impl Site {
             state: self.place.path().join("state"),
             network: Network::default(),
             server: "http://127.0.0.1:7077".into(),
-            releases_dir: self.place.path().join("releases"),
+            trusted_keys: Vec::new(),
             agent: Some(self.agent_path()),
             puppet: None,
         }
