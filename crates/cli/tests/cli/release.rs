@@ -237,6 +237,15 @@ async fn what_cannot_be_built_says_why() {
     error: site/built is inside of the release, and would be part of it
     hint: name a directory outside of the release with --out
     ");
+    fs::remove_file(elsewhere.join("site/release.key")).unwrap();
+    write(&elsewhere.join("file"), "");
+    with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "file/built"]).await, @"
+    exit 1
+    --- stderr
+    error: the release cannot be built into file/built
+      caused by: cannot write the bundle
+      caused by: Not a directory (os error 20)
+    ");
     assert!(!elsewhere.join("built").exists());
 }
 

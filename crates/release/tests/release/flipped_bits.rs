@@ -52,4 +52,35 @@ proptest! {
         let taken = unpack(&bundle, &manifest, &target).is_ok();
         prop_assert_eq!(taken, target.exists());
     }
+
+    /// Behind the compression, where its checksum does not look: any bytes of the tar may be anything.
+    #[test]
+    fn a_tar_of_other_bytes_never_gets_out(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        small_release(from.path());
+        let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+        let mut tar = zstd::decode_all(fs::File::open(&bundle).unwrap()).unwrap();
+        for (place, byte) in changes {
+            let place = place.index(tar.len());
+            tar[place] = byte;
+            // As somebody would who wants the header to be believed.
+            let at = place / 512 * 512;
+            if tar.get(at + 257..at + 262) == Some(b"ustar") {
+                let mut header = tar::Header::new_old();
+                header.as_mut_bytes().copy_from_slice(&tar[at..at + 512]);
+                header.set_cksum();
+                tar[at..at + 512].copy_from_slice(header.as_bytes());
+            }
+        }
+        fs::write(&bundle, zstd::encode_all(&tar[..], 1).unwrap()).unwrap();
+        let mut manifest = manifest_of(&bundle);
+        manifest.content = packed.content;
+        let inner = out.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        let taken = unpack(&bundle, &manifest, &inner.join("target")).is_ok();
+        prop_assert_eq!(fs::read_dir(&inner).unwrap().count(), usize::from(taken));
+        prop_assert_eq!(fs::read_dir(out.path()).unwrap().count(), 2, "something came out");
+    }
 }

@@ -124,8 +124,11 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
         expires: args.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
         previous: args.previous.clone(),
     };
-    let built =
-        built::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys).map_err(Failure::failed)?;
+    let built = built::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys);
+    let built = built.map_err(|error| {
+        let context = format!("the release cannot be built into {}", args.out.display());
+        Failure::failed(anyhow::Error::new(error).context(context))
+    })?;
     let answer = answer(built, &keys, &assembled.repos);
     terminal.out.answer(&answer, |out| show(&answer, out));
     if answer.signed_by.is_empty() {
