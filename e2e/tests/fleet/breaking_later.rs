@@ -54,7 +54,7 @@ fn a_node_whose_service_dies_leaves_service_and_comes_back_after_the_run_that_fo
     let (gate, shut) = (Gate::new(stage.path("gate")), stage.path("shut"));
     let project = Project::new(&stage, &[("db", 1), ("web", 1)]).release("v1", &release(&gate, &shut));
     let server = Server::start(&stage, &project);
-    let (db1, web1) = (Node::new(&stage, &project, "db1", 1), Node::new(&stage, &project, "web1", 2));
+    let (db1, web1) = (Node::new(&stage, "db1", 1), Node::new(&stage, "web1", 2));
     let _db1 = db1.start();
     server.api.until_node("db1", "is in service", |db1| db1["active"] == true);
     let _web1 = web1.start();

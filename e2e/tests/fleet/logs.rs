@@ -26,7 +26,7 @@ fn a_resources_message_is_printed_while_the_run_of_the_real_puppet_still_goes_on
     );
     let project = Project::new(&stage, &[("web", 1)]).puppet_release("v1", &manifest);
     let server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, &project, "web1", 1).never_retries().start();
+    let _agent = Node::new(&stage, "web1", 1).never_retries().start();
     server.api.until_node_is("web1", "applying");
 
     let follower = starts(&stage, &["node", "logs", "web1", "--follow"]);
@@ -50,7 +50,7 @@ fn a_run_that_a_person_asks_for_is_made_and_watched() {
     let project =
         Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("echo hello from the run; exit 2"));
     let _server = Server::start(&stage, &project);
-    let _agent = Node::new(&stage, &project, "web1", 1).start();
+    let _agent = Node::new(&stage, "web1", 1).start();
     stage.wait_for("v1", &["web1"]);
     let ran = stage.ask(&["node", "run", "web1"]);
     assert_eq!(ran.code(), 0, "{ran:?}");
@@ -66,7 +66,7 @@ fn a_broken_manifest_is_one_group_with_its_place() {
     let project = Project::new(&stage, &[("web", 2)]).puppet_release("v1", "notify { 'a': }\nfail('this cannot be')\n");
     let server = Server::start(&stage, &project);
     let _agents = ["web1", "web2"]
-        .map(|name| Node::new(&stage, &project, name, if name == "web1" { 1 } else { 2 }).never_retries().start());
+        .map(|name| Node::new(&stage, name, if name == "web1" { 1 } else { 2 }).never_retries().start());
     server.api.until_node_is("web1", "failed");
     server.api.until_node_is("web2", "failed");
     let failed = stage.ask(&["runs", "--failed"]);
