@@ -25,8 +25,8 @@ async fn of_the_fleet() {
     --- stdout
     AGO  NODE  RUN    VERSION  RESULT     TOOK  CAUSES AND REASON
     3d   db1   run-1  v1       validated  3.4s  agent started, version v1
-    3d   lb1   run-1  v1       pending    3.4s  agent started, version v1 → waits for role web: 0 of 2 active
-    3d   web1  run-1  v1       failed     3.4s  agent started, version v1 → the content could not be compiled
+    3d   lb1   run-1  v1       pending    3.4s  agent started, version v1 → waiting for role web: 0 of 2 active
+    3d   web1  run-1  v1       failed     3.4s  agent started, version v1 → the content could not be compiled; nothing was applied
     ");
     snapshot!(fleet.muster(&["runs", "--node", "db1", "--limit", "1"]).await, @"
     exit 0
@@ -87,13 +87,13 @@ async fn logs_of_a_run_that_is_over() {
     exit 1
     --- stderr
     error: web1 makes no run run-7, and has none among its last ones
-     hint: `muster node show web1` lists the runs that are kept
+    hint: `muster node show web1` lists the runs that are kept
     ");
     snapshot!(fleet.muster(&["node", "logs", "web1", "-o", "yaml"]).await, @"
     exit 64
     --- stderr
     error: a log has no form in YAML
-     hint: use -o json: one object a line
+    hint: use -o json: one object a line
     ");
 }
 
