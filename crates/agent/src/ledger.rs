@@ -131,9 +131,9 @@ pub struct LastRun {
     /// How that began.
     #[serde(default)]
     pub first_failure: Option<FirstFailure>,
-    /// It did well, and a validation after it did not. When one passes again, all is well again.
+    /// The applier did well, and the checks after it, or after a while, did not. When they pass, all is well again.
     #[serde(default)]
-    pub broke_later: bool,
+    pub only_checks_failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

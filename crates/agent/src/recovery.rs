@@ -69,7 +69,7 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         lookups,
         attempt,
         first_failure: report.first_failure.clone(),
-        broke_later: false,
+        only_checks_failed: false,
     };
     (report, last)
 }

@@ -141,21 +141,22 @@ impl Keeper {
     /// A validation after the last run has the last word on how the node does. One that fails is followed by a run, as any
     /// failure is; and when one passes again before that, the run is not needed.
     fn judge_again(&mut self, report: &Report) {
+        let passed = report.outcome == Outcome::Validated(Verdict::Passed);
+        if passed {
+            let (version, digest) = (report.version.clone(), report.digest.clone());
+            self.ledger.local = Some(LocalVersion { version, digest });
+        }
         let Some(last) = &mut self.ledger.last else { return };
-        let passed = match report.outcome {
-            Outcome::Validated(Verdict::Passed) => true,
-            Outcome::Validated(Verdict::Failed) | Outcome::Configured(_) | Outcome::Previewed(_) => false,
-        };
         match last.end {
             RunEnd::Validated | RunEnd::Pending if !passed => {
                 last.end = RunEnd::Failed;
-                last.broke_later = true;
+                last.only_checks_failed = true;
                 last.attempt += 1;
                 last.first_failure.clone_from(&report.first_failure);
             }
-            RunEnd::Failed if passed && last.broke_later => {
+            RunEnd::Failed if passed && last.only_checks_failed => {
                 last.end = RunEnd::Validated;
-                last.broke_later = false;
+                last.only_checks_failed = false;
                 last.attempt = 0;
                 last.first_failure = None;
             }

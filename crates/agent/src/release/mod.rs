@@ -111,10 +111,18 @@ impl Releases {
         let spec = blocking(move || read_spec(&directory, &version)).await?;
         self.shelf.touch(&release);
         self.tidy(manifest.digest.as_str(), self.keep);
-        let mut memory = self.memory();
-        let gone = memory.get().gone_to(manifest.digest.as_str());
-        memory.set(gone).map_err(|error| Reason::Machine { problem: error.in_one_line() })?;
         Ok(Release { directory: release, spec })
+    }
+
+    /// The node goes to a release that is ready. To look at one, in a preview for example, is not to go there: it may still
+    /// expire before anybody does.
+    pub fn going_to(&self, desired: &DesiredState) -> Result<(), Reason> {
+        if desired.manifest.payload.is_empty() {
+            return Ok(());
+        }
+        let mut memory = self.memory();
+        let gone = memory.get().gone_to(&desired.digest);
+        memory.set(gone).map_err(|error| Reason::Machine { problem: error.in_one_line() })
     }
 
     fn admitted(&self, desired: &DesiredState) -> Result<Manifest, Refusal> {

@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 
 use muster_core::lookups::Lookups;
 use muster_core::reason::Reason;
-use muster_core::report::{HookResult, Report, Verdict};
+use muster_core::report::{HookResult, Outcome, Report, Verdict};
 
 use crate::applier::Applied;
 use crate::node::Node;
@@ -31,6 +31,7 @@ pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Message> {
     let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
     report.first_failure = failure::first(run, &report);
+    note_proved(slot, order, &report);
     Some(Message::Validated { report: Some(Box::new(report)) })
 }
 
@@ -80,7 +81,14 @@ pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Message> {
     let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
     report.log = log.finish() + &report.log;
+    note_proved(slot, order, &report);
     Some(over(order, report, results))
+}
+
+fn note_proved(slot: &Slot, order: &Order, report: &Report) {
+    if report.outcome == Outcome::Validated(Verdict::Passed) {
+        slot.releases.proved(&order.desired);
+    }
 }
 
 fn over(order: &Order, mut report: Report, results: Vec<HookResult>) -> Message {

@@ -158,7 +158,8 @@ fn previewed(report: Report) -> Report {
 async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
     let Slot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
-    let (directory, release) = match prepare(slot, order).await? {
+    let prepared = prepare(slot, order).await?;
+    let (directory, release) = match prepared.and_then(|ready| slot.releases.going_to(&order.desired).map(|()| ready)) {
         Ok(prepared) => prepared,
         Err(reason) => {
             let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
@@ -301,7 +302,7 @@ fn finished(order: &Order, mut report: Report) -> Message {
         lookups: report.lookups.clone(),
         attempt: report.attempt,
         first_failure: report.first_failure.clone(),
-        broke_later: false,
+        only_checks_failed: report.outcome == Outcome::Validated(Verdict::Failed),
     };
     Message::Finished { report: Box::new(report), last: Box::new(last) }
 }

@@ -164,7 +164,7 @@ fn ended(end: RunEnd, seen: &Snapshot) -> LastRun {
         lookups: Lookups::from([(key.clone(), seen.tag(&key))]),
         attempt: u32::from(end == RunEnd::Failed),
         first_failure: None,
-        broke_later: false,
+        only_checks_failed: false,
     }
 }
 

@@ -92,7 +92,7 @@ fn what_comes_during_a_validation_waits_for_its_end() {
 #[test]
 fn a_validation_that_fails_is_followed_by_a_run_and_one_that_passes_again_takes_that_back() {
     let mut story = at_rest(&[], &dbs(&[]));
-    let broken = || LastRun { broke_later: true, ..ended(RunEnd::Failed, &dbs(&[])) };
+    let broken = || LastRun { only_checks_failed: true, ..ended(RunEnd::Failed, &dbs(&[])) };
     assert_eq!(story.after(EVERY), Action::Validate);
     story.finishes(broken());
     let causes = vec![Cause::Retry { attempt: 1 }];
