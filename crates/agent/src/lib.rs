@@ -15,14 +15,16 @@
 //!
 //! - [`queue`] owns all that the agent knows. What happened is decided on by a pure function, [`queue::decide`], and
 //!   nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`], [`durable`]).
-//! - [`sync`] holds the stream, and by that decides which server all others talk to ([`servers`], [`route`]); [`run`] executes one run at a time: [`release`] → [`applier`] → [`validation`];
+//!   There is one slot: for a run, a preview, hooks that react to a change, or a validation by the clock.
+//! - [`sync`] holds the stream, and by that decides which server all others talk to ([`servers`], [`route`]); [`run`]
+//!   executes what has the slot, a run for one: [`release`] → [`applier`] → [`validation`];
 //!   [`report`] empties the outbox in order; [`activity`] tells what goes on, and [`live_log`]
 //!   what a run says while it says it, both at best effort.
 //! - [`process`] starts programs with a mark, ends all that carry it, and reaps what they leave. [`recovery`] does so
 //!   for a run that a former agent left.
 //!
-//! It must never: run two appliers at once, execute content whose digest it was not told, take a code that it does not
-//! understand for success, lose or reorder a report, or run because the server is away.
+//! It must never: run two appliers at once, change a node that is paused, execute content whose digest it was not told,
+//! take a code that it does not understand for success, lose or reorder a report, or run because the server is away.
 
 pub mod activity;
 pub mod agent;

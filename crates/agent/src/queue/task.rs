@@ -25,7 +25,7 @@ use crate::outbox::Outbox;
 use crate::queue::causes::merge;
 use crate::queue::decide::{Action, Event, Pauses, decide};
 use crate::queue::hooks::{self, HookOn};
-use crate::queue::server_time::{self, Here, ServerTime};
+use crate::queue::server_time::ServerTime;
 use crate::queue::waiting::{Known, PausedUntil, Queue};
 use crate::renewal::Renewal;
 use crate::run::Order;
@@ -116,7 +116,7 @@ pub struct Keeper {
     pub(super) seen: Option<Arc<Snapshot>>,
     pub(super) given: Option<Arc<Snapshot>>,
     /// The pause of the ledger, by a clock that never jumps.
-    paused: Option<PausedUntil>,
+    pub(super) paused: Option<PausedUntil>,
 }
 
 /// The agent is to end, and something could not be written any more. It is done again after the next start.
@@ -419,7 +419,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn known(&self) -> Known<'_> {
+    pub(super) fn known(&self) -> Known<'_> {
         Known {
             greeted: self.ledger.incarnation.is_some(),
             role: self.ledger.role.as_ref(),
@@ -431,82 +431,6 @@ impl Keeper {
             applied: self.ledger.applied.as_ref(),
             hooks: &self.ledger.hooks,
             paused: self.paused,
-        }
-    }
-
-    fn here(&self) -> Here {
-        Here::read(self.node.boot.as_deref())
-    }
-
-    /// Puts the end of the pause, a time of the server's, on the clock that the agent waits by.
-    fn measure_pause(&mut self) {
-        self.paused = self.ledger.pause.as_ref().map(|paused| match paused.pause.until {
-            None => PausedUntil::Resumed,
-            Some(until) => {
-                let left = server_time::left(until, self.ledger.server_time.as_ref(), &self.here());
-                PausedUntil::Time(Instant::now() + left)
-            }
-        });
-    }
-
-    /// A pause that has an end needs nobody to end it: the server may be away.
-    async fn end_pause(&mut self, now: Instant) -> Result<(), Ending> {
-        match self.paused {
-            Some(PausedUntil::Time(end)) if end <= now => {
-                tracing::info!("the pause has come to its end");
-                self.paused = None;
-                self.ledger.pause = None;
-                self.save().await
-            }
-            Some(PausedUntil::Time(_) | PausedUntil::Resumed) | None => Ok(()),
-        }
-    }
-
-    fn wake_at(&self) -> Option<Instant> {
-        let pause = match self.paused {
-            Some(PausedUntil::Time(end)) => Some(end),
-            Some(PausedUntil::Resumed) | None => None,
-        };
-        [self.queue.wake_at(self.known()), pause].into_iter().flatten().min()
-    }
-
-    /// Tells the others what there is to know now; who knows it already is not woken.
-    pub(super) fn publish(&self) {
-        let opening = Opening::new(&self.ledger, self.snapshot.as_deref());
-        self.outlets.opening.send_if_modified(|known| std::mem::replace(known, opening.clone()) != opening);
-        let activity = self.activity();
-        self.outlets.activity.send_if_modified(|known| {
-            // The same retry, computed again from two clocks, may differ by a little.
-            if let (Activity::Retrying { attempt: a, .. }, Activity::Retrying { attempt: b, .. }) = (&*known, &activity)
-                && a == b
-            {
-                return false;
-            }
-            std::mem::replace(known, activity.clone()) != activity
-        });
-    }
-
-    fn activity(&self) -> Activity {
-        if let Some(running) = &self.ledger.running {
-            let (run, version, since) = (running.run.clone(), running.version.clone(), running.started);
-            match (running.work, running.phase) {
-                // A look in passing is nothing to tell, as long as it sees what it saw before.
-                (Work::Validation, _) => {}
-                (Work::Run | Work::Preview | Work::Hooks, RunPhase::Applying) => {
-                    return Activity::Applying { run, version, since };
-                }
-                (Work::Run | Work::Preview | Work::Hooks, RunPhase::Validating) => {
-                    return Activity::Validating { run, version, since };
-                }
-            }
-        }
-        match self.queue.retry {
-            None => Activity::Idle,
-            Some(retry) => {
-                let left = retry.due.saturating_duration_since(Instant::now());
-                let at = clock::now().saturating_add(jiff::SignedDuration::try_from(left).unwrap_or_default());
-                Activity::Retrying { attempt: retry.attempt, at: at.unwrap_or_else(|_| clock::now()) }
-            }
         }
     }
 }
