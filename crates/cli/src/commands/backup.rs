@@ -29,7 +29,7 @@ use super::rows::count;
 #[command(after_help = "\
 The server makes it. With --store and --blobs no server is needed: an embedded store must not be in use by one then.
 
-What is not in it: the releases, which are files of yours, and what belongs to running servers. \
+The bundles of the releases are in it; what belongs to running servers is not. \
 `tar --zstd -tf FILE` lists what is.
 
 Exit codes:

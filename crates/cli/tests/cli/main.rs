@@ -15,6 +15,7 @@ mod finding;
 mod fixture;
 mod nodes;
 mod output;
+mod pushing;
 mod reference;
 mod release;
 mod runs;

@@ -387,10 +387,10 @@ async fn two_releases_are_compared_file_by_file() {
       ]
     }
     "#);
-    snapshot!(machine.run(&["release", "diff", "nowhere", "site"]).await, @"
+    snapshot!(machine.run(&["release", "diff", "./nowhere", "site"]).await, @"
     exit 64
     --- stderr
-    error: there is no file or directory nowhere
+    error: there is no file or directory ./nowhere
     ");
 }
 

@@ -24,6 +24,9 @@ use thiserror::Error;
 use crate::App;
 use crate::blobs::{Blobs, ReceiveError};
 
+/// The file that names what `muster release build` fetches.
+const REPOS: &str = "repos.yaml";
+
 #[derive(Debug, Error)]
 pub enum BuildError {
     #[error("cannot read release {version}")]
@@ -71,6 +74,12 @@ pub enum SourceError {
         #[source]
         source: CheckError,
     },
+    #[error(
+        "{} names repositories in repos.yaml: build it with `muster release build`, and bring it to the server with \
+         `muster release push`",
+        directory.display()
+    )]
+    Repositories { directory: PathBuf },
     #[error("cannot read {}", path.display())]
     Content {
         path: PathBuf,
@@ -93,6 +102,10 @@ impl Source {
         let read = Tree::of(&directory);
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
         check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
+        // Nothing is fetched while a fleet starts.
+        if tree.file(REPOS).is_some() {
+            return Err(SourceError::Repositories { directory });
+        }
         let mut content = ContentHash::default();
         for (path, file) in tree.files() {
             content.begin(path, file.executable, file.size);

@@ -1,7 +1,9 @@
 //! `muster key …`: the keys that releases are signed with.
 
+pub(super) mod list;
 pub(super) mod new;
 pub(super) mod show;
+pub(super) mod trust;
 
 use std::path::Path;
 
@@ -16,6 +18,8 @@ use crate::failure::Failure;
 pub enum Command {
     New(new::Args),
     Show(show::Args),
+    List(list::Args),
+    Trust(trust::Args),
 }
 
 /// A public key, for programs.

@@ -1,8 +1,11 @@
 //! `muster release diff`: which files are not the same in two releases.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
+use muster_core::names::Version;
 use muster_release::built;
 use muster_release::contents::{ContentsError, FileFacts, Source};
 use muster_release::diff::{Change, FileChange, diff};
@@ -10,25 +13,28 @@ use muster_release::tree::Tree;
 use serde::Serialize;
 use similar::TextDiff;
 
+use crate::args::Globals;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::session::Session;
 use crate::terminal::{Out, Terminal, plain, size};
 
 /// Compare two releases: which files are added, removed or changed, and with --text in which lines
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Each of them is a directory, a bundle, or the manifest of one. A directory counts as it is: the repositories that its \
+Each of them is a directory, a bundle, the manifest of one, or a version that the server has. A directory counts as it is: the repositories that its \
 repos.yaml names are part of a bundle alone.
 
 Exit codes:
   0   there is no difference
   1   there are differences, which are shown
   2   cannot tell: one of them cannot be read
-  64  there is no such file or directory
+  64  there is no such file or directory, and it cannot be a version
 
 Examples:
   muster release diff releases/v1 releases/v2
-  muster release diff built/v1.release.json built/v2.release.json --text
+  muster release diff v1 v2 --text
+  muster release diff v1 built/v2.release.json
   muster release diff built/v1.release.json site -o json | jq -r '.files[] | [.what, .path] | @tsv'")]
 pub struct Args {
     /// The release as it was
@@ -61,8 +67,12 @@ struct ShownChange {
     text: Option<String>,
 }
 
-pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let (before, after) = (source(&args.before)?, source(&args.after)?);
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let place = tempfile::tempdir().map_err(|error| {
+        Failure::cannot_tell(anyhow::Error::new(error).context("cannot make a temporary directory"))
+    })?;
+    let before = source(&args.before, globals, &place.path().join("before")).await?;
+    let after = source(&args.after, globals, &place.path().join("after")).await?;
     let unread = |error: ContentsError| Failure::cannot_tell(error);
     let changes = diff(&before.contents().map_err(unread)?, &after.contents().map_err(unread)?);
     let paths: BTreeSet<&str> = changes.iter().map(|change| change.path.as_str()).collect();
@@ -84,16 +94,37 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
     Ok(Exit::yes_if(differences.same))
 }
 
-/// What was typed: a directory, or either file of a release.
-fn source(typed: &str) -> Result<Source, Failure> {
+/// What was typed: a directory, either file of a release, or a version; the bundle of that is fetched.
+async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<Source, Failure> {
     let path = Path::new(typed);
     if path.is_dir() {
         return Ok(Source::Directory(Tree::of(path).map_err(Failure::cannot_tell)?));
     }
     if !path.exists() {
-        return Err(Failure::usage(format!("there is no file or directory {typed}")));
+        let Ok(version) = Version::new(typed) else {
+            return Err(Failure::usage(format!("there is no file or directory {typed}")));
+        };
+        let missing =
+            format!("there is no file or directory {typed} here, so it was taken for a version on the server");
+        fetch(&version, globals, place).await.map_err(|failure| failure.hint(missing))?;
+        return Ok(Source::Bundle(place.to_owned()));
     }
     Ok(Source::Bundle(built::find(path).map_err(Failure::cannot_tell)?.bundle))
+}
+
+/// Downloads the bundle of a version.
+async fn fetch(version: &Version, globals: &Globals, place: &Path) -> Result<(), Failure> {
+    let session = Session::open(globals).await?;
+    let bundle = session.told(session.client().download_bundle(&session.env, version, 0).await)?;
+    let failed = |error: std::io::Error| {
+        Failure::cannot_tell(anyhow::Error::new(error).context(format!("cannot keep the bundle of {version}")))
+    };
+    let mut file = File::create_new(place).map_err(failed)?;
+    let mut download = bundle.download;
+    while let Some(piece) = session.told(download.next().await)? {
+        file.write_all(piece.as_ref()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Option<String> {

@@ -2,7 +2,10 @@
 
 pub(super) mod build;
 pub(super) mod diff;
+pub(super) mod list;
+pub(super) mod push;
 mod repositories;
+pub(super) mod show;
 pub(super) mod verify;
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -10,4 +13,7 @@ pub enum Command {
     Build(build::Args),
     Diff(diff::Args),
     Verify(verify::Args),
+    Push(push::Args),
+    List(list::Args),
+    Show(show::Args),
 }

@@ -1,0 +1,85 @@
+//! `muster key trust`: other keys for an environment, on the word of one that is trusted already.
+
+use std::path::PathBuf;
+
+use muster_core::release_manifest::{KeyId, PublicKey};
+use muster_release::key::SigningKey;
+use muster_release::trust;
+
+use crate::args::Globals;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::terminal::Terminal;
+
+use super::public_key;
+
+/// Trust further keys, or no longer trust some: the list is signed with a key that is trusted already
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+The new list is the one that is there, with NEW and without what --remove names. If there is none yet, it begins with the \
+key that signs. Nodes take it when they trust the key that signs it, and trust exactly its keys from then on: the server \
+cannot add one by itself. What was signed with a key that is removed is run by no node any more.
+
+Exit codes:
+  0   the list is in place
+  1   it was refused, or a file cannot be read
+  2   cannot tell: the server is not there, or fell silent; asking again is safe
+  64  a key is not understood, or no key would be left
+
+Examples:
+  muster key trust new.key.pub --sign old.key
+  muster key trust --sign new.key --remove 9f86d081884c7d65")]
+pub struct Args {
+    /// A public key to trust: its text, or a file with it
+    #[arg(value_name = "NEW", required_unless_present = "remove")]
+    new: Vec<String>,
+    /// The private key that signs the list; nodes trust it already
+    #[arg(long, value_name = "KEY")]
+    sign: PathBuf,
+    /// A key that is no longer trusted, by its id
+    #[arg(long, value_name = "ID")]
+    remove: Vec<KeyId>,
+}
+
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let new = args.new.iter().map(|key| public_key(key)).collect::<Result<Vec<_>, _>>()?;
+    let signer = SigningKey::read(&args.sign).map_err(Failure::failed)?;
+    let session = Session::open(globals).await?;
+    let before = session.told(session.client().trust(&session.env).await)?.list;
+    let (serial, keys) = match before {
+        Some(list) => (list.serial + 1, list.keys),
+        None => (1, vec![signer.public().clone()]),
+    };
+    let keys = next(keys, new, &args.remove)?;
+    let list = trust::make(serial, keys, std::slice::from_ref(&signer)).map_err(Failure::failed)?;
+    let done = session.told(session.client().replace_trust(&session.env, &list).await)?;
+    terminal.out.answer(&done, |out| {
+        out.line(format_args!("{} trusts from now on (serial {}):", session.env, done.serial));
+        for key in &done.keys {
+            out.line(format_args!("  {}  {key}", key.id()));
+        }
+    });
+    if !done.verified {
+        terminal.notes.note("it is the first list: nodes take it if they were given the key that signed it");
+    }
+    Ok(Exit::Yes)
+}
+
+/// The keys of the next list.
+fn next(mut keys: Vec<PublicKey>, new: Vec<PublicKey>, remove: &[KeyId]) -> Result<Vec<PublicKey>, Failure> {
+    if let Some(unknown) = remove.iter().find(|id| !keys.iter().any(|key| key.id() == **id)) {
+        let known: Vec<String> = keys.iter().map(|key| key.id().to_string()).collect();
+        return Err(Failure::usage(format!("{unknown} is not trusted: {} is", known.join(", "))));
+    }
+    keys.retain(|key| !remove.contains(&key.id()));
+    for key in new {
+        if !keys.iter().any(|known| known.bytes() == key.bytes()) {
+            keys.push(key);
+        }
+    }
+    if keys.is_empty() {
+        return Err(Failure::usage("no key would be left: nobody could ever sign again"));
+    }
+    Ok(keys)
+}

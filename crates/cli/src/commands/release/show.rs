@@ -1,0 +1,70 @@
+//! `muster release show`: everything about one release.
+
+use muster_core::names::Version;
+use muster_wire::release::{BundleState, ReleaseDetail, Trusted};
+
+use crate::args::Globals;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::terminal::{Out, Terminal, size};
+
+use super::list::signers;
+
+/// Show a release: who signed it, who pushed it, and which nodes run it
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0   shown
+  1   there is no such release
+  2   cannot tell: the server is not there, or is not up to date
+
+Examples:
+  muster release show v2
+  muster release show v2 -o json | jq -r .digest")]
+pub struct Args {
+    /// The version, such as v2
+    version: Version,
+}
+
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let detail = session.told(session.client().release(&session.env, &args.version).await)?;
+    terminal.out.answer(&detail, |out| show(&detail, out));
+    Ok(Exit::Yes)
+}
+
+fn show(detail: &ReleaseDetail, out: &mut Out) {
+    let row = &detail.row;
+    let bundle = match detail.bundle {
+        BundleState::Kept => size(row.size),
+        BundleState::Missing => "missing where the server keeps it: push it again".to_owned(),
+        BundleState::Damaged => "damaged where the server keeps it: push it again".to_owned(),
+    };
+    let trusted = match &detail.trusted {
+        Some(Trusted::By(key)) => format!("yes, {key}"),
+        Some(Trusted::Not(why)) => format!("no: {why}"),
+        None => "the environment has no list of trusted keys: its nodes decide".to_owned(),
+    };
+    let nodes = if row.current { format!("{} of {}", row.running, row.wanted) } else { row.running.to_string() };
+    let lines = [
+        ("version", Some(row.version.to_string())),
+        ("serial", Some(row.serial.to_string())),
+        ("digest", Some(row.digest.clone())),
+        ("content", Some(detail.content.clone())),
+        ("bundle", Some(bundle)),
+        ("created", detail.created.map(|at| format!("{at:.0}"))),
+        ("expires", row.expires.map(|at| format!("{at:.0}"))),
+        ("previous", detail.previous.as_ref().map(Version::to_string)),
+        ("pushed", Some(format!("{:.0} by {}", row.pushed, row.by))),
+        ("signed by", Some(signers(&row.signed_by))),
+        ("trusted", Some(trusted)),
+        ("current", Some(if row.current { "yes" } else { "no" }.to_owned())),
+        ("running", Some(nodes)),
+    ];
+    for (name, value) in lines {
+        if let Some(value) = value {
+            out.line(format_args!("{name:<9}  {value}"));
+        }
+    }
+}
