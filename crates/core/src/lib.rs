@@ -8,9 +8,11 @@
 //! - [`status_move`]: (observed, report) → one transaction. The only place that moves a node's status.
 //! - [`fleet`]: an environment in memory, fed by key changes; every question is answered from it.
 //! - [`lookups`], [`snapshot`]: what nodes learn of each other, and how either side knows that it has changed.
+//! - [`lookup`]: what one node sees at one key, and where it comes from.
 //! - [`config_data`], [`published`]: what operators and other nodes say to content. [`snapshot_diff`]: what has changed
 //!   of it, in words. [`pause`]: who is not to run.
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
+//!   [`leaders`]: who leads each role.
 //! - [`departure`]: nodes that leave, and who has yet to run without them.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
@@ -29,7 +31,9 @@ pub mod filter;
 pub mod fleet;
 pub mod generation;
 pub mod keys;
+pub mod leaders;
 pub mod liveness;
+pub mod lookup;
 pub mod lookups;
 pub mod names;
 pub mod pause;

@@ -1,5 +1,6 @@
 //! Pauses: nodes that are not to run, by whose word, and until when.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::{NodeName, Role};
+use crate::txn::Revision;
 
 /// Whom a pause is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -85,9 +87,43 @@ pub fn longest(pauses: impl Iterator<Item = Paused>) -> Option<Paused> {
     })
 }
 
+/// Pauses whose time is over, and when the next one's is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    pub over: Vec<(PauseScope, Revision)>,
+    pub next: Option<Timestamp>,
+}
+
+/// Which pauses are to be taken away, and when to look again.
+pub fn ended(pauses: &BTreeMap<PauseScope, (PauseRecord, Revision)>, now: Timestamp) -> Ended {
+    let (over, lasting): (Vec<_>, Vec<_>) = pauses.iter().partition(|(_, (pause, _))| pause.is_over(now));
+    Ended {
+        over: over.into_iter().map(|(scope, (_, at))| (scope.clone(), *at)).collect(),
+        next: lasting.into_iter().filter_map(|(_, (pause, _))| pause.until).min(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_that_are_over_end_and_the_next_one_is_waited_for() {
+        let role = |name: &str| PauseScope::Role { role: Role::new(name).unwrap() };
+        let at = |hour: &str| format!("2026-11-15T{hour}:00:00Z");
+        let all: BTreeMap<_, _> =
+            [(role("a"), Some("11")), (role("b"), Some("13")), (role("c"), None), (role("d"), Some("12"))]
+                .into_iter()
+                .map(|(scope, until)| {
+                    let until = until.map(at);
+                    (scope.clone(), (paused(scope, until.as_deref()).pause, Revision(7)))
+                })
+                .collect();
+        let found = ended(&all, at("12").parse().unwrap());
+        assert_eq!(found.over, [(role("a"), Revision(7)), (role("d"), Revision(7))]);
+        assert_eq!(found.next, Some(at("13").parse().unwrap()));
+        assert_eq!(ended(&BTreeMap::new(), at("12").parse().unwrap()), Ended::default());
+    }
 
     fn paused(scope: PauseScope, until: Option<&str>) -> Paused {
         let since = "2026-11-15T10:00:00Z".parse().unwrap();

@@ -41,6 +41,8 @@ pub struct BlobsMark {
 pub enum ControllerName {
     /// Makes the nodes follow the design that was applied.
     Design,
+    /// Sees to it that each role has one leader, and ends pauses whose time is over.
+    Leaders,
     /// Takes lost nodes out of their roles.
     Liveness,
     /// Brings machines up, and keeps them so.
@@ -48,12 +50,14 @@ pub enum ControllerName {
 }
 
 impl ControllerName {
-    pub const ALL: [ControllerName; 3] = [ControllerName::Design, ControllerName::Liveness, ControllerName::Provision];
+    pub const ALL: [ControllerName; 4] =
+        [ControllerName::Design, ControllerName::Leaders, ControllerName::Liveness, ControllerName::Provision];
 
     /// Its word, which is also its key.
     pub fn word(self) -> &'static str {
         match self {
             ControllerName::Design => "design",
+            ControllerName::Leaders => "leaders",
             ControllerName::Liveness => "liveness",
             ControllerName::Provision => "provision",
         }

@@ -42,7 +42,9 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
             continue;
         }
         let key = Keys::of(env).store_epoch();
-        let next = u64::try_from(app.clock.now().as_second()).unwrap_or(0).max(known.epoch + 1);
+        let leaders = leader_epoch(app, env);
+        let now = u64::try_from(app.clock.now().as_second()).unwrap_or(0);
+        let next = now.max(known.epoch.max(leaders).saturating_add(1));
         let txn = Txn::new().guard(Guard::seen(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
         match app.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
@@ -58,6 +60,13 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
         }
     }
     Err(EpochError::Contended { env: env.clone() })
+}
+
+/// The highest epoch of the environment's leaders: theirs begin at the store's, and go up.
+fn leader_epoch(app: &App, env: &EnvName) -> u64 {
+    let fleets = app.view.fleets();
+    let leaders = fleets.get(env).into_iter().flat_map(|fleet| fleet.leaders().values());
+    leaders.map(|(leader, _)| leader.epoch).max().unwrap_or(0)
 }
 
 /// The epoch of an environment, when it was written, and how far the view is.

@@ -15,7 +15,8 @@
 //! examines the store and all replicas.
 //!
 //! Tasks: `view::follow` is the only writer of the view. `hub::wake` turns what changed into wake-ups. `Intake` is the
-//! only one that moves nodes' status. `Liveness` takes lost nodes out of their roles. Each request and each stream is
+//! only one that moves nodes' status. `Liveness` takes lost nodes out of their roles; `Leaders`
+//! sees to it that each role has one leader. Each request and each stream is
 //! a task of its own, owned by the HTTP server. All others are in one `JoinSet`: if one ends, the server ends.
 //!
 //! State: the store holds everything that must survive. The view can be built anew at any time; the hub holds what

@@ -21,6 +21,7 @@ use crate::api;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::design::DesignController;
+use crate::controllers::leaders::Leaders;
 use crate::controllers::liveness::Liveness;
 use crate::design::cache::Designs;
 use crate::design::tree::name_all;
@@ -143,6 +144,15 @@ impl Server {
             patience,
             held: Mutex::default(),
         });
+        let leaders = Leaders {
+            view: view.clone(),
+            hub: hub.clone(),
+            links: links.clone(),
+            tenures: tenures.clone(),
+            clock: clock.clone(),
+            patience,
+        };
+        tasks.spawn(async move { leaders.run().await });
         let (member, holding, living) = (membership.clone(), tenures.clone(), liveness.clone());
         tasks.spawn(async move { member.run().await });
         tasks.spawn(async move { holding.run().await });

@@ -47,6 +47,8 @@ pub struct View {
     servers: watch::Sender<u64>,
     /// Steps when the record of some node is another one.
     records: watch::Sender<u64>,
+    /// Steps when who can lead, who leads, or who is paused may be others now.
+    leading: watch::Sender<u64>,
     /// The texts of the last snapshot of each environment, shared by all nodes that are woken by one change.
     snapshots: Mutex<BTreeMap<EnvName, Texts>>,
     builds: AtomicU64,
@@ -59,6 +61,7 @@ impl Default for View {
             revision: watch::Sender::new(None),
             servers: watch::Sender::new(0),
             records: watch::Sender::new(0),
+            leading: watch::Sender::new(0),
             snapshots: Mutex::default(),
             builds: AtomicU64::new(0),
         }
@@ -95,6 +98,11 @@ impl View {
     /// Tells whoever looks after machines that the nodes they are for may be others now.
     pub fn subscribe_records(&self) -> watch::Receiver<u64> {
         self.records.subscribe()
+    }
+
+    /// Tells whoever looks after leaders and pauses that they may be others now.
+    pub fn subscribe_leading(&self) -> watch::Receiver<u64> {
+        self.leading.subscribe()
     }
 
     /// Waits until the view is complete for the first time.
@@ -171,6 +179,9 @@ impl View {
             }
             if told.iter().any(concerns_records) {
                 self.records.send_modify(|steps| *steps += 1);
+            }
+            if told.iter().any(concerns_leading) {
+                self.leading.send_modify(|steps| *steps += 1);
             }
             for what in told {
                 if changed.send(what).await.is_err() {
@@ -263,6 +274,16 @@ fn concerns_records(changed: &Changed) -> bool {
     match changed {
         Changed::Everything => true,
         Changed::Env(_, effects) => effects.records,
+    }
+}
+
+fn concerns_leading(changed: &Changed) -> bool {
+    match changed {
+        Changed::Everything => true,
+        Changed::Env(_, effects) => {
+            let serving = || effects.lookups.iter().any(|key| key.starts_with("active_roles::"));
+            effects.leaders || effects.desired || effects.records || serving()
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use muster_core::design_state::Destroying;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
-use muster_core::records::Restoring;
+use muster_core::records::{LeaderRecord, Restoring};
 use muster_core::txn::{Op, Revision};
 use muster_store::Range;
 use thiserror::Error;
@@ -19,6 +19,8 @@ use super::{CURRENT_VERSION, DESTROYING, EPOCH, RESTORING, is_kept};
 const BATCH_OPS: usize = 100;
 /// And well below the megabyte: etcd replicates each transaction as one message.
 const BATCH_BYTES: usize = 512 * 1024;
+
+const LEADERS: &str = "leaders/";
 
 /// Why a restore is not begun.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -104,10 +106,17 @@ impl There {
         self.kept.get(key).is_some_and(|there| *there == value)
     }
 
-    /// The epoch that the restored environment begins: later than every one that an agent may have heard of.
+    /// The epoch that the restored environment begins: later than every one that an agent may have heard of, of the store
+    /// or of a leader. Leaders are elected anew at this one or above it.
     pub(super) fn next_epoch(&self, contents: &Contents, now: Timestamp) -> u64 {
         let now = u64::try_from(now.as_second()).unwrap_or(0);
-        now.max(contents.manifest.epoch.saturating_add(1)).max(self.epoch.saturating_add(1))
+        let leaders = self
+            .kept
+            .iter()
+            .filter(|(key, _)| key.starts_with(LEADERS))
+            .filter_map(|(_, value)| serde_json::from_slice::<LeaderRecord>(value).ok().map(|leader| leader.epoch));
+        let known = leaders.chain([contents.manifest.epoch, self.epoch]).max().unwrap_or(0);
+        now.max(known.saturating_add(1))
     }
 }
 

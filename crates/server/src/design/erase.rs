@@ -5,6 +5,7 @@
 
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
+use muster_core::replicas::ControllerName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 
@@ -32,7 +33,11 @@ pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result
             || rest.starts_with("controllers/")
             || rest.starts_with("replicas/")
     };
-    let (last, first): (Vec<String>, Vec<String>) = all.partition(is_last);
+    let (mut last, first): (Vec<String>, Vec<String>) = all.partition(is_last);
+    // A server may have taken one since they were read.
+    last.extend(ControllerName::ALL.map(|name| keys.controller(name)));
+    last.sort_unstable();
+    last.dedup();
     let txn = |keys: &[String]| Txn { guards: guards.to_vec(), ops: keys.iter().map(Op::delete).collect() };
     for part in first.chunks(BATCH) {
         if let Outcome::Refused { .. } = store.commit(txn(part)).await? {

@@ -46,7 +46,7 @@ fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding>
     }
     let advice = match name {
         ControllerName::Design if !facts.needs_design_controller => return None,
-        ControllerName::Design | ControllerName::Liveness => {
+        ControllerName::Design | ControllerName::Leaders | ControllerName::Liveness => {
             "a server takes it within a second or two, or when the lease of the last holder has ended, which takes ten: \
              ask again then"
         }
@@ -80,7 +80,7 @@ mod tests {
             has_machines: false,
             needs_design_controller: false,
             destroying: None,
-            controllers: BTreeMap::from([(ControllerName::Liveness, holder)]),
+            controllers: [ControllerName::Leaders, ControllerName::Liveness].map(|name| (name, holder.clone())).into(),
             restoring: None,
             unreadable: BTreeMap::new(),
         }
@@ -91,14 +91,16 @@ mod tests {
         assert_eq!(
             told(judge(&facts())),
             [
+                "controller prod leaders ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "environment prod ok: 3 nodes, and all of it can be read",
             ]
         );
         let free = EnvironmentFacts { has_machines: true, controllers: BTreeMap::new(), ..facts() };
         let seen = told(judge(&free));
-        assert!(seen[0].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
-        assert!(seen[1].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
+        assert!(seen[0].starts_with("controller prod leaders warning: nobody holds it → a server"), "{seen:?}");
+        assert!(seen[1].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
+        assert!(seen[2].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
     }
 
     #[test]
@@ -107,8 +109,8 @@ mod tests {
         let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
         let seen = told(judge(&facts));
         assert!(seen[0].starts_with("controller prod design warning: nobody holds it → a server"), "{seen:?}");
-        assert!(seen[2].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
-        assert_eq!(seen.len(), 3);
+        assert!(seen[3].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
+        assert_eq!(seen.len(), 4);
     }
 
     #[test]
@@ -116,9 +118,9 @@ mod tests {
         let restoring = Restoring { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
         let seen = told(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
-        assert!(seen[1].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
+        assert!(seen[2].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(
-            seen[2].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
+            seen[3].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
         );
     }
 }

@@ -25,6 +25,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// Replicas that all see a controller become free try at different moments within this.
 const JITTER_MS: u64 = 200;
 
+/// What every server looks after in each environment.
+const EVERYWHERE: [ControllerName; 2] = [ControllerName::Leaders, ControllerName::Liveness];
+
 type Place = (EnvName, ControllerName);
 
 /// A controller that this replica holds. What is written in its name goes through [`Tenures::commit`].
@@ -80,7 +83,7 @@ pub struct Tenures {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What is wanted besides liveness, which every server looks after everywhere, and the design, where there is one.
+    /// What is wanted besides what every server looks after everywhere, and the design, where there is one.
     wanted: BTreeSet<Place>,
     held: BTreeMap<Place, Held>,
     /// Where a write was refused, under which lease, and at which revision.
@@ -191,7 +194,7 @@ impl Tenures {
         let places: BTreeSet<Place> = fleets
             .values()
             .filter(|fleet| fleet.is_founded())
-            .map(|fleet| (fleet.env.clone(), ControllerName::Liveness))
+            .flat_map(|fleet| EVERYWHERE.map(|name| (fleet.env.clone(), name)))
             .chain(designed.map(|fleet| (fleet.env.clone(), ControllerName::Design)))
             .chain(inner.wanted.iter().cloned())
             .chain(inner.held.keys().cloned())

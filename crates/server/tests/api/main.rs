@@ -6,6 +6,7 @@ mod asked;
 mod bad_input;
 mod bundles;
 mod fixture;
+mod leaders;
 mod liveness;
 mod logs;
 mod metrics;

@@ -7,6 +7,7 @@ mod bad_day;
 mod blobs;
 mod cluster;
 mod controllers;
+mod leaders;
 mod leaving;
 mod logs;
 mod machines;

@@ -1,0 +1,428 @@
+//! Who leads a role: one line for each way in which that can change, and then histories of a small fleet at random.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use muster_core::departure::leave;
+use muster_core::fleet::{Fleet, KeyChange};
+use muster_core::keys::{self, Keys};
+use muster_core::leaders::{Because, Decision, decide};
+use muster_core::liveness::{Link, Patience};
+use muster_core::names::{EnvName, NodeName, Role, Version};
+use muster_core::records::{ActiveRole, LeaderRecord, MachinePhase, MachineRecord, NodeRecord};
+use muster_core::report::Interfaces;
+use muster_core::txn::{Op, Revision};
+use proptest::prelude::*;
+
+const NODES: [&str; 4] = ["db1", "db2", "db3", "web1"];
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn role(name: &str) -> Role {
+    Role::new(name).unwrap()
+}
+
+/// A fleet of four nodes, in a store that is a map, and who of them is connected.
+struct World {
+    keys: Keys,
+    fleet: Fleet,
+    revision: u64,
+    silent_since: BTreeMap<NodeName, Timestamp>,
+    now: i64,
+}
+
+impl World {
+    /// Nobody is connected yet, and the server has been listening since second 0.
+    fn new(now: i64) -> Self {
+        let env = EnvName::new("test").unwrap();
+        let silent_since = NODES.map(|name| (node(name), at(0))).into();
+        let mut world = Self { keys: Keys::of(&env), fleet: Fleet::new(env), revision: 0, silent_since, now };
+        for name in NODES {
+            world.designs(name, true);
+        }
+        world
+    }
+
+    fn apply(&mut self, ops: Vec<Op>) {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let parts: Vec<(String, Option<Vec<u8>>)> = ops
+            .into_iter()
+            .map(|op| match op {
+                Op::Put { key, value, .. } => (key, Some(value)),
+                Op::Delete { key } => (key, None),
+            })
+            .collect();
+        let changes = parts
+            .iter()
+            .map(|(key, value)| (KeyChange { key, value: value.as_deref(), revision }, keys::parse(key).unwrap().1));
+        self.fleet.apply(revision, changes);
+    }
+
+    fn record(name: &str) -> NodeRecord {
+        NodeRecord {
+            role: role(name.trim_end_matches(|c: char| c.is_ascii_digit())),
+            profile: None,
+            labels: BTreeMap::new(),
+            failure_domain: name.into(),
+            position: 0,
+            flavor: None,
+            leaving: None,
+        }
+    }
+
+    fn designs(&mut self, name: &str, wanted: bool) {
+        let key = self.keys.node(&node(name));
+        let op = if wanted { Op::put_json(key, &Self::record(name)).unwrap() } else { Op::delete(key) };
+        self.apply(vec![op]);
+    }
+
+    fn leaves(&mut self, name: &str) {
+        let record = NodeRecord { leaving: Some(leave(at(self.now))), ..Self::record(name) };
+        self.apply(vec![Op::put_json(self.keys.node(&node(name)), &record).unwrap()]);
+    }
+
+    fn in_domain(&mut self, name: &str, failure_domain: &str) {
+        let record = NodeRecord { failure_domain: failure_domain.into(), ..Self::record(name) };
+        self.apply(vec![Op::put_json(self.keys.node(&node(name)), &record).unwrap()]);
+    }
+
+    fn machine(&mut self, name: &str, phase: MachinePhase) {
+        let machine = MachineRecord { driver: "test".into(), phase, attempt: 1, since: at(self.now) };
+        self.apply(vec![Op::put_json(self.keys.machine(&node(name)), &machine).unwrap()]);
+    }
+
+    fn active(&mut self, name: &str, active: bool) {
+        let key = self.keys.active_role(&Version::new("v1").unwrap(), &node(name));
+        let value = ActiveRole { role: Self::record(name).role, interfaces: Interfaces::new() };
+        self.apply(vec![if active { Op::put_json(key, &value).unwrap() } else { Op::delete(key) }]);
+    }
+
+    fn epoch(&mut self, epoch: u64) {
+        self.apply(vec![Op::put(self.keys.store_epoch(), epoch.to_string())]);
+    }
+
+    fn leader(&mut self, name: Option<&str>, epoch: u64) {
+        let record = LeaderRecord { node: name.map(node), epoch, since: at(0) };
+        self.apply(vec![Op::put_json(self.keys.leader(&role("db")), &record).unwrap()]);
+    }
+
+    fn connect(&mut self, name: &str) {
+        self.silent_since.remove(&node(name));
+    }
+
+    fn silence(&mut self, name: &str) {
+        self.silent_since.entry(node(name)).or_insert(at(self.now));
+    }
+
+    fn link(&self, name: &NodeName) -> Link {
+        match self.silent_since.get(name) {
+            Some(since) => Link::Silent { since: *since },
+            None => Link::Connected { since: at(0) },
+        }
+    }
+
+    fn decide(&self) -> Decision {
+        decide(&self.fleet, |name| self.link(name), Patience::default(), at(0), at(self.now))
+    }
+
+    /// Carries a decision out, as the controller does.
+    fn look(&mut self) -> Decision {
+        let decision = self.decide();
+        for change in &decision.changes {
+            let txn = change.txn(&self.fleet).unwrap();
+            self.apply(txn.ops);
+        }
+        decision
+    }
+
+    /// What is decided for `db`, in short.
+    fn told(&self) -> Option<(Option<String>, u64, Because)> {
+        let change = self.decide().changes.into_iter().find(|change| change.role == role("db"))?;
+        assert_eq!(change.now.since, at(self.now));
+        Some((change.now.node.map(String::from), change.now.epoch, change.because))
+    }
+}
+
+fn named(name: &str, epoch: u64, because: Because) -> Option<(Option<String>, u64, Because)> {
+    Some((Some(name.to_owned()), epoch, because))
+}
+
+/// An hour after the start: no grace.
+const LATER: i64 = 3600;
+
+#[test]
+fn nobody_leads_while_nobody_is_there() {
+    assert_eq!(World::new(LATER).told(), None);
+}
+
+#[test]
+fn the_first_that_is_connected_leads_while_none_is_active() {
+    let mut world = World::new(LATER);
+    world.connect("db3");
+    world.connect("db2");
+    assert_eq!(world.told(), named("db2", 1, Because::Vacant));
+}
+
+#[test]
+fn one_that_is_active_leads_before_one_that_is_not() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.connect("db2");
+    world.active("db2", true);
+    assert_eq!(world.told(), named("db2", 1, Because::Vacant));
+}
+
+#[test]
+fn a_leader_gives_way_when_another_is_the_first_to_be_active() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.connect("db2");
+    world.leader(Some("db1"), 4);
+    assert_eq!(world.told(), None);
+    world.active("db2", true);
+    assert_eq!(world.told(), named("db2", 5, Because::NotActive));
+}
+
+#[test]
+fn a_leader_that_is_active_stays_whoever_comes() {
+    let mut world = World::new(LATER);
+    for name in NODES {
+        world.connect(name);
+        world.active(name, true);
+    }
+    world.leader(Some("db2"), 4);
+    assert_eq!(world.told(), None);
+}
+
+#[test]
+fn the_only_one_stays_when_its_validation_fails() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.connect("db2");
+    world.leader(Some("db2"), 4);
+    assert_eq!(world.told(), None, "nobody is active, and it is connected");
+}
+
+#[test]
+fn a_leader_that_is_silent_for_a_moment_stays_and_one_that_is_lost_does_not() {
+    let mut world = World::new(LATER);
+    for name in ["db1", "db2", "web1"] {
+        world.connect(name);
+        world.active(name, true);
+    }
+    world.leader(Some("db2"), 4);
+    world.silence("db2");
+    world.now += 29;
+    assert_eq!(world.told(), None);
+    assert_eq!(world.decide().recheck, Some(at(LATER + 30)), "somebody has to look at that moment");
+    world.now += 1;
+    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+    // It is back: the other one stays.
+    world.look();
+    world.connect("db2");
+    assert_eq!(world.told(), None);
+}
+
+#[test]
+fn one_that_was_never_active_is_lost_in_the_same_way() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.leader(Some("db2"), 4);
+    world.silent_since.insert(node("db2"), at(LATER));
+    world.now += 29;
+    assert_eq!(world.told(), None);
+    world.now += 1;
+    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+}
+
+#[test]
+fn nobody_is_lost_while_agents_come_back_to_a_server_that_has_started() {
+    let mut world = World::new(59);
+    world.connect("db1");
+    world.leader(Some("db2"), 4);
+    assert_eq!(world.told(), None);
+    assert_eq!(world.decide().recheck, Some(at(60)));
+    world.now = 60;
+    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+}
+
+#[test]
+fn a_domain_that_is_silent_as_a_whole_keeps_its_leaders() {
+    let mut world = World::new(LATER);
+    for name in NODES {
+        world.in_domain(name, "rack1");
+        world.connect(name);
+        world.active(name, true);
+    }
+    world.leader(Some("db2"), 4);
+    for name in ["db1", "db2", "db3"] {
+        world.silence(name);
+    }
+    world.now += 3600;
+    assert_eq!(world.told(), None, "that is our fault or the network's");
+}
+
+#[test]
+fn the_last_one_is_lost_and_the_epoch_stays() {
+    let mut world = World::new(LATER);
+    world.leader(Some("db1"), 4);
+    assert_eq!(world.told(), Some((None, 4, Because::Lost)));
+    world.look();
+    assert_eq!(world.told(), None, "that is written once");
+    world.connect("db3");
+    assert_eq!(world.told(), named("db3", 5, Because::Vacant));
+}
+
+#[test]
+fn whoever_leaves_leads_no_more() {
+    for leaves in [
+        |world: &mut World| world.leaves("db1"),
+        |world: &mut World| world.designs("db1", false),
+        |world: &mut World| world.machine("db1", MachinePhase::Releasing),
+    ] {
+        let mut world = World::new(LATER);
+        world.connect("db1");
+        world.connect("db2");
+        world.active("db1", true);
+        world.leader(Some("db1"), 4);
+        world.machine("db1", MachinePhase::Provisioned);
+        assert_eq!(world.told(), None);
+        leaves(&mut world);
+        assert_eq!(world.told(), named("db2", 5, Because::Left));
+    }
+}
+
+#[test]
+fn a_role_that_goes_from_the_design_keeps_its_epoch_for_the_day_on_which_it_comes_back() {
+    let mut world = World::new(LATER);
+    world.leader(Some("db1"), 4);
+    for name in ["db1", "db2", "db3"] {
+        world.connect(name);
+        world.designs(name, false);
+    }
+    assert_eq!(world.told(), Some((None, 4, Because::Left)));
+    world.look();
+    world.designs("db2", true);
+    assert_eq!(world.told(), named("db2", 5, Because::Vacant));
+}
+
+#[test]
+fn after_a_restore_the_same_leader_leads_at_an_epoch_that_nobody_has_seen() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.epoch(1000);
+    world.leader(Some("db1"), 1003);
+    assert_eq!(world.told(), None);
+    world.epoch(2000);
+    assert_eq!(world.told(), named("db1", 2000, Because::Restored));
+}
+
+#[test]
+fn nothing_is_decided_on_what_is_between_two_lives() {
+    for key in [Keys::restoring, Keys::destroying] {
+        let mut world = World::new(LATER);
+        world.connect("db1");
+        world.apply(vec![Op::put(key(&world.keys), "{}")]);
+        assert_eq!(world.decide(), Decision::default());
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_left_to_people() {
+    let mut world = World::new(LATER);
+    world.connect("db1");
+    world.apply(vec![Op::put(world.keys.leader(&role("db")), "no JSON")]);
+    assert_eq!(world.told(), None);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Connect(usize),
+    Silence(usize),
+    Active(usize, bool),
+    Design(usize, bool),
+    Pass(i64),
+    Restore,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let any_node = 0..NODES.len();
+    prop_oneof![
+        any_node.clone().prop_map(Step::Connect),
+        any_node.clone().prop_map(Step::Silence),
+        (any_node.clone(), any::<bool>()).prop_map(|(node, active)| Step::Active(node, active)),
+        (any_node, any::<bool>()).prop_map(|(node, wanted)| Step::Design(node, wanted)),
+        (1i64..60).prop_map(Step::Pass),
+        Just(Step::Restore),
+    ]
+}
+
+proptest! {
+    /// The epoch only grows; whoever leads can, and leads for as long as it can; and nobody leads only if nobody can.
+    #[test]
+    fn a_role_has_one_leader_for_as_long_as_that_one_can(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new(LATER);
+        let mut store_epoch = 0;
+        for step in steps {
+            let before = world.fleet.leaders().clone();
+            match step {
+                Step::Connect(n) => world.connect(NODES[n]),
+                Step::Silence(n) => world.silence(NODES[n]),
+                Step::Active(n, active) => world.active(NODES[n], active),
+                Step::Design(n, wanted) => world.designs(NODES[n], wanted),
+                Step::Pass(seconds) => world.now += seconds,
+                Step::Restore => {
+                    store_epoch = world.now.unsigned_abs();
+                    world.epoch(store_epoch);
+                }
+            }
+            world.look();
+            prop_assert!(world.decide().changes.is_empty(), "what was done is done");
+            for (role, (now, _)) in world.fleet.leaders() {
+                let was = before.get(role).map(|(was, _)| was);
+                let live = |name: &NodeName| match world.link(name) {
+                    Link::Connected { .. } => true,
+                    Link::Silent { since } => world.now - since.as_second() < 30,
+                };
+                let members: BTreeSet<&NodeName> =
+                    world.fleet.designed().filter(|(_, _, record)| record.role == *role).map(|(name, ..)| name).collect();
+                let active: BTreeSet<&NodeName> = members
+                    .iter()
+                    .copied()
+                    .filter(|name| live(name) && world.fleet.get(name).unwrap().active().is_some())
+                    .collect();
+                let can = |name: &NodeName| {
+                    members.contains(name) && live(name) && (active.is_empty() || active.contains(name))
+                };
+                if let Some(was) = was {
+                    prop_assert!(now.epoch >= was.epoch);
+                    if now.node.is_some() && now.node != was.node {
+                        prop_assert!(now.epoch > was.epoch);
+                    }
+                    if was.node.as_ref().is_some_and(can) {
+                        prop_assert_eq!(&now.node, &was.node, "it is sticky");
+                    }
+                }
+                match &now.node {
+                    Some(leader) => {
+                        prop_assert!(can(leader), "{} leads {}", leader, role);
+                        prop_assert!(now.epoch >= store_epoch);
+                    }
+                    None => {
+                        let connected = |name: &&NodeName| matches!(world.link(name), Link::Connected { .. });
+                        prop_assert!(active.is_empty() && !members.into_iter().any(|name| connected(&name)));
+                    }
+                }
+            }
+        }
+    }
+}

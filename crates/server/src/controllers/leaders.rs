@@ -1,0 +1,149 @@
+//! Sees to it that each role has one leader, and ends pauses whose time is over.
+//!
+//! [`muster_core::leaders::decide`] and [`muster_core::pause::ended`] decide; this reads, commits, and sleeps until
+//! something changes or is due. Only the replica that holds the controller decides at all: what it has decided is in the
+//! store, where all can see it. In steady state nothing is written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::leaders::{Change, decide};
+use muster_core::liveness::Patience;
+use muster_core::names::EnvName;
+use muster_core::pause::{self, PauseScope};
+use muster_core::replicas::ControllerName;
+use muster_core::txn::{Guard, Op, Txn};
+
+use crate::clock::Clock;
+use crate::hub::Hub;
+use crate::links::Links;
+use crate::replica::{Fenced, Held, Tenures};
+use crate::view::View;
+
+/// What happens together is looked at together: a fleet that starts connects and validates in bursts.
+const PACE: Duration = Duration::from_millis(250);
+/// After the store did not take something, the next try comes this soon.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Leaders {
+    pub(crate) view: Arc<View>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) tenures: Arc<Tenures>,
+    pub(crate) clock: Clock,
+    pub(crate) patience: Patience,
+}
+
+/// What is to be written, and for whom it is told.
+#[derive(Debug)]
+enum Step {
+    Lead(Change),
+    Resume(PauseScope),
+}
+
+impl Leaders {
+    /// Looks after leaders and pauses, for ever.
+    pub async fn run(&self) {
+        let mut connections = self.hub.subscribe();
+        let mut leading = self.view.subscribe_leading();
+        let mut servers = self.view.subscribe_servers();
+        let mut tenures = self.tenures.subscribe();
+        loop {
+            connections.mark_unchanged();
+            leading.mark_unchanged();
+            servers.mark_unchanged();
+            tenures.mark_unchanged();
+            let wait = self.look().await.unwrap_or(Duration::MAX);
+            // A connection that begins or ends, here or elsewhere; a node that comes into service or leaves it; a pause; a
+            // controller that is taken; or a moment at which somebody becomes lost or a pause ends. Nothing in between.
+            tokio::select! {
+                _ = connections.changed() => {}
+                _ = leading.changed() => {}
+                _ = servers.changed() => {}
+                _ = tenures.changed() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// Decides and acts once. Returns when to look again at the latest.
+    async fn look(&self) -> Option<Duration> {
+        let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
+        let mut recheck: Option<Timestamp> = None;
+        let mut again = None;
+        for env in envs {
+            let Some(held) = self.tenures.held(&env, ControllerName::Leaders) else { continue };
+            let steps = {
+                let fleets = self.view.fleets();
+                let Some(fleet) = fleets.get(&env) else { continue };
+                let (steps, due) = self.judge(fleet, &held);
+                recheck = recheck.into_iter().chain(due).min();
+                steps
+            };
+            for (step, txn) in steps {
+                match self.tenures.commit(&held, txn).await {
+                    Ok(Fenced::Committed { .. }) => tell(&env, &step),
+                    // What it was decided on has changed: the view shows it in a moment, and wakes us; but a step that
+                    // concerns nobody here would not.
+                    Ok(Fenced::Refused { .. }) => again = Some(AGAIN),
+                    Ok(Fenced::Deposed) => break,
+                    Err(error) => {
+                        let source = &error as &dyn std::error::Error;
+                        tracing::warn!(%env, error = source, "{}; it is decided anew in a moment", step.failed());
+                        return Some(AGAIN);
+                    }
+                }
+            }
+        }
+        let now = self.clock.now();
+        let due = recheck.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        again.into_iter().chain(due).min()
+    }
+
+    /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
+    fn judge(&self, fleet: &Fleet, held: &Held) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
+        let (now, keys) = (self.clock.now(), Keys::of(&fleet.env));
+        let listening = held.since.max(self.hub.listening_since());
+        let leaders = decide(fleet, |name| self.links.of(fleet, name).link, self.patience, listening, now);
+        let pauses = pause::ended(fleet.pauses(), now);
+        let mut steps = Vec::new();
+        for change in leaders.changes {
+            match change.txn(fleet) {
+                Ok(txn) => steps.push((Step::Lead(change), txn)),
+                Err(error) => tracing::error!(%error, "the record of a leader cannot be written"),
+            }
+        }
+        if fleet.restoring().is_none() {
+            steps.extend(pauses.over.into_iter().map(|(scope, at)| {
+                let key = keys.pause(&scope);
+                let txn = Txn::new().guard(Guard::seen(key.clone(), Some(at))).op(Op::delete(key));
+                (Step::Resume(scope), txn)
+            }));
+        }
+        (steps, leaders.recheck.into_iter().chain(pauses.next).min())
+    }
+}
+
+impl Step {
+    fn failed(&self) -> String {
+        match self {
+            Step::Lead(Change { role, .. }) => format!("the leader of role {role} cannot be recorded"),
+            Step::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
+        }
+    }
+}
+
+fn tell(env: &EnvName, step: &Step) {
+    match step {
+        Step::Lead(Change { role, now, because, .. }) => match &now.node {
+            Some(node) => tracing::info!(%env, %role, %node, epoch = now.epoch, %because, "has a new leader"),
+            None => tracing::warn!(%env, %role, %because, "has no leader: nobody of it is there"),
+        },
+        Step::Resume(scope) => tracing::info!(%env, "the pause of {scope} is over"),
+    }
+}

@@ -1,0 +1,75 @@
+//! One leader a role: elected, kept, and elected anew when it is gone.
+
+use muster_core::keys::Keys;
+use muster_core::names::Role;
+use muster_core::report::{Outcome, Verdict};
+use muster_core::txn::{Op, Txn};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use crate::fixture::{Fixture, next, node};
+
+/// Who leads `db`, and at which epoch.
+fn leader(fleet: &muster_core::fleet::Fleet) -> Option<(String, u64)> {
+    let leader = fleet.leader("db")?;
+    Some((leader.node.to_string(), leader.epoch))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_is_lost_and_those_who_asked_for_it_hear_of_the_next_one() {
+    let nodes = [("db1", "db"), ("db2", "db"), ("web1", "web"), ("web2", "web"), ("web3", "web")];
+    let fixture = Fixture::start_impatient(&nodes).await;
+    let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
+    next(&mut db1).await;
+    fixture.wait_for("db1 leads", |fleet| leader(fleet) == Some(("db1".into(), 7))).await;
+    let mut db2 = fixture.open("db2", &SyncOpen::default()).await;
+    next(&mut db2).await;
+    let seen = fixture.app.view.fleets()[&fixture.env].tag("leader::db", None);
+    let asked = SyncOpen { lookups: [("leader::db".to_owned(), seen)].into(), ..SyncOpen::default() };
+    let mut asking = fixture.open("web1", &asked).await;
+    let mut silent = Vec::new();
+    for name in ["web2", "web3"] {
+        let mut stream = fixture.open(name, &SyncOpen::default()).await;
+        next(&mut stream).await;
+        silent.push(stream);
+    }
+
+    // Both are validated: it stays the same one.
+    fixture.validate("db1", 1).await;
+    let taken = fixture.validate("db2", 1).await;
+    fixture.app.view.reach(taken.revision).await.unwrap();
+    let before = leader(&fixture.app.view.fleets()[&fixture.env]);
+    assert_eq!(before, Some(("db1".into(), 7)));
+
+    drop(db1);
+    fixture.wait_for("db2 leads", |fleet| leader(fleet) == Some(("db2".into(), 8))).await;
+    loop {
+        if let SyncEvent::Snapshot { changed, snapshot } = next(&mut asking).await {
+            let seen = &snapshot.leaders[&Role::new("db").unwrap()];
+            if (seen.node.as_str(), seen.epoch) == ("db2", 8) {
+                assert_eq!(changed, ["leader::db"]);
+                break;
+            }
+        }
+    }
+
+    // It is back, and the other one stays; until its validation fails.
+    let mut db1 = fixture.open("db1", &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await;
+    next(&mut db1).await;
+    fixture.wait_for("db1 is active again", |fleet| fleet.get(&node("db1")).unwrap().active().is_some()).await;
+    assert_eq!(leader(&fixture.app.view.fleets()[&fixture.env]), Some(("db2".into(), 8)));
+    fixture.send(&fixture.report("db2", 1, 2, Outcome::Validated(Verdict::Failed))).await;
+    fixture.wait_for("db1 leads again", |fleet| leader(fleet) == Some(("db1".into(), 9))).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_another_life_begins_with_higher_epochs() {
+    let fixture = Fixture::start(&[("db1", "db")]).await;
+    let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
+    next(&mut db1).await;
+    fixture.wait_for("db1 leads", |fleet| leader(fleet) == Some(("db1".into(), 7))).await;
+    let epoch = Keys::of(&fixture.env).store_epoch();
+    fixture.store.commit(Txn::new().op(Op::put(epoch, "1000"))).await.unwrap();
+    fixture.wait_for("it leads at another epoch", |fleet| leader(fleet) == Some(("db1".into(), 1000))).await;
+    fixture.stop().await;
+}
