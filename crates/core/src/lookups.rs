@@ -18,7 +18,7 @@ use crate::report::Interfaces;
 pub type Lookups = BTreeMap<String, Tag>;
 
 /// Stands for a value; equal values have equal tags.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Tag(String);
 

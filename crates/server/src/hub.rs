@@ -4,6 +4,10 @@
 //! looked up what changed; a woken stream then compares tags with the view and says what is new. Waking is a hint that
 //! can be given too often or twice without harm; what is sent depends on the comparison alone.
 
+mod comparisons;
+mod interests;
+#[cfg(test)]
+mod scale;
 mod session;
 
 use std::collections::{HashMap, HashSet};
@@ -11,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use muster_core::lookups::{LookupKey, Lookups};
+use muster_core::fleet::Fleet;
+use muster_core::lookups::Lookups;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::standing::Activity;
 use muster_core::txn::Revision;
@@ -23,6 +28,9 @@ use crate::clock::Clock;
 use crate::live_logs::LiveLogs;
 use crate::view::{Changed, View};
 
+use self::comparisons::{Compared, Comparisons};
+use self::interests::Interests;
+pub(crate) use self::interests::Seen;
 use self::session::Told;
 pub(crate) use self::session::{Arrival, Session};
 
@@ -42,13 +50,14 @@ pub struct Hub {
     ended: AtomicU64,
     /// What the runs say that go on.
     pub(crate) live_logs: Arc<LiveLogs>,
+    comparisons: Comparisons,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     sessions: HashMap<Place, Arc<Session>>,
-    /// Looked-up key → the nodes whose last run looked it up.
-    interested: HashMap<EnvName, HashMap<String, HashSet<NodeName>>>,
+    /// What the nodes' last runs looked up.
+    interests: HashMap<EnvName, Interests>,
     silent_since: HashMap<Place, Timestamp>,
     /// Nodes with a session here of which another replica says that they are connected to it: whether it is right shows
     /// when they are heard again, here or there.
@@ -60,6 +69,26 @@ struct Inner {
 pub struct Connected {
     pub session: Arc<Session>,
     hub: Arc<Hub>,
+}
+
+impl Connected {
+    /// Compares what the node has seen with what it would see now; none if it is connected anew.
+    pub(crate) fn compare(&self, fleet: &Fleet) -> Option<(Arc<Seen>, Arc<Compared>)> {
+        let seen = self.session.seen()?;
+        let compared = self.hub.comparisons.compare(fleet, &self.session.node, &seen);
+        Some((seen, compared))
+    }
+
+    /// Notes that the node has been sent what is there now, in place of what it had seen. If it has reported another run
+    /// meanwhile, that one counts, and is compared anew.
+    pub(crate) fn saw(&self, before: &Arc<Seen>, now: Arc<Seen>) {
+        let mut inner = self.hub.inner();
+        if self.session.seen().is_some_and(|seen| Arc::ptr_eq(&seen, before)) && !self.session.ended.is_cancelled() {
+            inner.forget_lookups(&self.session);
+            let interests = inner.interests.entry(self.session.env.clone()).or_default();
+            self.session.told().seen = Some(interests.share(&self.session.node, now));
+        }
+    }
 }
 
 impl Drop for Connected {
@@ -83,6 +112,7 @@ impl Hub {
             opened: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             live_logs: Arc::default(),
+            comparisons: Comparisons::default(),
         }
     }
 
@@ -123,7 +153,7 @@ impl Hub {
             joined: Instant::now(),
             ended: self.stop.child_token(),
             told: Mutex::new(Told {
-                lookups: Lookups::new(),
+                seen: None,
                 activity,
                 heard: Instant::now(),
                 heard_at: self.view_at(),
@@ -237,20 +267,12 @@ impl Hub {
                             session.wake.notify_one();
                         }
                     }
-                    let Some(interested) = inner.interested.get(&env) else { continue };
-                    let of_role = |key: &str| match LookupKey::parse(key) {
-                        LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => {
-                            effects.roles.contains(role)
-                        }
-                        LookupKey::Leader { .. }
-                        | LookupKey::Published { .. }
-                        | LookupKey::Datum { .. }
-                        | LookupKey::Unknown => false,
-                    };
-                    // A role appears or goes with a change of the design, so this way through all keys is a rare one.
-                    let whole = interested.iter().filter(|_| !effects.roles.is_empty()).filter(|(key, _)| of_role(key));
-                    let single = effects.lookups.iter().filter_map(|key| interested.get(key));
-                    let nodes = single.chain(whole.map(|(_, nodes)| nodes)).flatten();
+                    let Some(interests) = inner.interests.get(&env) else { continue };
+                    let of_roles = (!effects.roles.is_empty())
+                        .then(|| interests.in_roles(|role| effects.roles.contains(role)))
+                        .into_iter()
+                        .flatten();
+                    let nodes = effects.lookups.iter().flat_map(|key| interests.in_key(key)).chain(of_roles);
                     for session in nodes.filter_map(|node| inner.sessions.get(&(env.clone(), node.clone()))) {
                         session.wake.notify_one();
                     }
@@ -271,21 +293,16 @@ impl Hub {
 impl Inner {
     fn set_lookups(&mut self, session: &Session, lookups: Lookups) {
         self.forget_lookups(session);
-        let interested = self.interested.entry(session.env.clone()).or_default();
-        for key in lookups.keys() {
-            interested.entry(key.clone()).or_default().insert(session.node.clone());
-        }
-        session.told().lookups = lookups;
+        let interests = self.interests.entry(session.env.clone()).or_default();
+        session.told().seen = Some(interests.note(&session.node, lookups));
     }
 
     fn forget_lookups(&mut self, session: &Session) {
-        let Some(interested) = self.interested.get_mut(&session.env) else { return };
-        for key in session.told().lookups.keys() {
-            if let Some(nodes) = interested.get_mut(key) {
-                nodes.remove(&session.node);
-                if nodes.is_empty() {
-                    interested.remove(key);
-                }
+        let Some(seen) = session.told().seen.take() else { return };
+        if let Some(interests) = self.interests.get_mut(&session.env) {
+            interests.forget(&session.node, &seen);
+            if interests.is_empty() {
+                self.interests.remove(&session.env);
             }
         }
     }

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use futures::Stream;
 use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
 use muster_core::names::Role;
 use muster_core::pause::Paused;
 use muster_core::records::Asked;
@@ -139,10 +138,7 @@ impl State {
         let session = self.connected.session.clone();
         let Some(fleet) = fleets.get(&session.env) else { return };
 
-        let seen = session.lookups();
-        let now: Lookups = seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(&session.node)))).collect();
-        let changed: Vec<String> =
-            now.iter().filter(|(key, tag)| seen.get(*key) != Some(tag)).map(|(key, _)| key.clone()).collect();
+        let Some((seen, compared)) = self.connected.compare(fleet) else { return };
         let desired = fleet.desired().filter(|desired| Some(desired.generation) > self.generation);
         let desired = desired.and_then(|desired| {
             let release = fleet.releases().get(&desired.version)?;
@@ -162,14 +158,14 @@ impl State {
         let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id));
 
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
-        if !changed.is_empty() || desired.is_some() || !self.has_snapshot {
+        if !compared.changed.is_empty() || desired.is_some() || !self.has_snapshot {
             match view.snapshot_text(fleet, &session.node) {
                 Ok(snapshot) => {
-                    let changed = serde_json::Value::from(changed);
+                    let changed = serde_json::json!(compared.changed);
                     let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{snapshot}}}\n\n");
                     self.ready.push_back(text.into());
                     self.has_snapshot = true;
-                    session.saw(now);
+                    self.connected.saw(&seen, compared.now.clone());
                 }
                 Err(error) => tracing::error!(%error, "a snapshot cannot be written"),
             }

@@ -47,7 +47,7 @@ fn told(app: &App, session: &Session, whole: bool) -> AgentActivity {
     let doing = session.activity();
     let (lookups, asked) = if whole {
         let asked = app.hub.live_logs.asked(&session.env, &session.node);
-        (session.lookups().into_keys().collect(), asked)
+        (session.looked_up(), asked)
     } else {
         (Vec::new(), Vec::new())
     };

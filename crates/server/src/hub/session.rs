@@ -1,6 +1,6 @@
 //! One agent's connection: what the agent has seen, what it does, and when it was last heard.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +11,8 @@ use muster_core::txn::Revision;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::interests::Seen;
 
 /// One agent's connection.
 #[derive(Debug)]
@@ -31,7 +33,8 @@ pub struct Session {
 
 #[derive(Debug)]
 pub(super) struct Told {
-    pub(super) lookups: Lookups,
+    /// What the node's last run looked up and saw; none once the session has ended.
+    pub(super) seen: Option<Arc<Seen>>,
     pub(super) activity: Activity,
     /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
     pub(super) heard: Instant,
@@ -42,13 +45,19 @@ pub(super) struct Told {
 }
 
 impl Session {
-    pub fn lookups(&self) -> Lookups {
-        self.told().lookups.clone()
+    /// What the node's last run looked up, with what it saw or was sent since.
+    pub(crate) fn seen(&self) -> Option<Arc<Seen>> {
+        self.told().seen.clone()
     }
 
-    /// Notes that the node has been sent what these tags stand for.
-    pub fn saw(&self, lookups: Lookups) {
-        self.told().lookups = lookups;
+    /// The keys that the node's last run looked up.
+    pub fn looked_up(&self) -> Vec<String> {
+        self.seen().map(|seen| seen.keys().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Whether the node's last run looked a key up.
+    pub fn has_looked_up(&self, key: &str) -> bool {
+        self.seen().is_some_and(|seen| seen.keys().any(|known| known == key))
     }
 
     pub fn activity(&self) -> Activity {

@@ -1,0 +1,231 @@
+//! A large fleet on one server: what its lookups weigh, and whom one change reaches.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{HashMap, HashSet};
+
+use muster_core::config_data::{DatumRecord, Layer};
+use muster_core::keys::Keys;
+use muster_core::lookups::Tag;
+use muster_core::names::{DataKey, Role};
+use muster_core::records::{ActiveRole, LeaderRecord, NodeRecord};
+use muster_core::txn::{Op, Txn};
+use muster_store::Store;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const SESSIONS: usize = 1000;
+
+fn env() -> EnvName {
+    EnvName::new("test").unwrap()
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn role(name: &str) -> Role {
+    Role::new(name).unwrap()
+}
+
+/// What the process takes up in memory now, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+fn many(keys: usize) -> Lookups {
+    (0..keys).map(|number| (format!("data::some::module::parameter_{number}"), Tag::absent())).collect()
+}
+
+/// As it would be if each session had its keys for itself: a map of tags each, and from each key the names of the nodes.
+fn apart(keys: usize) -> (Vec<Lookups>, HashMap<String, HashSet<NodeName>>) {
+    let mut index: HashMap<String, HashSet<NodeName>> = HashMap::new();
+    let maps: Vec<Lookups> = (0..SESSIONS).map(|_| many(keys)).collect();
+    for (number, map) in maps.iter().enumerate() {
+        for key in map.keys() {
+            index.entry(key.clone()).or_default().insert(node(&format!("web{}", number + 1)));
+        }
+    }
+    (maps, index)
+}
+
+/// 1,000 nodes that have looked up 2,000 keys each weigh what a few of them do.
+#[tokio::test]
+async fn what_a_session_weighs_does_not_grow_with_what_it_looked_up() {
+    let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
+    let before = resident();
+    let sessions: Vec<Connected> = (0..SESSIONS)
+        .map(|number| {
+            let arrival = Arrival { lookups: many(2000), ..Arrival::default() };
+            hub.join(&env(), &node(&format!("web{}", number + 1)), arrival)
+        })
+        .collect();
+    let shared = resident().saturating_sub(before);
+    let before = resident();
+    let all = apart(2000);
+    let own = resident().saturating_sub(before);
+    println!("1000 sessions x 2000 keys: {} KiB shared, {} KiB each for itself", shared / 1024, own / 1024);
+    assert!(shared < 16 * 1024 * 1024, "{shared} bytes");
+    assert!(own > 10 * shared, "{own} bytes");
+    drop(all);
+    drop(sessions);
+    assert!(hub.inner().interests.is_empty(), "nothing is left of them");
+}
+
+/// A store, its view, and a hub whose sessions all have a stream.
+struct Rig {
+    store: Arc<dyn Store>,
+    view: Arc<View>,
+    told: mpsc::UnboundedReceiver<(NodeName, String)>,
+    keys: Keys,
+    _dir: tempfile::TempDir,
+    _tasks: Vec<JoinHandle<()>>,
+}
+
+impl Rig {
+    /// Of all nodes, only the first ten web nodes and all db nodes looked anything up.
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = format!("embedded:{}", dir.path().join("store").display());
+        let store = muster_store::open(&spec, &muster_store::Access::default()).await.unwrap();
+        let keys = Keys::of(&env());
+        let names = |role: &str, count: usize| {
+            let role = role.to_owned();
+            (1..=count).map(move |number| (node(&format!("{role}{number}")), role.clone()))
+        };
+        let all: Vec<(NodeName, String)> = names("web", SESSIONS - 20).chain(names("db", 20)).collect();
+        for part in all.chunks(100) {
+            let puts = part.iter().map(|(name, of)| Op::put_json(keys.node(name), &record(of)).unwrap());
+            store.commit(Txn { guards: Vec::new(), ops: puts.collect() }).await.unwrap();
+        }
+        let view = Arc::new(View::default());
+        let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &view));
+        let (changed, changes) = mpsc::channel(64);
+        let (following, from, waking) = (view.clone(), store.clone(), hub.clone());
+        let mut tasks = vec![
+            tokio::spawn(async move { drop(following.follow(from.as_ref(), changed).await) }),
+            tokio::spawn(async move { waking.wake(changes).await }),
+        ];
+        view.ready().await;
+        let (say, told) = mpsc::unbounded_channel();
+        for (number, (name, of)) in all.into_iter().enumerate() {
+            let looked_up = if of == "db" {
+                vec!["data::port"]
+            } else {
+                vec!["data::port", "leader::db", "published::k", "active_roles::db"]
+            };
+            let lookups: Lookups = {
+                let fleets = view.fleets();
+                let tag = |key: &str| (key.to_owned(), fleets[&env()].tag(key, Some(&name)));
+                if of == "web" && number >= 10 { Lookups::new() } else { looked_up.into_iter().map(tag).collect() }
+            };
+            let connected = hub.join(&env(), &name, Arrival { lookups, ..Arrival::default() });
+            let greeting = crate::stream::Greeting {
+                incarnation: 1,
+                role: role(&of),
+                generation: None,
+                has_snapshot: true,
+                pause: None,
+                asked: None,
+                trust: 0,
+            };
+            let mut events = Box::pin(crate::stream::events(view.clone(), connected, greeting, Clock::system()));
+            let say = say.clone();
+            tasks.push(tokio::spawn(async move {
+                while let Some(Ok(event)) = futures::StreamExt::next(&mut events).await {
+                    let text = String::from_utf8(event.to_vec()).unwrap();
+                    if !text.starts_with("event: hello") && !text.starts_with("event: ping") {
+                        let _ = say.send((name.clone(), text));
+                    }
+                }
+            }));
+        }
+        Self { store, view, told, keys, _dir: dir, _tasks: tasks }
+    }
+
+    async fn commit(&self, op: Op) {
+        let muster_store::Outcome::Committed { revision } = self.store.commit(Txn::new().op(op)).await.unwrap() else {
+            panic!("nothing guards it")
+        };
+        self.view.reach(revision).await.unwrap();
+    }
+
+    async fn set(&self, layer: Layer, value: Value) {
+        let at = Timestamp::UNIX_EPOCH;
+        let datum = DatumRecord { value, secret: false, by: "ada".into(), at, message: None };
+        let key = self.keys.datum(&layer, &DataKey::new("port").unwrap());
+        self.commit(Op::put_json(key, &datum).unwrap()).await;
+    }
+
+    /// Who has been told something, once all of `expected` have; nobody else is told later, which the next change shows.
+    async fn heard(&mut self, expected: usize) -> Vec<String> {
+        let mut names = Vec::new();
+        while names.len() < expected {
+            let told = tokio::time::timeout(std::time::Duration::from_secs(20), self.told.recv()).await;
+            let (name, _) = told.unwrap_or_else(|_| panic!("only {names:?}")).unwrap();
+            names.push(name.to_string());
+        }
+        // All tasks that were woken get their turn before this one goes on; what comes yet would be one too many.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        while let Ok((name, _)) = self.told.try_recv() {
+            names.push(name.to_string());
+        }
+        names.sort_unstable();
+        names
+    }
+}
+
+fn record(of: &str) -> NodeRecord {
+    NodeRecord {
+        role: role(of),
+        profile: None,
+        labels: Default::default(),
+        failure_domain: "default".into(),
+        position: 0,
+        flavor: None,
+        leaving: None,
+    }
+}
+
+fn ten() -> Vec<String> {
+    let mut names: Vec<String> = (1..=10).map(|number| format!("web{number}")).collect();
+    names.sort_unstable();
+    names
+}
+
+#[tokio::test]
+async fn a_change_reaches_those_who_looked_it_up_and_nobody_else() {
+    let mut rig = Rig::new().await;
+    let db = || role("db");
+    // Data, in each layer.
+    rig.set(Layer::Role { role: role("web") }, json!(80)).await;
+    assert_eq!(rig.heard(10).await, ten(), "no db node, though all of them looked it up");
+    rig.set(Layer::Role { role: role("web") }, json!(80)).await;
+    assert_eq!(rig.heard(0).await, [""; 0], "the same value again");
+    rig.set(Layer::Host { node: node("web3") }, json!(81)).await;
+    assert_eq!(rig.heard(1).await, ["web3"]);
+    rig.set(Layer::Host { node: node("web500") }, json!(81)).await;
+    assert_eq!(rig.heard(0).await, [""; 0], "that one did not look");
+    rig.set(Layer::Global, json!(79)).await;
+    assert_eq!(rig.heard(20).await.len(), 20, "the db nodes: the others have one that beats it");
+    rig.set(Layer::Role { role: db() }, json!(79)).await;
+    assert_eq!(rig.heard(0).await, [""; 0], "another layer says the same");
+
+    // A leader, what nodes publish, and who is active.
+    let leader = LeaderRecord { node: Some(node("db1")), epoch: 1, since: Timestamp::UNIX_EPOCH };
+    rig.commit(Op::put_json(rig.keys.leader(&db()), &leader).unwrap()).await;
+    assert_eq!(rig.heard(10).await, ten());
+    rig.commit(Op::put_json(rig.keys.published(&node("db1")), &json!({"k": 1})).unwrap()).await;
+    assert_eq!(rig.heard(10).await, ten());
+    rig.commit(Op::put_json(rig.keys.published(&node("db1")), &json!({"k": 1, "other": 2})).unwrap()).await;
+    assert_eq!(rig.heard(0).await, [""; 0], "nobody looked the other one up");
+    let active = ActiveRole { role: db(), interfaces: Default::default() };
+    let version = muster_core::names::Version::new("v1").unwrap();
+    rig.commit(Op::put_json(rig.keys.active_role(&version, &node("db1")), &active).unwrap()).await;
+    assert_eq!(rig.heard(10).await, ten());
+}
