@@ -172,6 +172,8 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         // The design, the environment or the store may still come.
         Code::UnknownEnvironment
         | Code::UnknownNode
+        | Code::UnknownRole
+        | Code::UnknownDatum
         | Code::UnknownDocument
         | Code::UnknownKind
         | Code::UnknownDesignRevision

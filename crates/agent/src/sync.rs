@@ -253,6 +253,8 @@ fn failed(error: &ClientError) -> StreamEnd {
                 }
                 Code::InvalidRequest
                 | Code::UnknownVersion
+                | Code::UnknownRole
+                | Code::UnknownDatum
                 | Code::UnknownRun
                 | Code::UnknownDocument
                 | Code::UnknownKind

@@ -66,6 +66,8 @@ impl From<ClientError> for Failure {
                     | Code::UnknownEnvironment
                     | Code::UnknownNode
                     | Code::UnknownVersion
+                    | Code::UnknownRole
+                    | Code::UnknownDatum
                     | Code::UnknownRun
                     | Code::UnknownDocument
                     | Code::UnknownKind

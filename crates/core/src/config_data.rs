@@ -33,6 +33,9 @@ impl fmt::Display for Layer {
     }
 }
 
+/// Stands where a secret is not shown.
+pub const SECRET: &str = "[secret]";
+
 /// `data/…/<key>`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DatumRecord {
@@ -46,6 +49,13 @@ pub struct DatumRecord {
     /// Why it was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+impl DatumRecord {
+    /// The value as people see it.
+    pub fn shown(&self) -> Value {
+        if self.secret { Value::from(SECRET) } else { self.value.clone() }
+    }
 }
 
 /// A datum as a node sees it.

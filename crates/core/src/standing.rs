@@ -8,6 +8,7 @@ use crate::departure;
 use crate::fleet::{Desired, Fleet, Node};
 use crate::liveness::Link;
 use crate::names::{NodeName, RunId, Version};
+use crate::pause::Paused;
 use crate::reason::{Need, Reason};
 use crate::records::MachinePhase;
 use crate::report::ResourceError;
@@ -139,6 +140,13 @@ pub enum Why {
     Behind {
         version: Version,
     },
+    /// It should run something, and somebody has said that it is not to run now.
+    Paused {
+        /// What it should run.
+        version: Version,
+        #[serde(flatten)]
+        paused: Paused,
+    },
     Waiting {
         needs: Vec<Need>,
         /// When the agent looks again by itself: for what no change in the store can tell of.
@@ -172,6 +180,7 @@ impl Why {
             Why::Running { .. } => "running",
             Why::NoVersion => "no_version",
             Why::Behind { .. } => "behind",
+            Why::Paused { .. } => "paused",
             Why::Waiting { .. } => "waiting",
             Why::Failed { .. } => "failed",
             Why::Blocked { .. } => "blocked",
@@ -201,6 +210,7 @@ impl std::fmt::Display for Why {
             Why::Running { run } => write!(f, "run {run} is under way"),
             Why::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
             Why::Behind { version } => write!(f, "should run {version}, and has not begun"),
+            Why::Paused { version, paused } => write!(f, "should run {version}, and {paused}"),
             Why::Waiting { needs, .. } => write!(f, "{}", Reason::Waiting { needs: needs.clone() }),
             Why::Failed { reason, errors, .. } => match (reason, errors.first()) {
                 (_, Some(error)) => write!(f, "{error}"),
@@ -242,7 +252,17 @@ pub struct Standing {
 }
 
 /// Judges a node by its machine, its connection, what its agent does, and what its last run left.
-pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, activity: &Activity) -> Standing {
+///
+/// A pause is a reason where a run is what is missing: a node that runs what it should stands where it should, and one
+/// that has failed says why it failed.
+pub fn judge(
+    fleet: &Fleet,
+    node: &Node,
+    desired: Option<&Desired>,
+    link: Link,
+    activity: &Activity,
+    paused: Option<&Paused>,
+) -> Standing {
     let machine = node.machine.as_ref().map(|(machine, _)| machine);
     if let Some(leaving) = node.record.as_ref().and_then(|record| record.leaving) {
         let releasing = machine.filter(|machine| machine.phase.is_releasing());
@@ -281,7 +301,12 @@ pub fn judge(fleet: &Fleet, node: &Node, desired: Option<&Desired>, link: Link, 
     let Some(desired) = desired else { return standing(Word::Outdated, None, Why::NoVersion) };
     let answered = |state: &ServiceState| *state.version() == desired.version && node.has_answered(desired.generation);
     let Some((state, leaf)) = node.state().filter(|(state, _)| answered(state)) else {
-        return standing(Word::Outdated, None, Why::Behind { version: desired.version.clone() });
+        let version = desired.version.clone();
+        let why = match paused {
+            Some(paused) => Why::Paused { version, paused: paused.clone() },
+            None => Why::Behind { version },
+        };
+        return standing(Word::Outdated, None, why);
     };
     let since = Some(leaf.since);
     match state {

@@ -12,6 +12,7 @@ use muster_core::keys::{self, Keys};
 use muster_core::liveness::Link;
 use muster_core::lookups::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::pause::{PauseRecord, PauseScope, Paused};
 use muster_core::reason::{Need, Reason};
 use muster_core::records::{
     ActiveRole, LastRun, MachinePhase, MachineRecord, MachineStage, NodeRecord, Observed, StatusLeaf,
@@ -184,7 +185,7 @@ fn every_obstacle_has_its_word_and_its_reason() {
     ];
     let desired = Desired { version: version("v1"), generation: Generation::default(), allow_older: false };
     for (node, link, activity, expected) in table {
-        let standing = judge(&fleet(), &node, Some(&desired), link, &activity);
+        let standing = judge(&fleet(), &node, Some(&desired), link, &activity, None);
         let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
         assert_eq!(format!("{}{why}", standing.word.as_str()), expected);
     }
@@ -195,7 +196,7 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
     let desired = Desired { version: version("v1"), generation: chosen_since, allow_older: false };
-    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
+    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
     assert_eq!(standing.why.unwrap().to_string(), "should run v1, and has not begun");
 }
 
@@ -203,8 +204,41 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
 fn another_desired_version_makes_a_validated_node_outdated() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
     let desired = Desired { version: version("v2"), generation: Generation::default(), allow_older: false };
-    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle);
+    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
     assert_eq!(standing.why.unwrap().to_string(), "should run v2, and has not begun");
-    let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle);
+    let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
     assert_eq!(standing.why.unwrap().to_string(), "no version was chosen yet: muster trigger-update VERSION");
+}
+
+#[test]
+fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
+    let pause = PauseRecord {
+        by: "jo@desk".into(),
+        reason: "disk swap".into(),
+        since: at(50),
+        until: Some("2026-11-15T12:00:00Z".parse().unwrap()),
+    };
+    let paused = Paused { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause };
+    let desired = Desired { version: version("v1"), generation: Generation::default(), allow_older: false };
+    let judged = |node: &Node, activity: &Activity, link: Link| {
+        let standing = judge(&fleet(), node, Some(&desired), link, activity, Some(&paused));
+        (standing.word.as_str(), standing.why.map(|why| why.to_string()))
+    };
+    let connected = Link::Connected { since: at(0) };
+    let behind = "should run v1, and role web is paused by jo@desk: disk swap (until 2026-11-15 12:00:00 UTC)";
+    assert_eq!(judged(&Node::default(), &Activity::Idle, connected), ("outdated", Some(behind.to_owned())));
+    // Whatever else is in its way is said first: it would not run if it were not paused.
+    let silent = Link::Silent { since: at(0) };
+    assert_eq!(judged(&Node::default(), &Activity::Idle, silent).0, "silent");
+    let blocked = Activity::Blocked { problem: "its disk is full".into() };
+    assert_eq!(judged(&Node::default(), &blocked, connected), ("blocked", Some("its disk is full".into())));
+    // One that has run what it should stands where it should; one that failed says how.
+    let state = |result| {
+        let state = ServiceState::Validated { result, version: version("v1") };
+        let leaf = StatusLeaf { since: at(60), run: RunId::new("r1").unwrap(), log: None };
+        let observed = Observed { last: Some(last(Some(Reason::NotCompiled), Vec::new())), ..Observed::default() };
+        Node { states: BTreeMap::from([(state, leaf)]), observed: Some((observed, Revision(1))), ..Node::default() }
+    };
+    assert_eq!(judged(&state(Validated::Success), &Activity::Idle, connected), ("validated", None));
+    assert_eq!(judged(&state(Validated::Failure), &Activity::Idle, connected).0, "invalid");
 }

@@ -59,6 +59,11 @@ impl Links {
         Self { me, hub, clock, gone: Mutex::new(gone), began, silent: Mutex::default() }
     }
 
+    /// By the server's clock, by which pauses end too.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Whether a node's agent is connected, and to whom.
     pub fn of(&self, fleet: &Fleet, name: &NodeName) -> Contact {
         if let Some(session) = self.hub.session(&fleet.env, name) {

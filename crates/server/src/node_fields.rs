@@ -68,6 +68,7 @@ fn reasons(why: &Why, test: &mut dyn FnMut(&str) -> bool) -> bool {
 mod tests {
     use super::*;
     use muster_core::names::{NodeName, Role, RunId};
+    use muster_core::pause::{PauseRecord, PauseScope, Paused};
     use muster_core::reason::Reason;
     use muster_core::standing::Word;
 
@@ -79,6 +80,18 @@ mod tests {
             Why::Silent,
             Why::Running { run: RunId::new("run-1").unwrap() },
             Why::NoVersion,
+            Why::Paused {
+                version: "v1".parse().unwrap(),
+                paused: Paused {
+                    scope: PauseScope::Global,
+                    pause: PauseRecord {
+                        by: "jo".into(),
+                        reason: "x".into(),
+                        since: jiff::Timestamp::UNIX_EPOCH,
+                        until: None,
+                    },
+                },
+            },
             Why::Waiting { needs: Vec::new(), retry: None },
             Why::Blocked { problem: String::new() },
             Why::NotValidated,
@@ -117,6 +130,7 @@ mod tests {
             why: Some(Why::Failed { reason: Some(Reason::NotCompiled), errors: Vec::new(), attempt: 1, retry: None }),
             active: false,
             link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
+            paused: None,
         };
         let record = NodeRecord {
             role: row.role.clone(),

@@ -6,6 +6,7 @@ use muster_core::filter::Filter;
 use muster_core::fleet::{Desired, Fleet, Node};
 use muster_core::liveness::Link;
 use muster_core::names::NodeName;
+use muster_core::pause::Paused;
 use muster_core::records::NodeRecord;
 use muster_core::standing::{self, Activity, Standing};
 use muster_wire::operator::NodeRow;
@@ -37,6 +38,12 @@ impl Agents<'_> {
     }
 }
 
+/// What keeps a node from running.
+fn paused(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node) -> Option<Paused> {
+    let role = &node.record.as_ref()?.role;
+    fleet.pause_of(name, role, agents.links.now())
+}
+
 /// How a node stands now.
 pub fn standing(
     fleet: &Fleet,
@@ -46,7 +53,8 @@ pub fn standing(
     desired: Option<&Desired>,
 ) -> Standing {
     let (link, activity) = agents.of(fleet, name);
-    standing::judge(fleet, node, desired, link, &activity)
+    let paused = paused(fleet, agents, name, node);
+    standing::judge(fleet, node, desired, link, &activity, paused.as_ref())
 }
 
 pub fn row(
@@ -58,7 +66,8 @@ pub fn row(
     desired: Option<&Desired>,
 ) -> NodeRow {
     let (link, activity) = agents.of(fleet, name);
-    let Standing { word, since, why } = standing::judge(fleet, node, desired, link, &activity);
+    let paused = paused(fleet, agents, name, node);
+    let Standing { word, since, why } = standing::judge(fleet, node, desired, link, &activity, paused.as_ref());
     NodeRow {
         node: name.clone(),
         role: record.role.clone(),
@@ -69,6 +78,7 @@ pub fn row(
         why,
         active: node.active().is_some(),
         link,
+        paused,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The typed client of the API, for the agent and the operator's tool.
 
+mod data;
 mod design;
 mod release;
 mod run_log;
@@ -29,6 +30,7 @@ use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
 use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
 
+pub use data::{Before, DataQuery};
 pub use design::{Expected, WriteOptions};
 pub use release::BundleDownload;
 pub use run_log::LogStream;

@@ -1,6 +1,7 @@
 //! What crosses a process: the questions and answers of the HTTP API, and the client that asks them.
 //!
 //! - [`operator`]: what people and their tools ask about an environment.
+//! - [`data`]: configuration data, pauses, and what a node sees.
 //! - [`design`]: designs, their revisions and documents, and what applying one does.
 //! - [`release`]: bundles, releases, and the keys that sign them.
 //! - [`backup`]: what is said of a backup and of a restore.
@@ -16,6 +17,7 @@
 
 pub mod backup;
 pub mod client;
+pub mod data;
 pub mod design;
 pub mod doctor;
 pub mod operator;

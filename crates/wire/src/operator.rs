@@ -9,6 +9,8 @@ use utoipa::ToSchema;
 use muster_core::generation::Generation;
 use muster_core::liveness::{HeldDomain, Link};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::pause::Paused;
+use muster_core::published::Publication;
 use muster_core::records::{LastRun, MachineRecord, NodeRecord, PastRun};
 use muster_core::report::{Interfaces, Report};
 use muster_core::service_state::ServiceState;
@@ -65,6 +67,9 @@ pub struct EnvironmentStatus {
     /// The first nodes that leave, with what they wait for. They count for nothing else here but `counts`.
     #[serde(default)]
     pub leaving: Vec<NodeRow>,
+    /// What keeps nodes from running, by whose word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Paused>,
     /// Failure domains in which so many are silent that nobody is declared lost.
     pub held_domains: Vec<HeldDomain>,
     /// Keys whose value cannot be read, with the reason.
@@ -97,6 +102,9 @@ pub struct NodeRow {
     /// Whether others may count on it.
     pub active: bool,
     pub link: Link,
+    /// What keeps it from running, whether or not it should.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
 }
 
 /// One node, whole.
@@ -114,6 +122,10 @@ pub struct NodeDetail {
     pub incarnation: u64,
     pub last: Option<LastRun>,
     pub history: Vec<PastRun>,
+    /// What it publishes for others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
+    pub published: Publication,
     /// What the last run looked up; known while the agent is connected.
     pub lookups: Vec<String>,
     /// The end of the last run's log.

@@ -50,6 +50,10 @@ pub enum Code {
     /// The node is not in the environment's design.
     UnknownNode,
     UnknownVersion,
+    /// No node of the design has this role.
+    UnknownRole,
+    /// There is no such datum in this layer.
+    UnknownDatum,
     UnknownRun,
     UnknownDocument,
     UnknownKind,
@@ -101,6 +105,8 @@ impl Code {
             Code::UnknownEnvironment
             | Code::UnknownNode
             | Code::UnknownVersion
+            | Code::UnknownRole
+            | Code::UnknownDatum
             | Code::UnknownRun
             | Code::UnknownDocument
             | Code::UnknownKind
@@ -124,6 +130,8 @@ impl Code {
             Code::UnknownEnvironment => "There is no such environment",
             Code::UnknownNode => "There is no such node in the design",
             Code::UnknownVersion => "There is no such release",
+            Code::UnknownRole => "There is no such role in the design",
+            Code::UnknownDatum => "There is no such datum",
             Code::UnknownRun => "There is no such run",
             Code::UnknownDocument => "There is no such document in the design",
             Code::UnknownKind => "There is no such kind of document",

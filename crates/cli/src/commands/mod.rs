@@ -5,6 +5,7 @@ mod changes;
 mod check_single_version;
 mod completions;
 mod current_version;
+mod data;
 pub(crate) mod design;
 mod doctor;
 pub(crate) mod env;
@@ -13,7 +14,9 @@ mod filter_args;
 mod hosts_at_version;
 mod item;
 mod key;
+mod lookup;
 mod node;
+mod pause;
 mod release;
 mod restore;
 mod rows;
@@ -48,6 +51,13 @@ pub enum Command {
     RunningVersions(running_versions::Args),
     HostsAtVersion(hosts_at_version::Args),
     CheckSingleVersion(check_single_version::Args),
+    /// Set and look at configuration data for content, in layers
+    #[command(subcommand)]
+    Data(data::Command),
+    Lookup(lookup::Args),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
+    Pauses(pause::ListArgs),
     /// Plan, apply, look at and destroy environments
     #[command(subcommand)]
     Env(env::Command),
@@ -88,6 +98,14 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::RunningVersions(args) => online(running_versions::run(&args, &globals, terminal)),
         Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
         Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
+        Command::Data(data::Command::Set(args)) => online(data::set::run(&args, &globals, terminal)),
+        Command::Data(data::Command::Get(args)) => online(data::get::run(&args, &globals, terminal)),
+        Command::Data(data::Command::List(args)) => online(data::list::run(&args, &globals, terminal)),
+        Command::Data(data::Command::Unset(args)) => online(data::unset::run(&args, &globals, terminal)),
+        Command::Lookup(args) => question(lookup::run(&args, &globals, terminal)),
+        Command::Pause(args) => online(pause::pause(&args, &globals, terminal)),
+        Command::Resume(args) => online(pause::resume(&args, &globals, terminal)),
+        Command::Pauses(args) => online(pause::list(&args, &globals, terminal)),
         Command::Env(env::Command::Plan(args)) => online(env::plan::run(&args, &globals, terminal)),
         Command::Env(env::Command::Apply(args)) => online(env::apply::run(&args, &globals, terminal)),
         Command::Env(env::Command::List(args)) => online(env::list::run(&args, &globals, terminal)),

@@ -60,6 +60,7 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
         | Why::Running { .. }
         | Why::NoVersion
         | Why::Behind { .. }
+        | Why::Paused { .. }
         | Why::Waiting { retry: None, .. }
         | Why::Blocked { .. }
         | Why::NotValidated

@@ -75,8 +75,17 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
             out.line(format_args!("… and {more}: muster node list{}", filter.unwrap_or_default()));
         }
     }
+    pauses(status, out);
     leaving(status, now, out);
     troubles(status, out);
+}
+
+/// Who is kept from running, by whose word.
+fn pauses(status: &EnvironmentStatus, out: &mut Out) {
+    if !status.pauses.is_empty() {
+        out.gap();
+    }
+    status.pauses.iter().for_each(|paused| out.line(plain::one_line(&paused.to_string())));
 }
 
 /// Nodes that the design does not want any more, and what keeps them.

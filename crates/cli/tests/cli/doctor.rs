@@ -37,7 +37,8 @@ async fn all_is_well() {
     fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
     // A server that has just started takes its controllers a moment later.
     let is_held = |fleets: &BTreeMap<EnvName, muster_core::fleet::Fleet>| {
-        fleets.get(&fleet.env).is_some_and(|fleet| fleet.controllers().contains_key(&ControllerName::Liveness))
+        let both = [ControllerName::Leaders, ControllerName::Liveness];
+        fleets.get(&fleet.env).is_some_and(|fleet| both.iter().all(|name| fleet.controllers().contains_key(name)))
     };
     fleet.app.view.subscribe_servers().wait_for(|_| is_held(&fleet.app.view.fleets())).await.unwrap();
     let text = fleet.muster(&["doctor"]).await;
@@ -55,6 +56,7 @@ async fn all_is_well() {
         replica | ok | REPLICA | this one, URL on HOST, process N, since TIME: 0 agents
         version | ok | the servers run Muster 0.1.0
         blobs | ok | reports and logs can be kept
+        controller | ok | quickstart leaders | held by REPLICA since TIME
         controller | ok | quickstart liveness | held by REPLICA since TIME
         environment | ok | quickstart | 4 nodes, and all of it can be read
         clock | ok | this machine → server | within N s

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod backup;
+mod data;
 mod design;
 mod doctor;
 mod env;
@@ -15,6 +16,7 @@ mod finding;
 mod fixture;
 mod nodes;
 mod output;
+mod pauses;
 mod pushing;
 mod reference;
 mod release;

@@ -117,6 +117,7 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
         | Why::Running { .. }
         | Why::NoVersion
         | Why::Behind { .. }
+        | Why::Paused { .. }
         | Why::Waiting { .. }
         | Why::Blocked { .. }
         | Why::NotValidated

@@ -67,7 +67,7 @@ pub(crate) async fn show(
     let elsewhere = app.activities_elsewhere(&scope.env, Some(&name)).await;
     let agents = app.agents(&elsewhere);
     let lookups = match app.hub.session(&scope.env, &name) {
-        Some(session) => session.lookups().into_keys().collect(),
+        Some(session) => session.looked_up(),
         None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
     };
     let detail = scope.ask(&app, |fleet| {
@@ -83,6 +83,7 @@ pub(crate) async fn show(
             incarnation: observed.incarnation,
             last: observed.last,
             history: node.history().0,
+            published: fleet.published().of(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
             revision: fleet.revision,

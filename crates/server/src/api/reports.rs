@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use muster_core::published::{self, PUBLISHED_LIMIT};
 use muster_core::report::{Outcome, Report, RunResult};
 use muster_wire::sync::{ReportTaken, Taken};
 
@@ -29,6 +30,10 @@ pub(crate) async fn take(
     }
     if report.incarnation == 0 || report.seq == 0 {
         return Err(Refusal::invalid("incarnation and seq count from 1"));
+    }
+    if let Some(size) = report.published.as_ref().map(published::size).filter(|size| *size > PUBLISHED_LIMIT) {
+        // Its run should have failed for it. The report counts, and what the node published before stays.
+        tracing::warn!(env = %scope.env, %node, size, limit = PUBLISHED_LIMIT, "publishes too much: that is not taken");
     }
     let lookups = report.lookups.clone();
     let over = is_last(report.outcome).then(|| report.run.clone());

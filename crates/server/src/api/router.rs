@@ -12,9 +12,9 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activities, activity, answer, asked, backup, current_version, design, doctor, environment, environments, failures,
-    fleet_runs, health, log, metrics, nodes, releases, reports, running_versions, runs, schemas, status, sync,
-    verify_hosts,
+    activities, activity, answer, asked, backup, current_version, data, design, doctor, environment, environments,
+    failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports, running_versions, runs,
+    schemas, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -48,6 +48,10 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(running_versions::hosts))
         .routes(routes!(verify_hosts::verify))
         .routes(routes!(failures::list))
+        .routes(routes!(data::list))
+        .routes(routes!(data::show, data::set, data::unset))
+        .routes(routes!(pauses::list, pauses::set, pauses::end))
+        .routes(routes!(lookup::show))
         // For those who make releases.
         .routes(routes!(releases::bundles::show, releases::bundles::put))
         .routes(routes!(releases::list::list))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Query, State};
 use muster_core::names::Version;
+use muster_core::pause::Paused;
 use muster_core::standing::Word;
 use muster_wire::operator::{BLOCKERS, EnvironmentStatus, NodeRow};
 
@@ -25,6 +26,7 @@ pub(crate) async fn show(
     Query(filter): Query<FilterQuery>,
 ) -> Result<Json<EnvironmentStatus>, Refusal> {
     let filter = filter.read(&node_fields::KEYS)?;
+    let now = app.clock.now();
     let held_domains = app.liveness.held(&scope.env);
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let store_unreachable_since = app.membership.store_unreachable_since();
@@ -43,6 +45,8 @@ pub(crate) async fn show(
         let blocked = blockers.len();
         blockers.sort_by_key(|row| urgency(row.standing));
         blockers.truncate(BLOCKERS);
+        let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
+        let pauses = lasting.map(|(of, (pause, _))| Paused { scope: of.clone(), pause: pause.clone() }).collect();
         let desired = fleet.desired();
         EnvironmentStatus {
             env: fleet.env.clone(),
@@ -55,6 +59,7 @@ pub(crate) async fn show(
             blockers,
             blocked,
             leaving,
+            pauses,
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,

@@ -5,7 +5,9 @@ use muster_core::keys::Keys;
 use muster_core::names::NodeName;
 use muster_core::txn::{Guard, Op, Txn};
 
-/// Removes everything that a node has in the store. Refused if the design, its machine or a report has moved it since:
+/// Removes everything that a node has in the store: also what it published, and the run that somebody asked of it. What an
+/// operator said about it, data and pauses, stays the operator's: it is shown as being for nobody, and holds again for a
+/// node of the same name. Refused if the design, its machine or a report has moved it since:
 /// what was written meanwhile would be left behind.
 pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let seen = [
@@ -18,6 +20,8 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.machine(name),
         keys.observed(name),
         keys.history(name),
+        keys.published(name),
+        keys.asked(name),
         keys.presence(name),
         keys.provisioned(true, name),
         keys.provisioned(false, name),

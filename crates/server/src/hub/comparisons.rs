@@ -28,10 +28,13 @@ enum Eyes {
     Node(NodeName),
 }
 
+/// Found by whose eyes, and by the address of what they have seen.
+type Made = HashMap<(EnvName, Eyes, usize), Arc<Compared>>;
+
 /// The comparisons that were made at the newest revision.
 #[derive(Debug, Default)]
 pub(super) struct Comparisons {
-    made: Mutex<(Revision, HashMap<(EnvName, Eyes, usize), Arc<Compared>>)>,
+    made: Mutex<(Revision, Made)>,
 }
 
 impl Comparisons {
@@ -46,7 +49,7 @@ impl Comparisons {
         {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             if made.0 != fleet.revision {
-                *made = (fleet.revision, HashMap::new());
+                *made = (fleet.revision, Made::new());
             }
             if let Some(known) = made.1.get(&place) {
                 return known.clone();

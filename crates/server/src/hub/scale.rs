@@ -12,7 +12,7 @@ use muster_core::records::{ActiveRole, LeaderRecord, NodeRecord};
 use muster_core::txn::{Op, Txn};
 use muster_store::Store;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -79,10 +79,10 @@ async fn what_a_session_weighs_does_not_grow_with_what_it_looked_up() {
 struct Rig {
     store: Arc<dyn Store>,
     view: Arc<View>,
-    told: mpsc::UnboundedReceiver<(NodeName, String)>,
+    told: mpsc::Receiver<(NodeName, String)>,
     keys: Keys,
     _dir: tempfile::TempDir,
-    _tasks: Vec<JoinHandle<()>>,
+    _tasks: JoinSet<()>,
 }
 
 impl Rig {
@@ -105,12 +105,12 @@ impl Rig {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &view));
         let (changed, changes) = mpsc::channel(64);
         let (following, from, waking) = (view.clone(), store.clone(), hub.clone());
-        let mut tasks = vec![
-            tokio::spawn(async move { drop(following.follow(from.as_ref(), changed).await) }),
-            tokio::spawn(async move { waking.wake(changes).await }),
-        ];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
+        tasks.spawn(async move { waking.wake(changes).await });
         view.ready().await;
-        let (say, told) = mpsc::unbounded_channel();
+        // More than all of them ever say.
+        let (say, told) = mpsc::channel(100 * SESSIONS);
         for (number, (name, of)) in all.into_iter().enumerate() {
             let looked_up = if of == "db" {
                 vec!["data::port"]
@@ -131,17 +131,18 @@ impl Rig {
                 pause: None,
                 asked: None,
                 trust: 0,
+                opening: crate::openings::Openings::default().enter().await.unwrap(),
             };
             let mut events = Box::pin(crate::stream::events(view.clone(), connected, greeting, Clock::system()));
             let say = say.clone();
-            tasks.push(tokio::spawn(async move {
+            tasks.spawn(async move {
                 while let Some(Ok(event)) = futures::StreamExt::next(&mut events).await {
                     let text = String::from_utf8(event.to_vec()).unwrap();
                     if !text.starts_with("event: hello") && !text.starts_with("event: ping") {
-                        let _ = say.send((name.clone(), text));
+                        let _ = say.send((name.clone(), text)).await;
                     }
                 }
-            }));
+            });
         }
         Self { store, view, told, keys, _dir: dir, _tasks: tasks }
     }

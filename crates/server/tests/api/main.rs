@@ -5,14 +5,17 @@
 mod asked;
 mod bad_input;
 mod bundles;
+mod data;
 mod fixture;
 mod leaders;
 mod liveness;
 mod logs;
+mod lookup;
 mod metrics;
 mod openapi;
 mod openings;
 mod openmetrics;
+mod pauses;
 mod questions;
 mod releases;
 mod reports;

@@ -153,6 +153,7 @@ mod tests {
             why,
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
+            paused: None,
         }
     }
 

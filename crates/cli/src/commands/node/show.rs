@@ -16,6 +16,9 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Out, Table, Terminal, age, duration, plain};
 
+/// So many keys of configuration data are named.
+const FEW: usize = 8;
+
 /// Show one node: its state, its last runs with causes and results, its log
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
@@ -85,6 +88,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
             Link::Silent { since } => format!("not connected for {}", age(since, now)),
         },
     );
+    if let Some(paused) = &row.paused {
+        fact("paused", paused.to_string());
+    }
     if let Some(machine) = &detail.machine {
         let phase = if let MachinePhase::Failed { .. } = &machine.phase {
             Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt }.to_string()
@@ -103,13 +109,29 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     if !detail.interfaces.is_empty() {
         fact("addresses", joined(&detail.interfaces));
     }
+    if !detail.published.is_empty() {
+        let published: Vec<String> = detail.published.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        fact("publishes", published.join(", "));
+    }
     if !detail.lookups.is_empty() {
-        fact("looked up", detail.lookups.join(", "));
+        fact("looked up", looked_up(&detail.lookups));
     }
     if detail.states.len() > 1 {
         let states: Vec<String> = detail.states.iter().map(|state| format!("{state} at {}", state.version())).collect();
         fact("conflict", format!("it is in several states at once, which must never be: {}", states.join(", ")));
     }
+}
+
+/// What a run looked up. Every parameter of a class is a key of configuration data: many of them say little.
+fn looked_up(keys: &[String]) -> String {
+    let (data, mut shown): (Vec<&String>, Vec<&String>) = keys.iter().partition(|key| key.starts_with("data::"));
+    let plain: Vec<String> = data.iter().map(|key| key.trim_start_matches("data::").to_owned()).collect();
+    if plain.len() <= FEW {
+        return shown.iter().map(|key| (*key).clone()).chain(plain).collect::<Vec<_>>().join(", ");
+    }
+    let many = format!("and {} of configuration data", rows::count(plain.len(), "key"));
+    shown.push(&many);
+    shown.iter().map(|key| key.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 fn doing(activity: &Activity, now: Timestamp) -> String {

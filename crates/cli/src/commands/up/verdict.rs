@@ -77,6 +77,7 @@ mod tests {
             why,
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
+            paused: None,
         };
         Standing { row, ran: true }
     }

@@ -1,0 +1,241 @@
+//! Configuration data, in layers: for all nodes, for a role, for one node.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::config_data::{DatumRecord, Layer};
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::DataKey;
+use muster_core::txn::{Op, Revision};
+use muster_wire::data::{DatumRow, DatumSet, DatumUnset, SetDatum};
+use muster_wire::operator::Page;
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::App;
+
+use super::answer::{JsonBody, Refusal};
+use super::conditions::Condition;
+use super::design::Author;
+use super::key_write::{Write, write};
+use super::layer::{Given, LayerQuery, unknown_place};
+use super::page::PageQuery;
+use super::scope::Scope;
+
+/// The largest value, as JSON. A key of the store holds at most 16 KiB, and who set it and why is kept with it.
+const LARGEST: usize = 15 * 1024;
+/// And so much of why.
+const LONGEST_MESSAGE: usize = 300;
+
+#[derive(Deserialize)]
+pub(crate) struct KeyPath {
+    key: String,
+}
+
+impl KeyPath {
+    fn read(self) -> Result<DataKey, Refusal> {
+        DataKey::new(self.key).map_err(|error| Refusal::invalid(error.to_string()))
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Only what this node sees: its own layer, that of its role, and the one for all, without what is hidden.
+    effective: Option<String>,
+    /// Only this key.
+    key: Option<String>,
+}
+
+/// Lists the data, the widest layers first; of all layers, or of one.
+#[utoipa::path(get, path = "/v1/envs/{env}/data",
+    params(("env" = String, Path), LayerQuery, ListQuery, PageQuery), responses((status = 200, body = Page<DatumRow>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    scope: Scope,
+    Query(layer): Query<LayerQuery>,
+    Query(query): Query<ListQuery>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<DatumRow>>, Refusal> {
+    let layer = layer.read()?;
+    let (rows, revision) = scope.ask(&app, |fleet| {
+        let rows: Vec<DatumRow> = match &query.effective {
+            None => {
+                let all = fleet.data().all().filter(|(of, ..)| layer.as_ref().is_none_or(|layer| layer == *of));
+                all.map(|(layer, key, datum)| row(fleet, layer, key, datum)).collect()
+            }
+            Some(node) => {
+                let found = fleet.find(node).and_then(|(name, node)| Some((name, &node.record.as_ref()?.role)));
+                let (name, role) = found.ok_or_else(|| unknown_place(fleet, &Given::node(node)))?;
+                let seen = fleet.data().seen_by(name, role);
+                let datum = |key: &DataKey, layer: &Layer| Some(row(fleet, layer, key, fleet.data().get(layer, key)?));
+                seen.iter().filter_map(|(key, seen)| datum(key, &seen.layer)).collect()
+            }
+        };
+        Ok::<_, Refusal>((rows, fleet.revision))
+    })??;
+    let rows = rows.into_iter().filter(|row| query.key.as_ref().is_none_or(|key| key == row.key.as_str())).collect();
+    Ok(Json(page.cut(rows, revision, |row: &DatumRow| format!("{}/{}", row.layer, row.key))?))
+}
+
+/// One datum of a layer; without `role` and `host` of the layer that is for all.
+#[utoipa::path(get, path = "/v1/envs/{env}/data/{key}",
+    params(("env" = String, Path), ("key" = String, Path), LayerQuery),
+    responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
+pub(crate) async fn show(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<KeyPath>,
+    Query(layer): Query<LayerQuery>,
+) -> Result<Response, Refusal> {
+    let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
+    let found = scope.ask(&app, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
+    let row = found.ok_or_else(|| missing(&layer, &key))?;
+    Ok((etag(row.changed_at), Json(row)).into_response())
+}
+
+/// Sets a datum. The nodes whose last run looked it up, and that see another value now, run again.
+#[utoipa::path(put, path = "/v1/envs/{env}/data/{key}",
+    params(("env" = String, Path), ("key" = String, Path), LayerQuery,
+        ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
+        ("Muster-Author" = Option<String>, Header)),
+    request_body = SetDatum, responses((status = 200, body = DatumSet)))]
+pub(crate) async fn set(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<KeyPath>,
+    Query(layer): Query<LayerQuery>,
+    author: Author,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<SetDatum>,
+) -> Result<Response, Refusal> {
+    let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
+    let condition = Condition::read(&headers)?;
+    let size = serde_json::to_vec(&body.value).map_or(usize::MAX, |text| text.len());
+    if size > LARGEST {
+        let detail = format!("the value of {key} has {size} bytes as JSON, and at most {LARGEST} are kept");
+        return Err(Refusal(Problem::new(Code::TooLarge, detail).hint("put it into a file of the release instead")));
+    }
+    let by = author.by(None, body.message.as_deref().unwrap_or_default());
+    let message = muster_core::summary::clip(&by.message, LONGEST_MESSAGE);
+    let record = DatumRecord {
+        value: body.value,
+        secret: body.secret,
+        by: by.author,
+        at: app.clock.now(),
+        message: (!message.is_empty()).then(|| message.to_owned()),
+    };
+    let store_key = Keys::of(&scope.env).datum(&layer, &key);
+    let ((changed, said), revision) = write(&app, &scope, |fleet| {
+        let there = fleet.data().get(&layer, &key);
+        let seen = there.map(|(_, at)| *at);
+        if there.is_some_and(|(there, _)| *there == record) {
+            return Ok(Write { seen, op: None, about: (true, None) });
+        }
+        condition.check(seen, || refused(fleet, &layer, &key))?;
+        if !body.force && !layer_exists(fleet, &layer) {
+            return Err(unknown_place(fleet, &Given::of(&layer)));
+        }
+        if let Some((there, _)) =
+            there.filter(|(there, _)| there.value == record.value && there.secret == record.secret)
+        {
+            return Ok(Write { seen, op: None, about: (false, Some(there.clone())) });
+        }
+        let op = Op::put_json(store_key.clone(), &record).map_err(|error| Refusal::invalid(error.to_string()))?;
+        Ok(Write { seen, op: Some(op), about: (true, None) })
+    })
+    .await?;
+    let datum = scope.ask(&app, |fleet| {
+        let there = fleet.data().get(&layer, &key).cloned();
+        // Somebody may have changed it again by now: this answer is about this change.
+        let mine = there.filter(|(there, _)| *there == record || said.is_some());
+        row(fleet, &layer, &key, &mine.unwrap_or((record.clone(), revision)))
+    })?;
+    if changed {
+        // Never the value: it may be a secret.
+        tracing::info!(env = %scope.env, %layer, %key, by = datum.by, "datum set");
+    }
+    Ok((etag(datum.changed_at), Json(DatumSet { datum, changed, revision })).into_response())
+}
+
+/// Takes a datum away. One that is not there stays so.
+#[utoipa::path(delete, path = "/v1/envs/{env}/data/{key}",
+    params(("env" = String, Path), ("key" = String, Path), LayerQuery, ("If-Match" = Option<String>, Header),
+        ("Muster-Author" = Option<String>, Header)),
+    responses((status = 200, body = DatumUnset)))]
+pub(crate) async fn unset(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<KeyPath>,
+    Query(layer): Query<LayerQuery>,
+    author: Author,
+    headers: HeaderMap,
+) -> Result<Json<DatumUnset>, Refusal> {
+    let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
+    let condition = Condition::read(&headers)?;
+    let store_key = Keys::of(&scope.env).datum(&layer, &key);
+    let (before, revision) = write(&app, &scope, |fleet| {
+        let there = fleet.data().get(&layer, &key);
+        let seen = there.map(|(_, at)| *at);
+        condition.check(seen, || refused(fleet, &layer, &key))?;
+        let about = there.map(|datum| row(fleet, &layer, &key, datum));
+        Ok(Write { seen, op: about.as_ref().map(|_| Op::delete(store_key.clone())), about })
+    })
+    .await?;
+    if before.is_some() {
+        tracing::info!(env = %scope.env, %layer, %key, by = author.by(None, "").author, "datum unset");
+    }
+    Ok(Json(DatumUnset { before, revision }))
+}
+
+fn row(fleet: &Fleet, layer: &Layer, key: &DataKey, (datum, at): &(DatumRecord, Revision)) -> DatumRow {
+    DatumRow {
+        key: key.clone(),
+        layer: layer.clone(),
+        value: datum.shown(),
+        secret: datum.secret,
+        by: datum.by.clone(),
+        at: datum.at,
+        message: datum.message.clone(),
+        changed_at: *at,
+        for_nobody: !layer_exists(fleet, layer),
+    }
+}
+
+fn layer_exists(fleet: &Fleet, layer: &Layer) -> bool {
+    match layer {
+        Layer::Global => true,
+        Layer::Role { role } => fleet.designed().any(|(_, _, record)| record.role == *role),
+        Layer::Host { node } => fleet.get(node).is_some_and(muster_core::fleet::Node::is_designed),
+    }
+}
+
+fn missing(layer: &Layer, key: &DataKey) -> Refusal {
+    let problem = Problem::new(Code::UnknownDatum, format!("there is no {key} in the layer {layer}"));
+    Refusal(problem.hint("`muster data list` shows what there is; `muster lookup NODE KEY` what a node sees"))
+}
+
+/// It is not what was expected: says who has changed it, when, and to what.
+fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> Refusal {
+    let there = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
+    let detail = match &there {
+        None => format!("{key} ({layer}) is not there: somebody has taken it away, or nobody has set it"),
+        Some(row) => format!(
+            "{key} ({layer}) was changed by {} at {} to {} (revision {})",
+            row.by,
+            row.at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+            row.value,
+            row.changed_at
+        ),
+    };
+    let mut problem = Problem::new(Code::NotAsExpected, detail).hint("look at what is there now, then decide again");
+    problem.current = there.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
+    Refusal(problem)
+}
+
+fn etag(at: Revision) -> [(header::HeaderName, String); 1] {
+    [(header::ETAG, format!("\"{at}\""))]
+}

@@ -1,0 +1,135 @@
+//! Pauses: nodes that are not to run, by whose word, why, and until when.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use jiff::SignedDuration;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::pause::{PauseRecord, PauseScope, Paused};
+use muster_core::summary::clip;
+use muster_core::txn::Op;
+use muster_wire::data::{PauseRow, PauseSet, Resumed, SetPause};
+use muster_wire::operator::Page;
+
+use crate::App;
+
+use super::answer::{JsonBody, Refusal};
+use super::design::Author;
+use super::key_write::{Write, write};
+use super::layer::{Given, LayerQuery, unknown_place};
+use super::page::PageQuery;
+use super::scope::Scope;
+
+/// A reason is a line, not a story.
+const LONGEST_REASON: usize = 300;
+/// Whoever pauses for longer than a year means until somebody ends it.
+const LONGEST_SECONDS: u64 = 366 * 86_400;
+
+/// Lists the pauses that hold nodes back now.
+#[utoipa::path(get, path = "/v1/envs/{env}/pauses", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<PauseRow>)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<PauseRow>>, Refusal> {
+    let now = app.clock.now();
+    let (rows, revision) = scope.ask(&app, |fleet| {
+        let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
+        let rows = lasting.map(|(of, (pause, _))| row(fleet, of, pause)).collect();
+        (rows, fleet.revision)
+    })?;
+    Ok(Json(page.cut(rows, revision, |row: &PauseRow| row.paused.scope.to_string())?))
+}
+
+/// Pauses the nodes of a role, one node, or all; in place of a pause that is there for the same ones. A run that is under
+/// way goes on to its end; validations go on.
+#[utoipa::path(put, path = "/v1/envs/{env}/pauses",
+    params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
+    request_body = SetPause, responses((status = 200, body = PauseSet)))]
+pub(crate) async fn set(
+    State(app): State<App>,
+    scope: Scope,
+    Query(layer): Query<LayerQuery>,
+    author: Author,
+    JsonBody(SetPause { reason, seconds, force }): JsonBody<SetPause>,
+) -> Result<Json<PauseSet>, Refusal> {
+    let of = layer.scope()?;
+    let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+    let reason = clip(reason.trim(), LONGEST_REASON).to_owned();
+    if reason.is_empty() {
+        return Err(Refusal::invalid("a pause needs a reason: whoever finds these nodes standing still will ask"));
+    }
+    if seconds.is_some_and(|seconds| seconds == 0 || seconds > LONGEST_SECONDS) {
+        return Err(Refusal::invalid(format!(
+            "a pause lasts from 1 to {LONGEST_SECONDS} seconds, or until it is ended"
+        )));
+    }
+    let since = app.clock.now();
+    let until = seconds.map(|seconds| {
+        let long = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        since.saturating_add(long).unwrap_or(jiff::Timestamp::MAX)
+    });
+    let pause = PauseRecord { by: author.by(None, "").author, reason, since, until };
+    let store_key = Keys::of(&scope.env).pause(&of);
+    let ((before, row), revision) = write(&app, &scope, |fleet| {
+        let there = fleet.pauses().get(&of);
+        let about = (there.map(|(pause, _)| paused(&of, pause)), row(fleet, &of, &pause));
+        let seen = there.map(|(_, at)| *at);
+        if there.is_some_and(|(there, _)| *there == pause) {
+            return Ok(Write { seen, op: None, about });
+        }
+        if !force && !matches!(of, PauseScope::Global) && about.1.nodes == 0 {
+            return Err(unknown_place(fleet, &Given::of_scope(&of)));
+        }
+        let op = Op::put_json(store_key.clone(), &pause).map_err(|error| Refusal::invalid(error.to_string()))?;
+        Ok(Write { seen, op: Some(op), about })
+    })
+    .await?;
+    tracing::info!(env = %scope.env, "{}", row.paused);
+    Ok(Json(PauseSet { pause: row, before, revision }))
+}
+
+/// Ends a pause. Where there is none, nothing is changed.
+#[utoipa::path(delete, path = "/v1/envs/{env}/pauses",
+    params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
+    responses((status = 200, body = Resumed)))]
+pub(crate) async fn end(
+    State(app): State<App>,
+    scope: Scope,
+    Query(layer): Query<LayerQuery>,
+    author: Author,
+) -> Result<Json<Resumed>, Refusal> {
+    let of = layer.scope()?;
+    let now = app.clock.now();
+    let store_key = Keys::of(&scope.env).pause(&of);
+    let ((before, still), revision) = write(&app, &scope, |fleet| {
+        let there = fleet.pauses().get(&of);
+        let concerned = |other: &PauseScope| {
+            let both = |(name, _, record): (&_, _, &muster_core::records::NodeRecord)| {
+                of.concerns(name, &record.role) && other.concerns(name, &record.role)
+            };
+            *other != of && fleet.designed().any(both)
+        };
+        let others = fleet.pauses().iter().filter(|(other, (pause, _))| !pause.is_over(now) && concerned(other));
+        let still: Vec<PauseRow> = others.map(|(other, (pause, _))| row(fleet, other, pause)).collect();
+        let op = there.map(|_| Op::delete(store_key.clone()));
+        let before = there.map(|(pause, _)| paused(&of, pause)).filter(|before| !before.pause.is_over(now));
+        Ok(Write { seen: there.map(|(_, at)| *at), op, about: (before, still) })
+    })
+    .await?;
+    if before.is_some() {
+        tracing::info!(env = %scope.env, by = author.by(None, "").author, "the pause of {of} was ended");
+    }
+    Ok(Json(Resumed { before, still, revision }))
+}
+
+fn paused(scope: &PauseScope, pause: &PauseRecord) -> Paused {
+    Paused { scope: scope.clone(), pause: pause.clone() }
+}
+
+/// A pause, with how many nodes it holds back.
+fn row(fleet: &Fleet, scope: &PauseScope, pause: &PauseRecord) -> PauseRow {
+    let nodes = fleet.designed().filter(|(name, _, record)| scope.concerns(name, &record.role)).count();
+    PauseRow { paused: paused(scope, pause), nodes }
+}

@@ -1,0 +1,128 @@
+//! What the client asks about data, pauses, and what nodes see.
+
+use std::fmt::Display;
+
+use reqwest::{Method, RequestBuilder, header};
+
+use muster_core::config_data::Layer;
+use muster_core::names::{DataKey, EnvName};
+use muster_core::pause::PauseScope;
+use muster_core::txn::Revision;
+
+use super::design::by as said_by;
+use super::{Client, ClientError};
+use crate::data::{DatumRow, DatumSet, DatumUnset, Lookup, PauseRow, PauseSet, Resumed, SetDatum, SetPause};
+use crate::operator::Page;
+
+/// What a change of a datum expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    Anything,
+    Nothing,
+    At(Revision),
+}
+
+impl Before {
+    fn of(self, request: RequestBuilder) -> RequestBuilder {
+        match self {
+            Before::Anything => request,
+            Before::Nothing => request.header(header::IF_NONE_MATCH, "*"),
+            Before::At(at) => request.header(header::IF_MATCH, format!("\"{at}\"")),
+        }
+    }
+}
+
+/// Which data are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataQuery {
+    pub layer: Option<Layer>,
+    /// Only what this node sees, by its name or its host name.
+    pub effective: Option<String>,
+    pub key: Option<DataKey>,
+}
+
+impl Client {
+    pub async fn data(&self, env: &EnvName, query: &DataQuery) -> Result<Page<DatumRow>, ClientError> {
+        let mut pairs: Vec<(&str, &str)> = query.layer.iter().filter_map(layer_pair).collect();
+        pairs.extend(query.effective.as_deref().map(|node| ("effective", node)));
+        pairs.extend(query.key.as_ref().map(|key| ("key", key.as_str())));
+        self.all_pages_of(&format!("/v1/envs/{env}/data"), &pairs).await
+    }
+
+    pub async fn datum(&self, env: &EnvName, layer: &Layer, key: &DataKey) -> Result<DatumRow, ClientError> {
+        self.send(self.datum_request(Method::GET, env, layer, key)).await
+    }
+
+    pub async fn set_datum(
+        &self,
+        env: &EnvName,
+        (layer, key): (&Layer, &DataKey),
+        set: &SetDatum,
+        before: Before,
+        by: &str,
+    ) -> Result<DatumSet, ClientError> {
+        let request = before.of(self.datum_request(Method::PUT, env, layer, key)).json(set);
+        self.send(said_by(request, Some(by))).await
+    }
+
+    pub async fn unset_datum(
+        &self,
+        env: &EnvName,
+        (layer, key): (&Layer, &DataKey),
+        before: Before,
+        by: &str,
+    ) -> Result<DatumUnset, ClientError> {
+        let request = before.of(self.datum_request(Method::DELETE, env, layer, key));
+        self.send(said_by(request, Some(by))).await
+    }
+
+    fn datum_request(&self, method: Method, env: &EnvName, layer: &Layer, key: &DataKey) -> RequestBuilder {
+        let request = self.request(method, &format!("/v1/envs/{env}/data/{key}"));
+        request.query(&layer_pair(layer).map(|pair| [pair]))
+    }
+
+    pub async fn pauses(&self, env: &EnvName) -> Result<Page<PauseRow>, ClientError> {
+        self.all_pages_of(&format!("/v1/envs/{env}/pauses"), &[]).await
+    }
+
+    pub async fn pause(
+        &self,
+        env: &EnvName,
+        scope: &PauseScope,
+        set: &SetPause,
+        by: &str,
+    ) -> Result<PauseSet, ClientError> {
+        let request = self.request(Method::PUT, &format!("/v1/envs/{env}/pauses"));
+        self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])).json(set), Some(by))).await
+    }
+
+    pub async fn resume(&self, env: &EnvName, scope: &PauseScope, by: &str) -> Result<Resumed, ClientError> {
+        let request = self.request(Method::DELETE, &format!("/v1/envs/{env}/pauses"));
+        self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])), Some(by))).await
+    }
+
+    /// What a node would see at a key.
+    pub async fn lookup(&self, env: &EnvName, node: impl Display, key: &str) -> Result<Lookup, ClientError> {
+        let Ok(mut url) = reqwest::Url::parse(&self.base) else { return Err(ClientError::Address(self.base.clone())) };
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.clear().extend(["v1", "envs", env.as_str(), "nodes", &node.to_string(), "lookup", key]);
+        }
+        self.send(self.request(Method::GET, url.path())).await
+    }
+}
+
+fn layer_pair(layer: &Layer) -> Option<(&'static str, &str)> {
+    match layer {
+        Layer::Global => None,
+        Layer::Role { role } => Some(("role", role.as_str())),
+        Layer::Host { node } => Some(("host", node.as_str())),
+    }
+}
+
+fn scope_pair(scope: &PauseScope) -> Option<(&'static str, &str)> {
+    match scope {
+        PauseScope::Global => None,
+        PauseScope::Role { role } => Some(("role", role.as_str())),
+        PauseScope::Host { node } => Some(("host", node.as_str())),
+    }
+}
