@@ -1,5 +1,6 @@
 //! Each environment: who holds its controllers, and whether all of it can be read.
 
+use muster_core::names::Version;
 use muster_core::replicas::ControllerName;
 use muster_wire::doctor::{Check, Finding, Verdict};
 
@@ -28,6 +29,15 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
             Finding::new(Check::Environment, Verdict::Warning, seen)
                 .of(env)
                 .advise("a newer Muster wrote them, or somebody else did: `muster status` lists them"),
+        );
+    }
+    if !facts.without_bundle.is_empty() {
+        let versions: Vec<&str> = facts.without_bundle.iter().map(Version::as_str).collect();
+        let seen = format!("the bundles of {} are missing: no node can go there any more", versions.join(", "));
+        findings.push(
+            Finding::new(Check::Environment, Verdict::Failed, seen)
+                .of(env)
+                .advise("push the same ones again with `muster release push`, or restore a backup"),
         );
     }
     if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
@@ -83,6 +93,7 @@ mod tests {
             controllers: [ControllerName::Leaders, ControllerName::Liveness].map(|name| (name, holder.clone())).into(),
             restoring: None,
             unreadable: BTreeMap::new(),
+            without_bundle: Vec::new(),
         }
     }
 
@@ -117,6 +128,9 @@ mod tests {
     fn an_environment_that_is_not_whole_is_a_warning() {
         let restoring = Restoring { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
+        let without_bundle = vec![Version::new("v2").unwrap()];
+        let seen = told(judge(&EnvironmentFacts { without_bundle, ..facts() }));
+        assert!(seen.iter().any(|line| line.contains("failed: the bundles of v2 are missing")), "{seen:?}");
         let seen = told(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
         assert!(seen[2].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(

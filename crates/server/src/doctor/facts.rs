@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::design_state::Destroying;
-use muster_core::names::{EnvName, ReplicaId};
+use muster_core::names::{EnvName, ReplicaId, Version};
 use muster_core::records::Restoring;
 use muster_core::replicas::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Health, Sharing};
@@ -55,6 +55,8 @@ pub struct EnvironmentFacts {
     pub restoring: Option<Restoring>,
     /// Keys whose value cannot be read, and why.
     pub unreadable: BTreeMap<String, String>,
+    /// The releases whose bundles are not there.
+    pub without_bundle: Vec<Version>,
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::fleet::Fleet;
-use muster_core::names::ReplicaId;
+use muster_core::names::{ReplicaId, Version};
+use muster_core::records::ReleaseRecord;
 use muster_core::replicas::ReplicaRecord;
 use muster_store::{Health, Store};
 use muster_wire::client::Client;
@@ -37,17 +38,21 @@ pub async fn ask_store(store: &dyn Store) -> StoreFacts {
 /// Asks everybody at the same time.
 pub(crate) async fn gather(app: &App) -> Facts {
     let mut replicas: BTreeMap<ReplicaId, ReplicaRecord> = BTreeMap::new();
-    let environments = {
+    let (mut environments, releases): (Vec<EnvironmentFacts>, Vec<_>) = {
         let fleets = app.view.fleets();
         for fleet in fleets.values() {
             replicas.extend(fleet.replicas().iter().map(|(id, (record, _))| (id.clone(), record.clone())));
         }
-        fleets.values().map(environment).collect()
+        fleets.values().map(|fleet| (environment(fleet), fleet.releases().clone())).unzip()
     };
     // Also before there is an environment that it could be seen in.
     replicas.insert(app.membership.id().clone(), app.membership.record().clone());
     let asked = join_all(replicas.into_iter().map(|(id, record)| ask_replica(app, id, record)));
-    let (store, replicas, blobs) = futures::join!(ask_store(app.store.as_ref()), asked, can_write(app));
+    let (store, replicas, blobs, missing) =
+        futures::join!(ask_store(app.store.as_ref()), asked, can_write(app), without_bundle(app, releases));
+    for (environment, missing) in environments.iter_mut().zip(missing) {
+        environment.without_bundle = missing;
+    }
     Facts { store, me: app.membership.id().clone(), replicas, environments, blobs }
 }
 
@@ -65,6 +70,22 @@ async fn ask_replica(app: &App, id: ReplicaId, record: ReplicaRecord) -> Replica
     ReplicaFacts { id, record, asked, answered: app.clock.now(), answer }
 }
 
+/// Finds the releases whose bundles are not there. A place that cannot be read is another finding.
+async fn without_bundle(app: &App, releases: Vec<BTreeMap<Version, ReleaseRecord>>) -> Vec<Vec<Version>> {
+    let blobs = app.blobs.clone();
+    let is_there = move |release: &ReleaseRecord| {
+        let digest = release.digest.strip_prefix("sha256:").unwrap_or(&release.digest);
+        blobs.stored(digest).map_or(true, |stored| stored.is_some())
+    };
+    let looked = tokio::task::spawn_blocking(move || {
+        let missing = |releases: BTreeMap<Version, ReleaseRecord>| {
+            releases.into_iter().filter(|(_, release)| !is_there(release)).map(|(version, _)| version).collect()
+        };
+        releases.into_iter().map(missing).collect()
+    });
+    timeout(REPLICA, looked).await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
 fn environment(fleet: &Fleet) -> EnvironmentFacts {
     let controllers = fleet.controllers().iter();
     EnvironmentFacts {
@@ -76,6 +97,7 @@ fn environment(fleet: &Fleet) -> EnvironmentFacts {
         controllers: controllers.map(|(name, (record, _))| (*name, record.clone())).collect(),
         restoring: fleet.restoring().cloned(),
         unreadable: fleet.unreadable().clone(),
+        without_bundle: Vec::new(),
     }
 }
 
