@@ -1,4 +1,4 @@
-//! Nodes that break when nobody runs anything on them: their checks are made again and again.
+//! Nodes that break when nobody runs anything on them: their checks are made again and again, also while they are paused.
 
 use std::fs;
 use std::path::Path;
@@ -84,4 +84,45 @@ fn a_node_whose_service_dies_leaves_service_and_comes_back_after_the_run_that_fo
 /// Whether the last run of a node was made because of this.
 fn saw(node: &Value, what: &str) -> bool {
     node["history"][0]["causes"].to_string().contains(what)
+}
+
+#[test]
+fn a_paused_node_stays_where_it_is_and_is_still_validated() {
+    let stage = Stage::new();
+    let (gate, shut) = (Gate::new(stage.path("gate")), stage.path("shut"));
+    let project = Project::new(&stage, &[("db", 1), ("web", 1)])
+        .release("v1", &release(&gate, &shut))
+        .release("v2", &release(&gate, &shut));
+    let server = Server::start(&stage, &project);
+    let (db1, web1) = (Node::new(&stage, "db1", 1), Node::new(&stage, "web1", 2));
+    let _agents = [db1.start(), web1.start()];
+    stage.wait_for("v1", &["db1", "web1"]);
+
+    let paused = stage.ask(&["pause", "--role", "db", "--reason", "disk swap", "--for", "2h"]);
+    assert_eq!(paused.code(), 0, "{paused:?}");
+    assert_eq!(server.api.trigger_update("v2").status, 200);
+    stage.wait_for("v2", &["web1"]);
+    let waiting = server.api.until_node("db1", "is known to be paused", |db1| db1.to_string().contains("disk swap"));
+    assert_eq!((&waiting["running"], &waiting["active"]), (&json!("v1"), &json!(true)), "{waiting:#}");
+    assert!(stage.ask(&["status"]).stdout.contains("disk swap"), "{}", stage.ask(&["status"]).stdout);
+
+    // Nobody repairs it, but nobody counts on it any more either.
+    kill_service(&db1);
+    let broken = server.api.until_node("db1", "has left service", |db1| db1["active"] == false);
+    assert_eq!(broken["running"], Value::Null, "{broken:#}");
+    let asked = stage.ask(&["node", "run", "db1"]);
+    assert_eq!(asked.code(), 1, "{asked:?}");
+    assert!(format!("{}{}", asked.stdout, asked.stderr).contains("disk swap"), "{asked:?}");
+    assert_eq!(story(&server, "db1").len(), 3, "{:#?}", story(&server, "db1"));
+
+    let resumed = stage.ask(&["resume", "--role", "db"]);
+    assert_eq!(resumed.code(), 0, "{resumed:?}");
+    stage.wait_for("v2", &["db1"]);
+    server.api.until_node("db1", "is in service", |db1| db1["active"] == true);
+    let story = story(&server, "db1");
+    let outcomes: Vec<_> = story.iter().map(|(phase, result, _)| format!("{phase} {result}")).collect();
+    let expected =
+        ["configured changed", "validated passed", "validated failed", "configured changed", "validated passed"];
+    assert_eq!(outcomes, expected, "{story:#?}");
+    assert!(story[3].2.to_string().contains("\"version\":\"v2\""), "{story:#?}");
 }

@@ -59,18 +59,3 @@ fn a_run_that_a_person_asks_for_is_made_and_watched() {
     let runs = stage.ask(&["runs", "--node", "web1"]);
     assert!(runs.stdout.contains("operator "), "{runs:?}");
 }
-
-#[test]
-fn a_broken_manifest_is_one_group_with_its_place() {
-    let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 2)]).puppet_release("v1", "notify { 'a': }\nfail('this cannot be')\n");
-    let server = Server::start(&stage, &project);
-    let _agents = ["web1", "web2"]
-        .map(|name| Node::new(&stage, name, if name == "web1" { 1 } else { 2 }).never_retries().start());
-    server.api.until_node_is("web1", "failed");
-    server.api.until_node_is("web2", "failed");
-    let failed = stage.ask(&["runs", "--failed"]);
-    assert_eq!(failed.code(), 1, "{failed:?}");
-    assert!(failed.stdout.starts_with("2 nodes: "), "{failed:?}");
-    assert!(failed.stdout.contains("(site.pp:2)"), "{failed:?}");
-}
