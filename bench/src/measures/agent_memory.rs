@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::report::{Outcome, Verdict};
 use muster_core::standing::Word;
+use muster_wire::operator::TriggerUpdate;
 
 use super::populated::Populated;
+
 use crate::bench::Bench;
 use crate::parts::agent::Agent;
 use crate::parts::fleet::Fleet;
@@ -35,7 +37,9 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let once = memory::of(agent.pid())?;
     for run in 1..RUNS {
         let version = if run % 2 == 1 { "v2" } else { "v1" };
-        fleet.client.trigger_update(&project::env()?, project::version(version)?).await?;
+        let (version_to, by) = (project::version(version)?, "bench".to_owned());
+        let update = TriggerUpdate { version: version_to, allow_older: true, by };
+        fleet.client.trigger(&project::env()?, &update).await?;
         fleet.until_validated(version).await?;
     }
     let runs = agent.starts()?.len();

@@ -179,6 +179,7 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         | Code::UnknownDesignRevision
         | Code::Destroying
         | Code::PlanOutdated
+        | Code::OlderRelease
         | Code::RemovesAll
         | Code::NotAsExpected
         | Code::DesignRefused

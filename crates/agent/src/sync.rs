@@ -261,6 +261,7 @@ fn failed(error: &ClientError) -> StreamEnd {
                 | Code::UnknownDesignRevision
                 | Code::Destroying
                 | Code::PlanOutdated
+                | Code::OlderRelease
                 | Code::RemovesAll
                 | Code::NotAsExpected
                 | Code::TooLarge

@@ -76,6 +76,7 @@ impl From<ClientError> for Failure {
                     | Code::Conflict
                     | Code::Destroying
                     | Code::PlanOutdated
+                    | Code::OlderRelease
                     | Code::RemovesAll
                     | Code::NotAsExpected
                     | Code::TooLarge

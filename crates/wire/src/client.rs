@@ -28,7 +28,7 @@ use crate::operator::{
 use crate::problem::Problem;
 use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
-use crate::sync::{ReportTaken, SyncEvent, SyncOpen};
+use crate::sync::{ReportTaken, SyncEvent, SyncOpen, Told};
 
 pub use data::{Before, DataQuery};
 pub use design::{Expected, WriteOptions};
@@ -175,8 +175,12 @@ impl Client {
     }
 
     pub async fn trigger_update(&self, env: &EnvName, version: Version) -> Result<UpdateTriggered, ClientError> {
-        let path = format!("/v1/envs/{env}/current-version");
-        self.send(self.request(Method::PUT, &path).json(&TriggerUpdate { version })).await
+        self.trigger(env, &TriggerUpdate { version, allow_older: false, by: String::new() }).await
+    }
+
+    /// The same, with all that can be said of it.
+    pub async fn trigger(&self, env: &EnvName, update: &TriggerUpdate) -> Result<UpdateTriggered, ClientError> {
+        self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/current-version")).json(update)).await
     }
 
     pub async fn running_versions(&self, env: &EnvName) -> Result<Page<RunningVersionRow>, ClientError> {
@@ -214,6 +218,11 @@ impl Client {
 
     pub async fn report(&self, env: &EnvName, report: &Report) -> Result<ReportTaken, ClientError> {
         self.post(&format!("/v1/envs/{env}/nodes/{}/reports", report.node), report).await
+    }
+
+    /// What a node should run, and whether it may.
+    pub async fn told(&self, env: &EnvName, node: &NodeName) -> Result<Told, ClientError> {
+        self.get(&format!("/v1/envs/{env}/nodes/{node}/desired")).await
     }
 
     /// Says what the agent does right now.

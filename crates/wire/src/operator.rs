@@ -154,6 +154,12 @@ pub struct CurrentVersion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TriggerUpdate {
     pub version: Version,
+    /// Whether nodes may go there from a release with a higher serial. Without it, going back is refused.
+    #[serde(default)]
+    pub allow_older: bool,
+    /// Who asks.
+    #[serde(default)]
+    pub by: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

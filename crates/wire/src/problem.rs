@@ -68,6 +68,8 @@ pub enum Code {
     Destroying,
     /// What a plan was made from has changed since.
     PlanOutdated,
+    /// The release is older than the one that the environment should run, and the request does not say that this is meant.
+    OlderRelease,
     /// No node would be left, and the request does not say that this is meant.
     RemovesAll,
     /// What is there is not what the request expected (`If-Match`, `If-None-Match`).
@@ -113,7 +115,12 @@ impl Code {
             | Code::UnknownDesignRevision
             | Code::UnknownBundle
             | Code::NotFound => 404,
-            Code::Conflict | Code::ReleaseTaken | Code::Destroying | Code::PlanOutdated | Code::RemovesAll => 409,
+            Code::Conflict
+            | Code::ReleaseTaken
+            | Code::Destroying
+            | Code::PlanOutdated
+            | Code::RemovesAll
+            | Code::OlderRelease => 409,
             Code::NotAsExpected => 412,
             Code::TooLarge => 413,
             Code::RangeNotSatisfiable => 416,
@@ -141,6 +148,7 @@ impl Code {
             Code::Conflict => "Someone else changed it meanwhile",
             Code::Destroying => "The environment is being destroyed",
             Code::PlanOutdated => "The world has moved since the plan was made",
+            Code::OlderRelease => "The release is older than the current one",
             Code::RemovesAll => "No node would be left",
             Code::NotAsExpected => "It is not what was expected",
             Code::TooLarge => "The body is too large",

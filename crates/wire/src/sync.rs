@@ -102,6 +102,20 @@ pub struct DesiredState {
     pub manifest: SignedManifest,
 }
 
+/// What a node is told that asks, without a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Told {
+    /// What it should run; none before a version was chosen.
+    #[serde(default)]
+    pub desired: Option<DesiredState>,
+    /// Whether it is to wait.
+    #[serde(default)]
+    pub pause: Option<Paused>,
+    /// The server's time.
+    #[schema(value_type = String, format = DateTime)]
+    pub now: Timestamp,
+}
+
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

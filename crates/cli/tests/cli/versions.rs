@@ -40,7 +40,13 @@ async fn an_update_is_triggered_once() {
     --- stdout
     quickstart should run v2 already: nothing was changed
     ");
-    snapshot!(fleet.muster(&["trigger-update", "v1", "-o", "json", "-q"]).await, @r#"
+    snapshot!(fleet.muster(&["trigger-update", "v1"]).await, @"
+    exit 1
+    --- stderr
+    error: v1 has serial 1, and v2, which the environment should run, has 2
+    hint: nodes do not go back by themselves; if it is meant, say so with --allow-older
+    ");
+    snapshot!(fleet.muster(&["trigger-update", "v1", "--allow-older", "-o", "json", "-q"]).await, @r#"
     exit 0
     --- stdout
     {

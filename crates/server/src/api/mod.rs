@@ -9,6 +9,7 @@ mod conditions;
 mod current_version;
 mod data;
 mod design;
+mod desired;
 mod doctor;
 mod environment;
 mod environments;

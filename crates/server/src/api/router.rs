@@ -12,9 +12,9 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activities, activity, answer, asked, backup, current_version, data, design, doctor, environment, environments,
-    failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports, running_versions, runs,
-    schemas, status, sync, verify_hosts,
+    activities, activity, answer, asked, backup, current_version, data, design, desired, doctor, environment,
+    environments, failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports,
+    running_versions, runs, schemas, status, sync, verify_hosts,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -76,6 +76,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(sync::open))
         .routes(routes!(reports::take))
         .routes(routes!(activity::say))
+        .routes(routes!(desired::show))
         .routes(routes!(releases::download::show))
         // For the other replicas.
         .routes(routes!(activities::list))

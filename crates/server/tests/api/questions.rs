@@ -2,7 +2,7 @@
 
 use muster_core::standing::Word;
 use muster_core::txn::Revision;
-use muster_wire::operator::VerifyHosts;
+use muster_wire::operator::{TriggerUpdate, VerifyHosts};
 use muster_wire::problem::Code;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, version};
@@ -117,12 +117,36 @@ async fn a_status_counts_and_names_who_blocks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
+    let fixture = Fixture::start(&[("web1", "web")]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    client.trigger_update(env, version("v2")).await.unwrap();
+    let refused = client.trigger_update(env, version("v1")).await.unwrap_err();
+    let problem = refused.problem().unwrap();
+    assert_eq!((problem.code, problem.status), (Code::OlderRelease, 409));
+    assert_eq!(problem.detail, "v1 has serial 1, and v2, which the environment should run, has 2");
+    assert!(problem.hint.as_ref().unwrap().contains("--allow-older"));
+    assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));
+
+    let back = TriggerUpdate { version: version("v1"), allow_older: true, by: "ada".into() };
+    assert!(client.trigger(env, &back).await.unwrap().changed);
+    // Asked again it is the same; and without the permission it is not taken away.
+    assert!(!client.trigger(env, &back).await.unwrap().changed);
+    assert!(!client.trigger_update(env, version("v1")).await.unwrap().changed);
+    // The next choice begins without it.
+    client.trigger_update(env, version("v2")).await.unwrap();
+    assert!(client.trigger_update(env, version("v1")).await.is_err());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn changes_of_the_version_in_quick_succession_all_count() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let mut from = version("v1");
     for round in 0..50 {
         let to = version(if round % 2 == 0 { "v2" } else { "v1" });
-        let done = fixture.client.trigger_update(&fixture.env, to.clone()).await.unwrap();
+        let update = TriggerUpdate { version: to.clone(), allow_older: true, by: "ada".into() };
+        let done = fixture.client.trigger(&fixture.env, &update).await.unwrap();
         assert_eq!((done.from, done.changed), (Some(from), true));
         let shown = fixture.client.current_version(&fixture.env).await.unwrap();
         assert_eq!(shown.version.as_ref(), Some(&to), "whoever asks next sees it");
