@@ -47,14 +47,10 @@ pub struct Config {
     /// Where the node's content may keep its files.
     pub root: PathBuf,
     /// Whose releases the node runs, until one of these keys has signed a list of others.
-    #[serde(default)]
     pub trusted_keys: Vec<PublicKey>,
     /// So many releases stay on the node, besides those that it needs.
     #[serde(default = "keep_releases")]
     pub keep_releases: NonZeroUsize,
-    /// A directory with one sub-directory per version, for releases that nobody signed.
-    #[serde(default)]
-    pub releases_dir: Option<PathBuf>,
     /// The node's addresses, by interface.
     pub interfaces: Interfaces,
     /// The `puppet` program.
@@ -121,7 +117,7 @@ impl Config {
         if self.server.urls().is_empty() {
             return Some("`server` names no server: give at least one, such as \"http://127.0.0.1:7300\"".into());
         }
-        if self.trusted_keys.is_empty() && self.releases_dir.is_none() {
+        if self.trusted_keys.is_empty() {
             return Some(
                 "`trusted_keys` is empty, and so no release would ever run: give the public keys of those who sign \
                  releases, as `muster key new` prints them"
@@ -167,7 +163,7 @@ mod tests {
         server = "http://127.0.0.1:7300"
         state_dir = "/tmp/s"
         root = "/tmp/r"
-        releases_dir = "/tmp/v"
+        trusted_keys = ["ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= ada"]
         interfaces = { eth0 = "127.77.0.2" }
     "#;
 
@@ -181,6 +177,7 @@ mod tests {
     fn what_is_not_said_has_a_default() {
         let config = read(SMALLEST).unwrap();
         assert_eq!(config.puppet, Path::new("puppet"));
+        assert_eq!(config.keep_releases.get(), 3);
         assert_eq!(config.debounce(), Duration::from_millis(10));
         assert_eq!(config.retry(), Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) });
     }
@@ -206,6 +203,12 @@ mod tests {
         for (text, says) in [
             (SMALLEST.replace("web1", "Web1"), "\"Web1\" is not a legal node name"),
             (SMALLEST.replace("root =", "rot ="), "unknown field `rot`"),
+            (SMALLEST.replace("ed25519:Bw", "rsa:Bw"), "is not a legal public key"),
+            (
+                SMALLEST.replace("[\"ed25519:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc= ada\"]", "[]"),
+                "`trusted_keys` is empty",
+            ),
+            (format!("{SMALLEST}\nkeep_releases = 0"), "keep_releases"),
             (SMALLEST.replace("{ eth0 = \"127.77.0.2\" }", "{}"), "`interfaces` is empty"),
             (SMALLEST.replace("\"http://127.0.0.1:7300\"", "[]"), "`server` names no server"),
             (format!("{SMALLEST}\nretry = {{ first = \"0s\" }}"), "`retry.first` must be longer than nothing"),

@@ -56,3 +56,4 @@ pub mod sync;
 #[cfg(test)]
 mod testing;
 pub mod validation;
+pub mod verbs;

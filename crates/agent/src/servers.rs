@@ -34,6 +34,11 @@ impl Servers {
         self.clients.len()
     }
 
+    /// All of them, in this agent's order.
+    pub fn all(&self) -> &[Client] {
+        &self.clients
+    }
+
     /// The one that everything is sent to.
     pub fn current(&self) -> &Client {
         &self.clients[self.current.load(Ordering::Relaxed) % self.clients.len()]

@@ -62,6 +62,15 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Of a directory that somebody else may use; for those who only look.
+    pub fn at(state: &Path) -> Self {
+        Self { state: state.to_owned() }
+    }
+
+    pub fn lock(&self) -> PathBuf {
+        self.state.join("lock")
+    }
+
     pub fn ledger(&self) -> PathBuf {
         self.state.join("ledger.json")
     }

@@ -7,7 +7,6 @@
 //! A release that is on the node needs nobody else: it runs with the server away.
 
 pub mod admit;
-mod directory;
 pub mod download;
 pub mod memory;
 pub mod shelf;
@@ -57,8 +56,6 @@ pub struct Releases {
     memory: Mutex<Kept>,
     shelf: Shelf,
     keep: usize,
-    /// A directory with one sub-directory per version, for releases that nobody signed.
-    unsigned: Option<PathBuf>,
 }
 
 impl Releases {
@@ -78,7 +75,6 @@ impl Releases {
             memory: Mutex::new(memory),
             shelf: Shelf::new(layout.releases()),
             keep: config.keep_releases.get(),
-            unsigned: config.releases_dir.clone(),
         };
         let desired = ledger.desired.as_ref().map(|desired| desired.digest.as_str());
         releases.tidy(desired.unwrap_or_default(), releases.keep);
@@ -94,11 +90,6 @@ impl Releases {
     }
 
     async fn ready(&self, desired: &DesiredState) -> Result<Release, Reason> {
-        if let Some(source) = self.unsigned.clone().filter(|_| desired.manifest.payload.is_empty()) {
-            let (own, version, digest) =
-                (self.shelf.directory().to_owned(), desired.version.clone(), desired.digest.clone());
-            return blocking(move || directory::prepare(&own, &source, &version, &digest)).await;
-        }
         let manifest = self.admitted(desired).map_err(|refusal| Reason::ReleaseRefused { refusal })?;
         let release = self.shelf.release(&manifest.digest);
         let (found, expected) = (release.clone(), manifest.clone());
@@ -117,9 +108,6 @@ impl Releases {
     /// The node goes to a release that is ready. To look at one, in a preview for example, is not to go there: it may still
     /// expire before anybody does.
     pub fn going_to(&self, desired: &DesiredState) -> Result<(), Reason> {
-        if desired.manifest.payload.is_empty() {
-            return Ok(());
-        }
         let mut memory = self.memory();
         let gone = memory.get().gone_to(&desired.digest);
         memory.set(gone).map_err(|error| Reason::Machine { problem: error.in_one_line() })
@@ -155,9 +143,6 @@ impl Releases {
 
     /// A validation has passed at a release: from now on there is no way back to an earlier one by itself.
     pub fn proved(&self, desired: &DesiredState) {
-        if desired.manifest.payload.is_empty() {
-            return;
-        }
         let mut memory = self.memory();
         let proved = memory.get().proved(&desired.digest, desired.serial, desired.allow_older);
         if let Err(error) = memory.set(proved) {

@@ -19,10 +19,6 @@ impl Shelf {
         Self { directory }
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Where an unpacked release lies.
     pub fn release(&self, digest: &Digest) -> PathBuf {
         self.directory.join(digest.hex())

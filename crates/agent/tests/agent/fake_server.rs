@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{post, put};
+use axum::routing::{get, post, put};
 use futures::stream;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -30,7 +30,7 @@ use muster_core::txn::Revision;
 use muster_wire::problem::{Code, Problem};
 use muster_wire::run_log::LogPiece;
 use muster_wire::sse;
-use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen, Taken};
+use muster_wire::sync::{DesiredState, ReportTaken, SyncEvent, SyncOpen, Taken, Told};
 
 use crate::bundles;
 
@@ -69,6 +69,10 @@ struct Shared {
     observed: Arc<Mutex<Observed>>,
     refuse_streams: Mutex<Option<Code>>,
     lose_activities: AtomicU32,
+    /// What who asks without a stream is told instead of what the greeting says.
+    told: Mutex<Option<DesiredState>>,
+    /// Takes questions and never answers them.
+    frozen: AtomicBool,
     refuse_logs: AtomicU32,
 }
 
@@ -115,12 +119,15 @@ impl FakeServer {
             observed,
             refuse_streams: Mutex::default(),
             lose_activities: AtomicU32::default(),
+            told: Mutex::default(),
+            frozen: AtomicBool::default(),
             refuse_logs: AtomicU32::default(),
         });
         let router = Router::new()
             .route("/v1/envs/{env}/nodes/{node}/sync", post(sync))
             .route("/v1/envs/{env}/nodes/{node}/reports", post(report))
             .route("/v1/envs/{env}/nodes/{node}/activity", put(activity))
+            .route("/v1/envs/{env}/nodes/{node}/desired", get(told))
             .route("/v1/envs/{env}/nodes/{node}/runs/{run}/log", post(log))
             .with_state(Arc::clone(&shared));
         let listener = bind(address).await;
@@ -139,6 +146,7 @@ impl FakeServer {
     /// Sets what each stream begins with.
     pub(crate) fn greet_with(&self, events: Vec<SyncEvent>) {
         *self.shared.greeting.lock().unwrap() = events;
+        *self.shared.told.lock().unwrap() = None;
     }
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -162,6 +170,16 @@ impl FakeServer {
 
     pub(crate) fn refuse_streams(&self, code: Option<Code>) {
         *self.shared.refuse_streams.lock().unwrap() = code;
+    }
+
+    /// A real server says on a stream only what the agent does not know; who asks without one is told all the same.
+    pub(crate) fn tell(&self, desired: DesiredState) {
+        *self.shared.told.lock().unwrap() = Some(desired);
+    }
+
+    /// From now on questions without a stream are never answered.
+    pub(crate) fn freeze(&self) {
+        self.shared.frozen.store(true, Ordering::SeqCst);
     }
 
     /// Does not hear the next so many words on what the agent does.
@@ -319,6 +337,28 @@ async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> 
         Some((Ok::<_, Infallible>(Bytes::from(sse::encode(&event).unwrap())), receiver))
     });
     ([("content-type", "text/event-stream")], Body::from_stream(body)).into_response()
+}
+
+/// What the greeting says, to whoever asks without a stream.
+async fn told(State(shared): State<Arc<Shared>>) -> Response {
+    if shared.frozen.load(Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
+    let known = shared.told.lock().unwrap().clone();
+    let mut told = Told { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
+    for event in shared.greeting.lock().unwrap().iter() {
+        match event {
+            SyncEvent::Desired(desired) => told.desired = Some(desired.clone()),
+            SyncEvent::Pause { pause } => told.pause = pause.clone(),
+            SyncEvent::Hello { .. }
+            | SyncEvent::Snapshot { .. }
+            | SyncEvent::Run { .. }
+            | SyncEvent::Trust { .. }
+            | SyncEvent::Ping
+            | SyncEvent::Move => {}
+        }
+    }
+    Json(told).into_response()
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {

@@ -14,3 +14,4 @@ mod releases;
 mod runs;
 mod server_faults;
 mod several_servers;
+mod verbs;

@@ -1,0 +1,151 @@
+//! `muster-agent once`: for cron. Takes what there is to take, makes the run that is due, reports, and ends.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use muster_wire::sync::{SyncEvent, Told};
+
+use crate::agent;
+use crate::clock;
+use crate::config::Config;
+use crate::ledger::{self, Ledger, RunEnd};
+use crate::opening::Opening;
+use crate::servers::Servers;
+use crate::state_dir::Layout;
+use crate::verbs::ask::ask;
+use crate::verbs::check::last_known;
+use crate::verbs::known::Known;
+use crate::verbs::{CANNOT_TELL, LIVES, NO, PAUSED, PENDING, YES, say};
+
+/// How long a server may take to say what is new. It says all of it at once, behind its greeting.
+const NEWS: Duration = Duration::from_secs(5);
+/// After the last of it: how long the next word may take.
+const NEXT: Duration = Duration::from_millis(500);
+/// How long a run that is due may take to begin, and its reports to be taken. Its own time is bounded by its release.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the ledger is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
+    let known = Known::read(config)?;
+    if known.lives {
+        say(format_args!("an agent lives in {} and does all this by itself", config.state_dir.display()));
+        return Ok(ExitCode::from(LIVES));
+    }
+    let told = ask(config).await;
+    let ledger = known.ledger.as_ref();
+    let due = is_due(ledger, told.as_ref().ok(), known.waiting) || (told.is_ok() && has_news(config, ledger).await?);
+    if !due {
+        return Ok(match &told {
+            Ok(_) => {
+                say(format_args!("nothing to do"));
+                ExitCode::from(YES)
+            }
+            Err(why) => {
+                say(format_args!("cannot tell whether there is something to do: {why}"));
+                ExitCode::from(CANNOT_TELL)
+            }
+        });
+    }
+    let pause = match &told {
+        Ok(told) => told.pause.as_ref(),
+        Err(_) => last_known(ledger, clock::now()).flatten(),
+    };
+    if let Some(pause) = pause {
+        say(format_args!("{pause}: nothing is done"));
+        return Ok(ExitCode::from(PAUSED));
+    }
+    make(config, ledger, told.is_ok()).await
+}
+
+/// Whether there is something to do by what is known: another desired state than the last run was of, a last run that
+/// did not end well, one that was cut off, or a report that waits.
+fn is_due(ledger: Option<&Ledger>, told: Option<&Told>, waiting: usize) -> bool {
+    let desired = match told {
+        Some(told) => told.desired.as_ref(),
+        None => ledger.and_then(|ledger| ledger.desired.as_ref()),
+    };
+    let Some(ledger) = ledger else { return desired.is_some() };
+    let Some(desired) = desired else { return false };
+    let last = ledger.last.as_ref();
+    let done = last.is_some_and(|last| last.generation == desired.generation && last.end == RunEnd::Validated);
+    !done || ledger.running.is_some() || (waiting > 0 && told.is_some())
+}
+
+/// Whether the server has something for the node that only a stream says: what it looked up is different, or a person asks for
+/// a run.
+async fn has_news(config: &Config, ledger: Option<&Ledger>) -> anyhow::Result<bool> {
+    let Some(ledger) = ledger else { return Ok(false) };
+    let snapshot = ledger::load_snapshot(&Layout::at(&config.state_dir))?;
+    let servers = Servers::new(&config.env, &config.node, config.server.urls())?;
+    let open = Opening::new(ledger, snapshot.as_ref()).with(Default::default(), None, false);
+    for client in servers.all() {
+        let Ok(Ok(mut stream)) = timeout(NEWS, client.sync(&config.env, &config.node, &open)).await else { continue };
+        let mut patience = NEWS;
+        while let Ok(Ok(Some(event))) = timeout(patience, stream.next()).await {
+            patience = NEXT;
+            match event {
+                SyncEvent::Snapshot { .. } | SyncEvent::Run { .. } | SyncEvent::Desired(_) => return Ok(true),
+                SyncEvent::Ping | SyncEvent::Move => break,
+                SyncEvent::Hello { .. } | SyncEvent::Pause { .. } | SyncEvent::Trust { .. } => {}
+            }
+        }
+        return Ok(false);
+    }
+    Ok(false)
+}
+
+/// Lets an agent live until it has made a run.
+async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyhow::Result<ExitCode> {
+    let last_before = before.and_then(|ledger| Some(ledger.last.as_ref()?.run.clone()));
+    let cancel = CancellationToken::new();
+    let agent = agent::run(config, cancel.clone());
+    tokio::pin!(agent);
+    let mut waits_since = Instant::now();
+    let end = loop {
+        tokio::select! {
+            ended = &mut agent => {
+                ended?;
+                anyhow::bail!("the agent has ended before its run was made");
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        // It is replaced whole: what is read is what was or what is.
+        let Ok(known) = Known::read(config) else { continue };
+        let Some(ledger) = known.ledger else { continue };
+        if ledger.running.is_some() {
+            waits_since = Instant::now();
+            continue;
+        }
+        let last = ledger.last.filter(|last| Some(&last.run) != last_before.as_ref());
+        let is_late = waits_since.elapsed() >= PATIENCE;
+        match last {
+            Some(last) if known.waiting == 0 || !reachable || is_late => break Some(last.end),
+            None if is_late => break None,
+            Some(_) | None => {}
+        }
+    };
+    cancel.cancel();
+    agent.await?;
+    Ok(match end {
+        Some(RunEnd::Validated) => {
+            say(format_args!("the node was validated"));
+            ExitCode::from(YES)
+        }
+        Some(RunEnd::Pending) => {
+            say(format_args!("the node waits for others"));
+            ExitCode::from(PENDING)
+        }
+        Some(RunEnd::Failed) => {
+            say(format_args!("the run failed; its report says why"));
+            ExitCode::from(NO)
+        }
+        None => {
+            say(format_args!("a run was due, and did not begin in time"));
+            ExitCode::from(CANNOT_TELL)
+        }
+    })
+}

@@ -1,0 +1,183 @@
+//! What a person, or cron, asks on the node: each verb with each of its exit codes, as a process.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use jiff::Timestamp;
+use muster_core::pause::{PauseRecord, PauseScope, Paused};
+use muster_wire::sync::{DesiredState, SyncEvent};
+
+use crate::fake_server::FakeServer;
+use crate::fixture::{Fixture, greeting, with_dbs};
+
+const RUNS: &str = "echo x >> $MUSTER_ROOT/ran; exit 0";
+
+async fn agent(fixture: &Fixture, verb: &[&str]) -> (i32, String) {
+    let config = fixture.write_config();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_muster-agent"));
+    command.args(verb).arg("--config").arg(config).env("NO_COLOR", "1").kill_on_drop(true);
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(90), command.output()).await;
+    let Output { status, stdout, stderr } = ended.expect("it does not end").unwrap();
+    (status.code().unwrap(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
+}
+
+fn pause(until: Option<Timestamp>) -> Paused {
+    let pause = PauseRecord { by: "ada".into(), reason: "disk swap".into(), since: Timestamp::UNIX_EPOCH, until };
+    Paused { scope: PauseScope::Global, pause }
+}
+
+fn paused(desired: &DesiredState) -> Vec<SyncEvent> {
+    [greeting(desired, with_dbs(1, &[])), vec![SyncEvent::Pause { pause: Some(pause(None)) }]].concat()
+}
+
+fn runs(root: &Path) -> usize {
+    fs::read_to_string(root.join("ran")).unwrap_or_default().lines().count()
+}
+
+/// A node that has proved v1, and whose agent has ended.
+async fn configured(server: &mut FakeServer) -> (Fixture, DesiredState) {
+    let fixture = Fixture::new(server.address);
+    let desired = fixture.release("v1", RUNS, "");
+    server.greet_with(greeting(&desired, with_dbs(1, &[])));
+    assert_eq!(agent(&fixture, &["once"]).await.0, 0);
+    (fixture, desired)
+}
+
+#[tokio::test]
+async fn pending_update_tells_update_from_current_from_not_knowing() {
+    let mut server = FakeServer::start().await;
+    let fresh = Fixture::new(server.address);
+    let first = fresh.release("v1", RUNS, "");
+    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    assert_eq!(agent(&fresh, &["pending-update"]).await, (0, "update: to v1\n".into()));
+
+    let (fixture, _) = configured(&mut server).await;
+    assert_eq!(agent(&fixture, &["pending-update"]).await, (1, "current: the node runs v1\n".into()));
+    fixture.release("v2", "exit 2", "");
+    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    assert_eq!(agent(&fixture, &["pending-update"]).await, (0, "update: from v1 to v2\n".into()));
+
+    // A server that takes the question and never answers.
+    server.freeze();
+    let (code, said) = agent(&fixture, &["pending-update"]).await;
+    assert!(code == 2 && said.contains("does not answer"), "{code} {said}");
+    server.stop();
+    let (code, said) = agent(&fixture, &["pending-update"]).await;
+    assert!(code == 2 && said.starts_with("cannot tell: cannot reach the server"), "{code} {said}");
+    let (code, said) = agent(&fresh, &["pending-update"]).await;
+    assert!(code == 3 && said.starts_with("cannot tell, and the node was never configured"), "{code} {said}");
+}
+
+#[tokio::test]
+async fn local_version_is_what_was_proved() {
+    let mut server = FakeServer::start().await;
+    let fresh = Fixture::new(server.address);
+    assert_eq!(agent(&fresh, &["local-version"]).await, (1, String::new()));
+    let (fixture, _) = configured(&mut server).await;
+    // It needs nobody.
+    server.stop();
+    assert_eq!(agent(&fixture, &["local-version"]).await, (0, "v1\n".into()));
+    fs::write(fixture.state().join("ledger.json"), "{").unwrap();
+    let (code, said) = agent(&fixture, &["local-version"]).await;
+    assert!(code == 1 && said.contains("ledger.json is damaged"), "{code} {said}");
+    assert!(fixture.state().join("ledger.json").exists(), "who only looks moves nothing");
+}
+
+#[tokio::test]
+async fn check_says_yes_only_to_a_node_that_may_run() {
+    let mut server = FakeServer::start().await;
+    let (fixture, desired) = configured(&mut server).await;
+    assert_eq!(agent(&fixture, &["check"]).await, (0, "the node may run\n".into()));
+    server.greet_with(paused(&desired));
+    assert_eq!(agent(&fixture, &["check"]).await, (9, "the environment is paused by ada: disk swap\n".into()));
+
+    // A node that has never heard from a server, and cannot reach one.
+    let address = server.stop();
+    let fresh = Fixture::new(address);
+    let (code, said) = agent(&fresh, &["check"]).await;
+    assert!(code == 2 && said.contains("never heard from a server"), "{code} {said}");
+    // What was heard last counts.
+    let (code, said) = agent(&fixture, &["check"]).await;
+    assert!(code == 0 && said.contains("as heard last"), "{code} {said}");
+    let ledger = fixture.state().join("ledger.json");
+    for (until, expected) in [(None, 9), (Some(Timestamp::MAX), 9), (Some(Timestamp::UNIX_EPOCH), 0)] {
+        let mut known: serde_json::Value = serde_json::from_slice(&fs::read(&ledger).unwrap()).unwrap();
+        known["pause"] = serde_json::to_value(pause(until)).unwrap();
+        fs::write(&ledger, known.to_string()).unwrap();
+        assert_eq!(agent(&fixture, &["check"]).await.0, expected, "{until:?}");
+    }
+}
+
+#[tokio::test]
+async fn once_makes_the_run_that_is_due_and_no_other() {
+    let mut server = FakeServer::start().await;
+    let (fixture, desired) = configured(&mut server).await;
+    let root = fixture.path().join("root");
+    assert_eq!(runs(&root), 1);
+    // Only what is new is said on a stream.
+    server.greet_with(vec![greeting(&desired, with_dbs(1, &[])).remove(0)]);
+    server.tell(desired);
+    let (code, said) = agent(&fixture, &["once"]).await;
+    assert_eq!((code, said.as_str(), runs(&root)), (0, "nothing to do\n", 1));
+
+    fixture.release("v2", "exit 1", "");
+    server.greet_with(greeting(&fixture.desired("v2", 2), with_dbs(1, &[])));
+    assert_eq!(agent(&fixture, &["once"]).await.0, 1);
+    fixture.release("v3", "echo a licence; exit 75", "");
+    server.greet_with(greeting(&fixture.desired("v3", 3), with_dbs(1, &[])));
+    assert_eq!(agent(&fixture, &["once"]).await.0, 75);
+    assert_eq!(fs::read_dir(fixture.state().join("outbox")).unwrap().count(), 0, "all is reported");
+
+    server.greet_with(paused(&fixture.desired("v3", 4)));
+    let (code, said) = agent(&fixture, &["once"]).await;
+    assert!(code == 9 && said.contains("paused by ada"), "{code} {said}");
+    // The server is away, and something is due by what is known.
+    server.stop();
+    assert_eq!(agent(&fixture, &["once"]).await.0, 75);
+}
+
+#[tokio::test]
+async fn once_cannot_tell_without_a_server_and_leaves_a_living_agent_alone() {
+    let mut server = FakeServer::start().await;
+    let (fixture, _) = configured(&mut server).await;
+    server.heard_already();
+    let living = fixture.start();
+    server.opened().await;
+    let (code, said) = agent(&fixture, &["once"]).await;
+    assert!(code == 3 && said.contains("an agent lives in"), "{code} {said}");
+    // The others work beside it.
+    let (code, said) = agent(&fixture, &["status", "-o", "json"]).await;
+    let status: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &status["agent"], &status["runs"]), (0, &true.into(), &"v1".into()));
+    assert_eq!(agent(&fixture, &["pending-update"]).await.0, 1);
+    living.signal(rustix::process::Signal::TERM);
+    assert_eq!(living.ended().await, Some(0));
+    server.stop();
+    // Its own run at its start may have been cut off by the end; then that is due, and is made.
+    let (code, said) = agent(&fixture, &["once"]).await;
+    assert!([0, 2].contains(&code), "{code} {said}");
+    let (code, said) = agent(&fixture, &["once"]).await;
+    assert!(code == 2 && said.starts_with("cannot tell whether"), "{code} {said}");
+}
+
+#[tokio::test]
+async fn status_shows_what_is_known_with_the_server_and_without() {
+    let mut server = FakeServer::start().await;
+    let (fixture, _) = configured(&mut server).await;
+    let (code, said) = agent(&fixture, &["status"]).await;
+    for line in [
+        "node        web1 of test",
+        "agent       does not run",
+        "runs        v1",
+        "should run  v1",
+        "validated",
+        "server      answers",
+    ] {
+        assert!(code == 0 && said.contains(line), "{line:?} is not in:\n{said}");
+    }
+    server.stop();
+    let (code, said) = agent(&fixture, &["status"]).await;
+    assert!(code == 0 && said.contains("server      does not answer: cannot reach the server"), "{said}");
+    assert!(said.contains("should run  v1"), "as heard last: {said}");
+}
