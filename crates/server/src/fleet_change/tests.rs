@@ -163,3 +163,18 @@ fn one_without_a_machine_has_nothing_to_wait_for() {
     assert!(txns[0].guards.contains(&machine), "nobody has begun with one meanwhile: {txns:?}");
     assert!(written(&txns).contains(&"/muster/test/nodes/web2".to_owned()));
 }
+
+#[test]
+fn what_a_node_said_goes_with_it_and_what_was_said_about_it_stays() {
+    let mut fleet = fleet(&design(&[("web1", 0)]));
+    let keys = Keys::of(&env());
+    put(&mut fleet, keys.published(&name("web1")), &serde_json::json!({"k": 1}), 10);
+    let asked = serde_json::json!({"id": "a", "by": "ann", "at": "2026-11-15T10:00:00Z"});
+    put(&mut fleet, keys.asked(&name("web1")), &asked, 11);
+    let (txns, _) = plan(&fleet, &design(&[]), Timestamp::UNIX_EPOCH).unwrap();
+    let gone = written(&txns);
+    for key in [keys.published(&name("web1")), keys.asked(&name("web1")), keys.node(&name("web1"))] {
+        assert!(gone.contains(&key), "{key} stays: {gone:?}");
+    }
+    assert!(!gone.iter().any(|key| key.contains("/data/") || key.contains("/pauses/")));
+}

@@ -41,6 +41,34 @@ async fn each_restore_begins_a_later_epoch() {
 }
 
 #[tokio::test]
+async fn what_operators_and_nodes_have_said_comes_back_and_leaders_are_elected_above_all_they_had() {
+    let place = Place::embedded().await;
+    place.found(2).await;
+    let datum = r#"{"value":"hunter2","secret":true,"by":"ann","at":"2026-11-15T10:00:00Z"}"#;
+    let pause = r#"{"by":"ann","reason":"disk swap","since":"2026-11-15T10:00:00Z"}"#;
+    let leader = |epoch: u64| format!(r#"{{"node":"web1","epoch":{epoch},"since":"2026-11-15T10:00:00Z"}}"#);
+    for (key, value) in [
+        ("data/global/port", datum),
+        ("data/role/web/nova::port", datum),
+        ("data/host/web1/port", datum),
+        ("pauses/role/web", pause),
+        ("published/web1", r#"{"db::binlog":"bin.7"}"#),
+        ("asked/web1", r#"{"id":"a1","by":"ann","at":"2026-11-15T10:00:00Z"}"#),
+        ("leaders/web", &leader(1_700_000_003)),
+    ] {
+        place.put(key, value).await;
+    }
+    let (backup, before) = (place.backup().await, place.keys().await);
+    // After the backup there were elections, by a clock that is ahead of ours.
+    place.put("leaders/web", leader(1_900_000_000)).await;
+    place.put("data/global/port", r#"{"value":1,"by":"bob","at":"2026-11-15T11:00:00Z"}"#).await;
+    let restored = place.restore(&backup, true).await.unwrap();
+    assert_eq!(place.keys().await, before);
+    // The record in the backup has a lower epoch than the store now: that is how it is known to be of another life.
+    assert_eq!(restored.epoch, 1_900_000_001);
+}
+
+#[tokio::test]
 async fn an_environment_that_is_there_is_replaced_only_on_demand() {
     let place = Place::embedded().await;
     place.found(3).await;

@@ -3,10 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use muster_core::fleet::Fleet;
+use muster_core::names::Role;
+use muster_core::pause::{PauseScope, Paused};
 use muster_core::replicas::ControllerName;
 use muster_etcd_rig::Options;
 use muster_store::Access;
-use muster_wire::sync::SyncOpen;
+use muster_wire::client::SyncStream;
+use muster_wire::data::SetPause;
+use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::cluster::{Cluster, env, until};
 use crate::writing::passed;
@@ -50,4 +54,32 @@ async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoc
     streams.push(b.open("web2", &open).await);
     b.sees("db2 leads", |fleet| leader(fleet) == Some(("db2".into(), 8))).await;
     b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_that_one_server_is_told_of_holds_at_the_other_and_ends_there_too() {
+    let cluster = Cluster::patient().await;
+    let (a, b) = cluster.pair(&[("db1", "db"), ("web1", "web")]).await;
+    until("a holds it", || a.app.tenures.held(&env(), LEADERS).is_some()).await;
+    let mut db1 = a.open("db1", &SyncOpen::default()).await;
+    let scope = PauseScope::Role { role: Role::new("db").unwrap() };
+    let pause = SetPause { reason: "disk swap".into(), seconds: Some(7200), force: false };
+    b.client.pause(&env(), &scope, &pause, "jo").await.unwrap();
+    assert_eq!(told(&mut db1).await.map(|paused| paused.pause.reason).as_deref(), Some("disk swap"));
+
+    // Two hours later, by the clock of the servers.
+    cluster.time.fetch_add(7200, Ordering::SeqCst);
+    let _web1 = b.open("web1", &SyncOpen::default()).await;
+    assert_eq!(told(&mut db1).await, None);
+    b.sees("nothing paused", |fleet| fleet.pauses().is_empty()).await;
+    a.stop().await;
+    b.stop().await;
+}
+
+async fn told(stream: &mut SyncStream) -> Option<Paused> {
+    loop {
+        if let SyncEvent::Pause { pause } = stream.next().await.unwrap().expect("the stream goes on") {
+            return pause;
+        }
+    }
 }
