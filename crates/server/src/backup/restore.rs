@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::records::Restoring;
+use muster_core::records::{AllowOlder, Restoring};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 use muster_wire::backup::Restored;
@@ -225,6 +225,15 @@ impl Writer<'_> {
             Some(version) => Op::put(key, version.as_str()),
             None => Op::delete(key),
         };
+        // Whoever restores a backup means the version in it, also if nodes have gone further since.
+        let permission = self.keys.allow_older();
+        let permission = match &contents.current_version {
+            Some(version) => {
+                let allowed = AllowOlder { version: version.clone(), by: "restore".into() };
+                Op::put_json(permission, &allowed).map_err(RestoreError::Marker)?
+            }
+            None => Op::delete(permission),
+        };
         let mut unsure = None;
         for attempt in 1..=TRIES {
             let epoch = there.next_epoch(contents, self.target.now);
@@ -232,6 +241,7 @@ impl Writer<'_> {
                 .guard(self.guard())
                 .guard(Guard::seen(self.keys.store_epoch(), there.epoch_at))
                 .op(version.clone())
+                .op(permission.clone())
                 .op(Op::put(self.keys.store_epoch(), epoch.to_string()))
                 .op(Op::delete(self.keys.restoring()));
             match self.target.store.commit(txn).await {

@@ -87,13 +87,14 @@ impl Place {
         self.store.commit(Txn::new().op(leased)).await.unwrap();
     }
 
-    /// What there is of the environment, without what belongs to processes and without the epoch.
+    /// What there is of the environment, without what belongs to processes, and without the epoch
+    /// and the permission to go back, which each restore writes anew.
     pub(crate) async fn keys(&self) -> BTreeMap<String, Vec<u8>> {
         let prefix = Keys::of(&env()).prefix().to_owned();
         let kvs = self.store.range(&prefix, None).await.unwrap().kvs;
         let of_process = |key: &str| ["replicas/", "controllers/", "presence/"].iter().any(|of| key.starts_with(of));
         let all = kvs.into_iter().map(|kv| (kv.key[prefix.len()..].to_owned(), kv.value.to_vec()));
-        all.filter(|(key, _)| !of_process(key) && key != "store_epoch").collect()
+        all.filter(|(key, _)| !of_process(key) && key != "store_epoch" && key != "allow_older").collect()
     }
 
     pub(crate) async fn epoch(&self) -> u64 {
