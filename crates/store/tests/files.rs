@@ -26,6 +26,9 @@ async fn a_store_is_made_with_its_directory_and_nothing_beside_it() {
     assert_eq!(store.name(), format!("embedded:{}", path.display()));
     let files: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(files, ["store"]);
+    // It comes to hold secrets.
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
 }
 
 #[tokio::test]

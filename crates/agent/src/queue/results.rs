@@ -146,21 +146,8 @@ impl Keeper {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
-        let Some(last) = &mut self.ledger.last else { return };
-        match last.end {
-            RunEnd::Validated | RunEnd::Pending if !passed => {
-                last.end = RunEnd::Failed;
-                last.only_checks_failed = true;
-                last.attempt += 1;
-                last.first_failure.clone_from(&report.first_failure);
-            }
-            RunEnd::Failed if passed && last.only_checks_failed => {
-                last.end = RunEnd::Validated;
-                last.only_checks_failed = false;
-                last.attempt = 0;
-                last.first_failure = None;
-            }
-            RunEnd::Validated | RunEnd::Pending | RunEnd::Failed => {}
+        if let Some(last) = &mut self.ledger.last {
+            judge_again(last, passed, report);
         }
     }
 
@@ -197,5 +184,62 @@ impl Keeper {
         self.outlets.settled.send_replace(false);
         self.outlets.reports.notify_one();
         Ok(())
+    }
+}
+
+/// How the last run is seen after a validation that came later.
+fn judge_again(last: &mut LastRun, passed: bool, report: &Report) {
+    match last.end {
+        RunEnd::Validated | RunEnd::Pending if !passed => {
+            last.end = RunEnd::Failed;
+            last.only_checks_failed = true;
+            last.attempt += 1;
+            last.first_failure.clone_from(&report.first_failure);
+        }
+        // A run that waits for something has still to be made: the checks were those of the release before.
+        RunEnd::Failed if passed && last.only_checks_failed && last.needs.is_empty() => {
+            last.end = RunEnd::Validated;
+            last.only_checks_failed = false;
+            last.attempt = 0;
+            last.first_failure = None;
+        }
+        RunEnd::Validated | RunEnd::Pending | RunEnd::Failed => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use muster_core::reason::Need;
+
+    use crate::testing::report;
+
+    fn last(end: RunEnd, needs: Vec<Need>) -> LastRun {
+        LastRun {
+            run: RunId::new("r1").unwrap(),
+            generation: muster_core::generation::Generation { epoch: 1, number: 1 },
+            end,
+            needs,
+            lookups: muster_core::lookups::Lookups::new(),
+            attempt: 0,
+            first_failure: None,
+            only_checks_failed: false,
+        }
+    }
+
+    #[test]
+    fn checks_of_the_release_before_do_not_make_up_for_a_run_that_waits() {
+        let report = report(1);
+        let mut ended = last(RunEnd::Validated, Vec::new());
+        judge_again(&mut ended, false, &report);
+        assert_eq!((ended.end, ended.attempt), (RunEnd::Failed, 1));
+        judge_again(&mut ended, true, &report);
+        assert_eq!((ended.end, ended.attempt), (RunEnd::Validated, 0));
+
+        let mut waits = last(RunEnd::Pending, vec![Need::Other { reason: "a licence".into() }]);
+        judge_again(&mut waits, false, &report);
+        judge_again(&mut waits, true, &report);
+        assert_eq!(waits.end, RunEnd::Failed, "it is made again, and says for what it waits");
     }
 }

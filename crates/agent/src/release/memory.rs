@@ -59,12 +59,14 @@ impl Memory {
 pub struct Kept {
     path: PathBuf,
     memory: Memory,
+    /// The last attempt to write it failed.
+    unwritten: bool,
 }
 
 impl Kept {
     pub fn load(path: PathBuf, told: Option<u64>) -> Result<Self, LoadError> {
         let memory = Memory::load(&path, told)?;
-        Ok(Self { path, memory })
+        Ok(Self { path, memory, unwritten: false })
     }
 
     pub fn get(&self) -> &Memory {
@@ -73,11 +75,13 @@ impl Kept {
 
     /// Holds from now on, and on disk when this returns well. One that is the same is not written.
     pub fn set(&mut self, memory: Memory) -> Result<(), WriteError> {
-        if memory == self.memory && self.path.exists() {
+        if memory == self.memory && !self.unwritten && self.path.exists() {
             return Ok(());
         }
         self.memory = memory;
-        self.memory.save(&self.path)
+        let saved = self.memory.save(&self.path);
+        self.unwritten = saved.is_err();
+        saved
     }
 }
 
@@ -110,5 +114,21 @@ mod tests {
         assert_eq!(Kept::load(path.clone(), Some(5)).unwrap().get().highest, Some(5));
         assert!(dir.path().join("releases.json.broken").exists());
         assert_eq!(Kept::load(path, None).unwrap().get().highest, None);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_the_next_time_though_it_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/releases.json");
+        std::fs::create_dir(dir.path().join("state")).unwrap();
+        let mut kept = Kept::load(path.clone(), None).unwrap();
+        let (first, second) =
+            (Memory::default().proved("sha256:a", 7, false), Memory::default().proved("sha256:b", 8, false));
+        kept.set(first).unwrap();
+        std::fs::rename(dir.path().join("state"), dir.path().join("away")).unwrap();
+        assert!(kept.set(second.clone()).is_err());
+        std::fs::rename(dir.path().join("away"), dir.path().join("state")).unwrap();
+        kept.set(second).unwrap();
+        assert_eq!(Kept::load(path, None).unwrap().get().highest, Some(8));
     }
 }

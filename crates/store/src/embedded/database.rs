@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +111,8 @@ fn create(path: &Path) -> Result<(), OpenError> {
 fn initialise(path: &Path, draft: &Path) -> Result<(), OpenError> {
     let fill = || -> Result<(), redb::Error> {
         let database = Builder::new().create(draft)?;
+        // It comes to hold secrets; nothing is in it yet.
+        fs::set_permissions(draft, fs::Permissions::from_mode(0o600))?;
         let txn = database.begin_write()?;
         // Every table is made here, so that readers may rely on all of them.
         txn.open_table(KEYS)?;
