@@ -56,6 +56,12 @@ pub(crate) enum Name {
     IdleFleet,
     /// From one node's validation to the next node's run
     WakeUp,
+    /// Who is woken by a change of data, and how often
+    Data,
+    /// What Muster adds to a run of Puppet
+    Overhead,
+    /// A large release on its way to many agents
+    Release,
     /// Asking about 5,000 hosts
     VerifyHosts,
     /// One screen of 5,000 nodes
@@ -86,6 +92,9 @@ impl Name {
             Name::AgentMemory => "agent-memory",
             Name::IdleFleet => "idle-fleet",
             Name::WakeUp => "wake-up",
+            Name::Data => "data",
+            Name::Overhead => "overhead",
+            Name::Release => "release",
             Name::VerifyHosts => "verify-hosts",
             Name::Status => "status",
             Name::Reports => "reports",
@@ -105,6 +114,9 @@ impl Name {
             Name::AgentMemory => "memory of an idle agent",
             Name::IdleFleet => "what an idle fleet does",
             Name::WakeUp => "from one node's validation to the next node's run",
+            Name::Data => "who is woken by a change of data, and how often",
+            Name::Overhead => "what Muster adds to a run of Puppet",
+            Name::Release => "a large release on its way to many agents",
             Name::VerifyHosts => "asking about 5,000 hosts",
             Name::Status => "one screen of 5,000 nodes",
             Name::Reports => "reports per second, and fsyncs per report",

@@ -5,19 +5,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::report::{Outcome, Verdict};
 use muster_core::standing::Word;
-use muster_wire::operator::TriggerUpdate;
 
 use super::populated::Populated;
 
 use crate::bench::Bench;
 use crate::parts::agent::Agent;
-use crate::parts::fleet::Fleet;
+use crate::parts::fleet::{Fleet, Plan};
 use crate::parts::memory::{self, Memory};
 use crate::parts::project;
 use crate::row::{Row, Unit};
 
-pub(crate) const HOW: &str = "a real agent that has made its runs with the script applier, was validated, is connected \
-    and does nothing; RSS and PSS from /proc/PID/smaps_rollup. RSS counts pages that it shares with others too. In the \
+pub(crate) const HOW: &str = "a real agent that has downloaded a release of 50 MB, has made its runs with the script \
+    applier, was validated, is connected and does nothing but to validate every 30 s; RSS and PSS from /proc/PID/smaps_rollup. RSS counts pages that it shares with others too. In the \
     large fleet, it was sent the addresses of all nodes. \
     `puppet agent` takes 69 MiB (stated, not measured here).";
 
@@ -30,17 +29,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SETTLE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let fleet = Fleet::start(bench, &[("db", 1)], None).await?;
+    let roles = [("db", 1)];
+    let plan = Plan { ballast: Some(("v1", bench.size(50, 8) * 1_000_000)), ..Plan::of(&roles) };
+    let fleet = Fleet::start_as(bench, &plan).await?;
     fleet.until_validated("v1").await?;
     let agent = fleet.agent("db1")?;
     tokio::time::sleep(SETTLE).await;
     let once = memory::of(agent.pid())?;
     for run in 1..RUNS {
-        let version = if run % 2 == 1 { "v2" } else { "v1" };
-        let (version_to, by) = (project::version(version)?, "bench".to_owned());
-        let update = TriggerUpdate { version: version_to, allow_older: true, by };
-        fleet.client.trigger(&project::env()?, &update).await?;
-        fleet.until_validated(version).await?;
+        fleet.ask_for_run("db1").await?;
+        fleet.until_started("db1", run + 1).await?;
+        fleet.until_validated("v1").await?;
     }
     let runs = agent.starts()?.len();
     anyhow::ensure!(runs == RUNS, "{runs} runs were made instead of {RUNS}");

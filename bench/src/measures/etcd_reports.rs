@@ -78,7 +78,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 
 impl Share {
     fn of(etcd: &Etcd, server: &Server) -> anyhow::Result<Self> {
-        let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.as_secs_f64());
+        let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
         Ok(Self { etcd: cpu(etcd.pid())?, server: cpu(server.pid())?, senders: cpu(std::process::id())? })
     }
 

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::parts::fleet::Fleet;
-use crate::parts::memory;
+use crate::parts::memory::{self, Cpu};
 use crate::parts::project;
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "four real agents (db1, web1, web2, lb1) with the script applier, all validated; each web \
     waited for the db, and lb1 for both webs. Applier starts: the script notes each. Sync payload: a proxy between the \
     agents and the server takes the event streams apart and counts the events by name; hello, desired, snapshot and run \
-    are payload. An agent answers each ping with one request, which is how the server knows that it lives. Store revisions: the API's `revision` before and after. Processor time: that of the four agents and \
-    the server together.";
+    are payload. An agent answers each ping with one request, which is how the server knows that it lives. Store revisions: the API's `revision` before and after. Processor time: \
+    that of the four agents and the server together. The release is validated every 30 s. The share of a core is that of \
+    the busiest agent; what its checks need is theirs, and shown besides.";
 
 /// What the last run set off has died away by then.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -34,6 +35,9 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let name = |what: &str| format!("{seconds} s of an idle fleet: {what}");
     let less = |after: u64, before: u64| f64::from(u32::try_from(after.saturating_sub(before)).unwrap_or(u32::MAX));
     let (up, down) = (less(after.up, before.up), less(after.down, before.down));
+    let busiest = after.agents.iter().zip(&before.agents).map(|(after, before)| after.less(before));
+    let Cpu { own, children: checks } = busiest.max().unwrap_or_default();
+    let share = own.as_secs_f64() / time.as_secs_f64();
     let (requests, pings) = (less(after.requests, before.requests), less(after.pings, before.pings));
     Ok(vec![
         Row::new(name("applier starts"), Unit::Count, less(after.starts, before.starts))
@@ -49,11 +53,14 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         Row::new(name("new store revisions"), Unit::Count, less(after.revision, before.revision))
             .zero()
             .detail(format!("at {}", after.revision)),
+        Row::new(name("the busiest agent's share of a core"), Unit::Ratio, share)
+            .under(0.001)
+            .detail(format!("its checks: {}", Unit::Seconds.show(checks.as_secs_f64()))),
         Row::new(name("processor time"), Unit::Seconds, (after.cpu.saturating_sub(before.cpu)).as_secs_f64()),
     ])
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Looked {
     starts: u64,
     payload: u64,
@@ -63,14 +70,18 @@ struct Looked {
     down: u64,
     revision: u64,
     cpu: Duration,
+    agents: Vec<Cpu>,
 }
 
 async fn look(fleet: &Fleet) -> anyhow::Result<Looked> {
     let mut starts = 0;
-    let mut cpu = memory::cpu(fleet.server.pid())?;
+    let mut cpu = memory::cpu(fleet.server.pid())?.own;
+    let mut agents = Vec::new();
     for agent in &fleet.agents {
         starts += agent.starts()?.len() as u64;
-        cpu += memory::cpu(agent.pid())?;
+        let used = memory::cpu(agent.pid())?;
+        cpu += used.own;
+        agents.push(used);
     }
     let notes = fleet.proxy.notes();
     let revision = fleet.client.status(&project::env()?).await?.revision.0;
@@ -83,5 +94,6 @@ async fn look(fleet: &Fleet) -> anyhow::Result<Looked> {
         down: notes.down,
         revision,
         cpu,
+        agents,
     })
 }

@@ -1,16 +1,19 @@
 //! The benchmarks, one file each.
 
 mod agent_memory;
+mod data;
 mod design_check;
 mod design_edit;
 mod etcd_reports;
 mod etcd_store;
 mod growth;
 mod idle_fleet;
+mod overhead;
 mod populated;
 mod raw_etcd;
 mod raw_store;
 mod reconnect;
+mod release;
 mod replica;
 mod reports;
 mod server;
@@ -28,6 +31,9 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::AgentMemory => agent_memory::measure(bench).await,
         Name::IdleFleet => idle_fleet::measure(bench).await,
         Name::WakeUp => wake_up::measure(bench).await,
+        Name::Data => data::measure(bench).await,
+        Name::Overhead => overhead::measure(bench).await,
+        Name::Release => release::measure(bench).await,
         Name::VerifyHosts => verify_hosts::measure(bench).await,
         Name::Status => status::measure(bench).await,
         Name::Reports => reports::measure(bench).await,
@@ -48,6 +54,9 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::AgentMemory => agent_memory::HOW,
         Name::IdleFleet => idle_fleet::HOW,
         Name::WakeUp => wake_up::HOW,
+        Name::Data => data::HOW,
+        Name::Overhead => overhead::HOW,
+        Name::Release => release::HOW,
         Name::VerifyHosts => verify_hosts::HOW,
         Name::Status => status::HOW,
         Name::Reports => reports::HOW,

@@ -24,7 +24,7 @@ pub(crate) struct Puts {
 /// As many writers as asked for, over one connection, each waiting for each answer, with values of so many bytes.
 pub(crate) async fn puts(etcd: &Etcd, writers: usize, bytes: usize, time: Duration) -> anyhow::Result<Puts> {
     let client = etcd.client().await?;
-    let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.as_secs_f64());
+    let cpu = |pid| memory::cpu(pid).map(|cpu| cpu.own.as_secs_f64());
     let (etcd_before, own_before) = (cpu(etcd.pid())?, cpu(std::process::id())?);
     let begin = Instant::now();
     let mut tasks = JoinSet::new();

@@ -47,9 +47,9 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut stretches = Vec::new();
     for count in [64, 256] {
         senders = senders.with(count);
-        let (before, cpu) = (store.stats(), memory::cpu(std::process::id())?);
+        let (before, cpu) = (store.stats(), memory::cpu(std::process::id())?.own);
         let sent = senders.send(Until::Elapsed(time)).await?;
-        let cpu = memory::cpu(std::process::id())?.saturating_sub(cpu);
+        let cpu = memory::cpu(std::process::id())?.own.saturating_sub(cpu);
         stretches.push(Stretch { senders: count, sent, before, after: store.stats(), cpu });
     }
     let raw: Arc<dyn Store> = Arc::new(Embedded::open(dir.path().join("raw"), Options::default()).await?);

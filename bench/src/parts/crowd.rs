@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use muster_core::generation::Generation;
+use muster_core::lookups::Lookups;
 use muster_core::names::NodeName;
 use muster_wire::client::Client;
 use muster_wire::sync::{SyncEvent, SyncOpen};
@@ -41,6 +42,8 @@ struct Shared {
     connected: watch::Sender<Vec<usize>>,
     /// How often an agent had to try again.
     retries: AtomicUsize,
+    /// When an agent was sent a snapshot, each time.
+    told: watch::Sender<Vec<Instant>>,
     ended: AtomicBool,
 }
 
@@ -48,6 +51,15 @@ impl Crowd {
     /// All these nodes connect to the first address. They have a desired state and a snapshot already, as agents have
     /// that lose their server.
     pub(crate) async fn connect(addresses: &[&str], nodes: &[NodeName]) -> anyhow::Result<Self> {
+        Self::connect_as(addresses, nodes, |_| lookups()).await
+    }
+
+    /// The same, with what the last run of each has looked up.
+    pub(crate) async fn connect_as(
+        addresses: &[&str],
+        nodes: &[NodeName],
+        looked_up: impl Fn(usize) -> Lookups,
+    ) -> anyhow::Result<Self> {
         let first = addresses.first().context("no server was named")?;
         let generation = generation(first, nodes.first().context("no nodes were named")?).await?;
         let (sender, connected) = watch::channel(vec![0; addresses.len()]);
@@ -56,6 +68,7 @@ impl Crowd {
             target: AtomicUsize::new(0),
             connected: sender,
             retries: AtomicUsize::new(0),
+            told: watch::Sender::new(Vec::new()),
             ended: AtomicBool::new(false),
         });
         let mut agents = JoinSet::new();
@@ -63,7 +76,7 @@ impl Crowd {
             let open = SyncOpen {
                 incarnation: Some(1),
                 generation: Some(generation),
-                lookups: lookups(),
+                lookups: looked_up(number),
                 has_snapshot: true,
                 ..SyncOpen::default()
             };
@@ -94,6 +107,19 @@ impl Crowd {
     /// How often one of them was not welcomed, and tried again.
     pub(crate) fn retries(&self) -> usize {
         self.shared.retries.load(Ordering::Relaxed)
+    }
+
+    /// When snapshots have come to them, so far.
+    pub(crate) fn told(&self) -> Vec<Instant> {
+        self.shared.told.borrow().clone()
+    }
+
+    /// Waits until so many snapshots have come to them.
+    pub(crate) async fn until_told(&self, count: usize) -> anyhow::Result<()> {
+        let mut told = self.shared.told.subscribe();
+        let all = tokio::time::timeout(PATIENCE, told.wait_for(|told| told.len() >= count)).await.is_ok();
+        anyhow::ensure!(all, "only {} of {count} agents were told after {PATIENCE:?}", self.told().len());
+        Ok(())
     }
 
     /// Waits until so many are connected to an address.
@@ -137,10 +163,26 @@ async fn stream(shared: &Shared, address: &str, index: usize, request: &str) -> 
         shared.connected.send_modify(|all| all.iter_mut().skip(index).take(1).for_each(|one| *one = step(*one)));
     };
     count(|connected| connected + 1);
-    let mut rest = [0; 256];
-    while stream.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
+    read_events(shared, &mut stream).await;
     count(|connected| connected - 1);
     Some(())
+}
+
+/// Reads to the end, and notes when a snapshot begins. The buffer is small: there are thousands of them.
+async fn read_events(shared: &Shared, stream: &mut TcpStream) {
+    const NAME: &[u8] = b"event: snapshot";
+    let mut buffer = [0; 256];
+    let mut kept = 0;
+    while let Ok(bytes @ 1..) = stream.read(&mut buffer[kept..]).await {
+        let filled = kept + bytes;
+        let found = buffer[..filled].windows(NAME.len()).filter(|bytes| *bytes == NAME).count();
+        if found > 0 {
+            shared.told.send_modify(|told| told.extend(std::iter::repeat_n(Instant::now(), found)));
+        }
+        // A name may lie across two reads.
+        kept = filled.min(NAME.len() - 1);
+        buffer.copy_within(filled - kept..filled, 0);
+    }
 }
 
 /// What the server wants its nodes to run: asked for by one that has nothing.

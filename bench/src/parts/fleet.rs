@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use muster_core::standing::Word;
 use muster_wire::client::Client;
 use muster_wire::operator::NodeRow;
+use muster_wire::runs::AskForRun;
 use tempfile::TempDir;
 
 use super::agent::{Agent, SCRIPT};
@@ -13,8 +14,8 @@ use super::proxy::Proxy;
 use super::server::Server;
 use crate::bench::Bench;
 
-/// How long a fleet may take to get somewhere; it needs less than a second.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a fleet may take to get somewhere. It needs less than a second, unless it has much to download.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// How often is looked whether it got there. No number depends on it.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -27,18 +28,51 @@ pub(crate) struct Fleet {
     _dir: TempDir,
 }
 
+/// What a fleet is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) roles: Roles<'a>,
+    /// The nodes of this role do not end their first run before they are let go.
+    pub(crate) held: Option<&'a str>,
+    pub(crate) script: &'a str,
+    /// With a manifest, Puppet applies it and there is no script.
+    pub(crate) manifest: Option<&'a str>,
+    /// So many bytes in the release of a version, which cannot be packed.
+    pub(crate) ballast: Option<(&'a str, usize)>,
+    /// Whether the agents talk to the server itself: the proxy would have its share of the work.
+    pub(crate) direct: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn of(roles: Roles<'a>) -> Self {
+        Self { roles, held: None, script: SCRIPT, manifest: None, ballast: None, direct: false }
+    }
+}
+
 impl Fleet {
     /// Starts a fleet. The nodes of role `held` do not end their first run before they are let go.
     pub(crate) async fn start(bench: &Bench, roles: Roles<'_>, held: Option<&str>) -> anyhow::Result<Self> {
+        Self::start_as(bench, &Plan { held, ..Plan::of(roles) }).await
+    }
+
+    pub(crate) async fn start_as(bench: &Bench, plan: &Plan<'_>) -> anyhow::Result<Self> {
         let dir = bench.dir()?;
-        let project = Project::write(dir.path(), roles, &["v1", "v2"], SCRIPT)?;
+        let versions = ["v1", "v2"];
+        let project = Project::write(dir.path(), plan.roles, &versions, plan.script)?;
+        if let Some(manifest) = plan.manifest {
+            versions.iter().try_for_each(|version| project.use_puppet(version, manifest))?;
+        }
+        if let Some((version, bytes)) = plan.ballast {
+            project.add_ballast(version, bytes)?;
+        }
         let server = Server::start(bench, dir.path(), Some(&project.dir)).await?;
         let proxy = Proxy::start(&server.address).await?;
         let client = server.client()?;
         let mut agents = Vec::new();
+        let url = if plan.direct { &server.url } else { &proxy.url };
         for (number, node) in project.nodes.iter().enumerate() {
-            let hold = held.is_some_and(|role| node.natural().0 == role);
-            agents.push(Agent::start(bench, dir.path(), &project, node, number, &proxy.url, hold)?);
+            let hold = plan.held.is_some_and(|role| node.natural().0 == role);
+            agents.push(Agent::start(bench, dir.path(), &project, node, number, url, hold)?);
         }
         Ok(Self { server, proxy, client, agents, _dir: dir })
     }
@@ -75,6 +109,23 @@ impl Fleet {
             row.standing == Word::Validated && row.running.as_ref() == Some(&wanted)
         })
         .await
+    }
+
+    /// Asks for a run, as `muster node run` does.
+    pub(crate) async fn ask_for_run(&self, node: &str) -> anyhow::Result<()> {
+        let node = &self.agent(node)?.node;
+        self.client.ask_for_run(&project::env()?, node.as_str(), "the benchmark", &AskForRun { noop: false }).await?;
+        Ok(())
+    }
+
+    /// Waits until the applier of a node was started so many times.
+    pub(crate) async fn until_started(&self, node: &str, times: usize) -> anyhow::Result<()> {
+        let (agent, deadline) = (self.agent(node)?, Instant::now() + PATIENCE);
+        while agent.starts()?.len() < times {
+            anyhow::ensure!(Instant::now() < deadline, "{node} has not run {times} times:\n{}", agent.last_words());
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

@@ -30,19 +30,50 @@ fn parse(text: &str) -> Option<Memory> {
     Some(Memory { rss: bytes("Rss")?, pss: bytes("Pss")?, anonymous: bytes("Anonymous")? })
 }
 
+/// The most that a process has had in memory since it started, or since [`forget_peak`].
+pub(crate) fn peak(pid: u32) -> anyhow::Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("{path} is not understood"))? * 1024)
+}
+
+/// From now on the peak is counted anew.
+pub(crate) fn forget_peak(pid: u32) -> anyhow::Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
+}
+
 /// How much processor time a process has used.
-pub(crate) fn cpu(pid: u32) -> anyhow::Result<Duration> {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cpu {
+    pub(crate) own: Duration,
+    /// That of the processes that it has started and that have ended.
+    pub(crate) children: Duration,
+}
+
+impl Cpu {
+    pub(crate) fn less(self, before: &Self) -> Self {
+        let less = |after: Duration, before| after.saturating_sub(before);
+        Self { own: less(self.own, before.own), children: less(self.children, before.children) }
+    }
+}
+
+pub(crate) fn cpu(pid: u32) -> anyhow::Result<Cpu> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name of the program is in brackets and may hold anything.
     let after = text.rsplit_once(')').map(|(_, after)| after);
     let ticks = after.and_then(|after| {
         let mut fields = after.split_whitespace().skip(11).map(str::parse::<u64>);
-        Some(fields.next()?.ok()? + fields.next()?.ok()?)
+        let mut both = || Some(fields.next()?.ok()? + fields.next()?.ok()?);
+        Some((both()?, both()?))
     });
-    let ticks = ticks.with_context(|| format!("{path} is not understood"))?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Ok(Duration::from_millis(ticks * 1000 / per_second.max(1)))
+    let (own, children) = ticks.with_context(|| format!("{path} is not understood"))?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let time = |ticks| Duration::from_millis(ticks * 1000 / per_second);
+    Ok(Cpu { own: time(own), children: time(children) })
 }
 
 #[cfg(test)]
@@ -56,5 +87,7 @@ mod tests {
         assert_eq!(parse(text), Some(memory));
         assert!(of(std::process::id()).unwrap().rss > 0);
         assert!(cpu(std::process::id()).is_ok());
+        forget_peak(std::process::id()).unwrap();
+        assert!(peak(std::process::id()).unwrap() > 0);
     }
 }

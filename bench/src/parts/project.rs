@@ -54,6 +54,34 @@ impl Project {
         }
         Ok(Self { dir, nodes, trusted_key: key.public().to_string() })
     }
+
+    /// Lets Puppet apply a manifest instead of the script.
+    pub(crate) fn use_puppet(&self, version: &str, manifest: &str) -> anyhow::Result<()> {
+        let dir = self.dir.join("releases").join(version);
+        fs::write(dir.join("release.yaml"), "applier: puppet\nmanifest: site.pp\ndeadline: 5m\n")?;
+        fs::write(dir.join("site.pp"), manifest).with_context(|| format!("cannot write in {}", dir.display()))
+    }
+
+    /// Adds so many bytes to a release that cannot be packed into fewer.
+    pub(crate) fn add_ballast(&self, version: &str, bytes: usize) -> anyhow::Result<()> {
+        /// A release is many files of no great size.
+        const FILE: usize = 1024 * 1024;
+        let dir = self.dir.join("releases").join(version).join("ballast");
+        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let mut state: u64 = 0x2545_f491_4f6c_dd1d;
+        for (number, start) in (0..bytes).step_by(FILE).enumerate() {
+            let words = FILE.min(bytes - start).div_ceil(8);
+            let noise = (0..words).flat_map(|_| {
+                // xorshift64*: noise enough for any packer, and the same in every benchmark.
+                state ^= state >> 12;
+                state ^= state << 25;
+                state ^= state >> 27;
+                state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
+            });
+            fs::write(dir.join(format!("{number}.bin")), noise.collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
 }
 
 /// The key that signs the releases of a project.
@@ -65,6 +93,7 @@ const RELEASE: &str = "\
 applier: script
 manifest: apply
 deadline: 2m
+validate_every: 30s
 validate:
   - {name: works, exec: check, deadline: 10s}
 ";

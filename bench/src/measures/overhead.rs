@@ -1,0 +1,138 @@
+//! What Muster adds to a run of Puppet.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use muster_core::report::{Outcome, RunResult};
+
+use crate::bench::Bench;
+use crate::parts::clock;
+use crate::parts::fleet::{Fleet, Plan};
+use crate::parts::process::command;
+use crate::parts::proxy::Seen;
+use crate::row::{Row, Unit};
+use crate::sample::Sample;
+
+pub(crate) const HOW: &str = "a catalog of 262 resources (files, directories, execs) that are as they should be, so every run \
+    does the same work and changes nothing. In turn: a bare `puppet apply` of the manifest, from before its process is made \
+    until it has ended; and a run of a real agent with the same manifest and the same files, from before the operator's \
+    request for it (`muster node run`) until a proxy has read the last byte of the run's report. So the second holds the server's commit, the way to the agent, the 10 ms for which it collects causes, \
+    the check of the release, Puppet with Muster's module, its live log, and the report. Ratio of the medians. The order \
+    changes from pair to pair.";
+
+const LIMIT: f64 = 1.05;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let dir = bench.dir()?;
+    let manifest = manifest(&dir.path().join("content"));
+    let site = dir.path().join("site.pp");
+    std::fs::create_dir(dir.path().join("content"))?;
+    std::fs::write(&site, &manifest)?;
+    let roles = [("app", 1)];
+    let fleet = Fleet::start_as(bench, &Plan { manifest: Some(&manifest), ..Plan::of(&roles) }).await?;
+    fleet.until_validated("v1").await?;
+    // Each has its caches before it counts.
+    bare(bench, dir.path(), &site).await?;
+    run(&fleet).await?;
+
+    let (mut alone, mut managed, mut applied) = (Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..bench.size(9, 2) {
+        if pair % 2 == 0 {
+            alone.push(bare(bench, dir.path(), &site).await?);
+        }
+        let ran = run(&fleet).await?;
+        managed.push(ran.whole);
+        applied.push(ran.told);
+        if pair % 2 == 1 {
+            alone.push(bare(bench, dir.path(), &site).await?);
+        }
+    }
+    fleet.stop().await?;
+    let (alone, managed, applied) = (Sample::new(alone), Sample::new(managed), Sample::new(applied));
+    let seconds = |what: &str, sample: &Sample| {
+        Row::new(format!("a run of Puppet, 262 resources: {what}"), Unit::Seconds, sample.median())
+            .detail(sample.spread())
+    };
+    let ratio = managed.median() / alone.median();
+    let added = Unit::Seconds.show((managed.median() - alone.median()).max(0.0));
+    Ok(vec![
+        seconds("bare `puppet apply`", &alone),
+        seconds("by the agent, from the request to the report", &managed),
+        seconds("by the agent, as its report says", &applied),
+        Row::new("a run of Puppet: by the agent to bare", Unit::Ratio, ratio)
+            .under(LIMIT)
+            .detail(format!("{added} more")),
+    ])
+}
+
+fn manifest(content: &Path) -> String {
+    let dir = content.display();
+    let mut text = "Exec { path => ['/usr/bin', '/bin'] }\n".to_owned();
+    for group in 0..12 {
+        let _ = writeln!(text, "file {{ '{dir}/{group}': ensure => directory }}");
+        for number in 0..16 {
+            let line = format!("setting_{number} = value of {group}\\n").repeat(12);
+            let _ = writeln!(text, "file {{ '{dir}/{group}/{number}.conf': mode => '0644', content => \"{line}\" }}");
+        }
+    }
+    for number in 0..50 {
+        let made = format!("{dir}/made-{number}");
+        let _ = writeln!(text, "exec {{ 'make {number}': command => 'touch {made}', creates => '{made}' }}");
+    }
+    for number in 0..8 {
+        let _ = writeln!(text, "exec {{ 'ask {number}': command => 'false', unless => 'test -d {dir}' }}");
+    }
+    text
+}
+
+/// One `puppet apply`, as somebody would type it who has directories of his own for it.
+async fn bare(bench: &Bench, dir: &Path, site: &Path) -> anyhow::Result<Duration> {
+    let mut puppet = command(bench, Path::new("puppet"), dir);
+    puppet.arg("apply").args(["--detailed-exitcodes", "--color=false"]).env("LANG", "C.UTF-8");
+    for name in ["confdir", "vardir", "publicdir", "logdir", "rundir", "codedir"] {
+        puppet.arg(format!("--{name}")).arg(PathBuf::from(dir).join("bare").join(name));
+    }
+    puppet.arg(site).stdin(Stdio::null());
+    let begin = Instant::now();
+    let output = puppet.output().await.context("cannot start puppet")?;
+    let took = begin.elapsed();
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "puppet ended with {}: {said}", output.status);
+    Ok(took)
+}
+
+struct Ran {
+    /// From the request to the report.
+    whole: Duration,
+    /// What the report says.
+    told: Duration,
+}
+
+/// One run of the agent.
+async fn run(fleet: &Fleet) -> anyhow::Result<Ran> {
+    let before = fleet.proxy.notes().reports.len();
+    let is_it = |seen: &Seen| matches!(seen.report.outcome, Outcome::Configured(_));
+    let deadline = Instant::now() + PATIENCE;
+    let begin = clock::now();
+    fleet.ask_for_run("app1").await?;
+    // Until it is over, checks and all: the next one is not to be slowed down by this one.
+    let seen = loop {
+        let reports = fleet.proxy.notes().reports.split_off(before);
+        let over =
+            reports.iter().any(|seen| matches!(seen.report.outcome, Outcome::Validated(_)) && seen.answered.is_some());
+        if let Some(seen) = reports.into_iter().find(is_it).filter(|_| over) {
+            break seen;
+        }
+        let words = fleet.agent("app1")?.last_words();
+        anyhow::ensure!(Instant::now() < deadline, "the node has not run within {PATIENCE:?}:\n{words}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let unchanged = seen.report.outcome == Outcome::Configured(RunResult::Unchanged);
+    anyhow::ensure!(unchanged, "the run was not like the others: {:?}\n{}", seen.report.reason, seen.report.log);
+    let told = seen.report.ended.duration_since(seen.report.started).unsigned_abs();
+    Ok(Ran { whole: seen.sent.saturating_sub(begin), told })
+}
