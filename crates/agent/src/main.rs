@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
 use muster_agent::config::{Config, Servers};
-use muster_agent::verbs::{check, local_version, once, pending_update, status};
+use muster_agent::verbs::{CANNOT_TELL, check, local_version, once, pending_update, status};
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
@@ -142,8 +142,9 @@ Examples:
 
 const PENDING_UPDATE: &str = "Exit codes:
   0   an update is there
-  1   the node runs what it should, or the memory of its agent cannot be read
-  2   cannot tell: no server answers in time, or no version was chosen
+  1   the node runs what it should
+  2   cannot tell: no server answers in time, no version was chosen, or the configuration or the
+      agent's memory cannot be read
   3   cannot tell, and the node was never configured
 
 Examples:
@@ -213,7 +214,13 @@ fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Once { configured } => runtime()?.block_on(once::run(&Config::read(&configured.config)?)),
         Command::PendingUpdate { configured } => {
-            runtime()?.block_on(pending_update::run(&Config::read(&configured.config)?))
+            let told = Config::read(&configured.config).map_err(anyhow::Error::from);
+            let told = told.and_then(|config| runtime()?.block_on(pending_update::run(&config)));
+            // 1 would say that the node is current, and cron would believe it for ever.
+            told.or_else(|error| {
+                tracing::error!("{error:#}");
+                Ok(ExitCode::from(CANNOT_TELL))
+            })
         }
         Command::LocalVersion { configured } => local_version::run(&Config::read(&configured.config)?),
         Command::Check { configured } => runtime()?.block_on(check::run(&Config::read(&configured.config)?)),

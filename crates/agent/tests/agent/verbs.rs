@@ -81,6 +81,9 @@ async fn local_version_is_what_was_proved() {
     fs::write(fixture.state().join("ledger.json"), "{").unwrap();
     let (code, said) = agent(&fixture, &["local-version"]).await;
     assert!(code == 1 && said.contains("ledger.json is damaged"), "{code} {said}");
+    // Never 1, which says that the node is current.
+    let (code, said) = agent(&fixture, &["pending-update"]).await;
+    assert!(code == 2 && said.contains("ledger.json is damaged"), "{code} {said}");
     assert!(fixture.state().join("ledger.json").exists(), "who only looks moves nothing");
 }
 

@@ -1,8 +1,11 @@
 //! Replaces the list of keys whose signatures count in an environment.
 
+use std::collections::BTreeSet;
+
+use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::release_manifest::{PayloadError, SignedTrust, TrustList};
+use muster_core::release_manifest::{KeyId, PayloadError, SignedTrust, TrustList};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::signatures::SignatureError;
 use muster_release::trust::{TrustError, verify};
@@ -60,7 +63,11 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust) -> Result<Rep
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);
             fleet.map_or(Ok(()), accepts).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
-            fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at))
+            let before = fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at));
+            if let Some(fleet) = fleet.filter(|_| before.is_none()) {
+                has_signed_before(fleet, &trust)?;
+            }
+            before
         };
         let at = before.as_ref().map(|(_, at)| *at);
         if before.as_ref().is_some_and(|(before, _)| *before == trust) {
@@ -97,4 +104,20 @@ fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustLis
         Err(TrustError::NotNewer { known, found }) => Err(ReplaceTrustError::NotNewer { known, found }),
         Err(error) => Err(ReplaceTrustError::Refused(error)),
     }
+}
+
+/// Nobody here knows the keys that agents were given. But a fleet that runs releases was given a key of somebody who signed one:
+/// a first list of anybody else would be refused by every agent, and would keep out the lists and releases of those who count.
+fn has_signed_before(fleet: &Fleet, trust: &SignedTrust) -> Result<(), ReplaceTrustError> {
+    let signers: BTreeSet<&KeyId> = fleet
+        .releases()
+        .values()
+        .flat_map(|release| &release.signed.signatures)
+        .map(|signature| &signature.key)
+        .collect();
+    if signers.is_empty() || trust.signatures.iter().any(|signature| signers.contains(&signature.key)) {
+        return Ok(());
+    }
+    let ids = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
+    Err(ReplaceTrustError::Refused(TrustError::Signature(SignatureError::UnknownKey { ids })))
 }

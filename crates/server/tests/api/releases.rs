@@ -246,6 +246,21 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
 }
 
 #[tokio::test]
+async fn the_first_list_is_of_somebody_whose_releases_are_there() {
+    let fixture = Fixture::start(&[]).await;
+    let (ours, stranger) = (key(), key());
+    let list = |signer: &SigningKey| {
+        muster_release::trust::make(1, vec![signer.public().clone()], std::slice::from_ref(signer)).unwrap()
+    };
+    let (of_stranger, of_ours) = (list(&stranger), list(&ours));
+    push(&fixture, &build("v3", 3, "three", &[ours])).await;
+    // Every agent would refuse it, and from then on nobody could place another.
+    let refused = fixture.client.replace_trust(&fixture.env, &of_stranger).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
+    assert!(fixture.client.replace_trust(&fixture.env, &of_ours).await.unwrap().changed);
+}
+
+#[tokio::test]
 async fn only_a_trusted_key_replaces_the_trusted_keys() {
     let fixture = Fixture::start(&[]).await;
     let (old, new, stranger) = (key(), key(), key());
