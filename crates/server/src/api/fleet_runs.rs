@@ -5,8 +5,9 @@ use axum::extract::{Query, State};
 use jiff::Timestamp;
 use muster_core::failure_groups::{FailedNode, FailureGroup, GroupMember, group};
 use muster_core::fleet::Fleet;
-use muster_core::report::ResourceError;
-use muster_core::standing::Why;
+use muster_core::records::LastRun;
+use muster_core::report::{Outcome, ResourceError, RunResult, Verdict};
+use muster_core::standing::{Why, Word};
 use muster_wire::operator::{NodeRow, Page};
 use muster_wire::runs::RunRow;
 use serde::Deserialize;
@@ -97,10 +98,9 @@ pub(crate) async fn groups(
 fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
     let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
     let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
-    if !is_failure(row.standing) {
-        return None;
-    }
-    let why = row.why?;
+    let busy = matches!(row.standing, Word::Applying | Word::Validating);
+    let why =
+        if busy { tries_again(observed?.last.as_ref()?)? } else { row.why.filter(|_| is_failure(row.standing))? };
     let (error, attempt, retry) = match &why {
         Why::Failed { reason, errors, attempt, retry } => {
             let of_reason = || {
@@ -125,4 +125,15 @@ fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
     };
     let member = GroupMember { node: row.node, since: row.since, attempt, retry };
     Some(FailedNode { member, interfaces, error })
+}
+
+/// Why the last run of a node failed that is making the next one.
+fn tries_again(last: &LastRun) -> Option<Why> {
+    match last.outcome {
+        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
+            let (reason, errors, attempt) = (last.reason.clone(), last.errors.clone(), last.attempt);
+            Some(Why::Failed { reason, errors, attempt, retry: None })
+        }
+        Outcome::Configured(_) | Outcome::Validated(Verdict::Passed) | Outcome::Previewed(_) => None,
+    }
 }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use muster_core::keys::Keys;
-use muster_core::names::RunId;
+use muster_core::names::{RunId, Version};
 use muster_core::pause::PauseRecord;
 use muster_core::reason::Reason;
 use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
+use muster_core::standing::Activity;
 use muster_core::txn::{Op, Txn};
 use muster_wire::problem::Code;
 use muster_wire::run_log::LogPiece;
@@ -92,8 +93,13 @@ async fn fifty_nodes_with_the_same_broken_manifest_are_one_group() {
     let last = fixture.validate("db1", 1).await;
     fixture.app.view.reach(last.revision).await.unwrap();
     let mut agents = Vec::new();
-    for (name, _) in &fleet {
-        agents.push(fixture.open(name, &SyncOpen { incarnation: Some(1), ..SyncOpen::default() }).await);
+    let since = jiff::Timestamp::UNIX_EPOCH;
+    for (place, (name, _)) in fleet.iter().enumerate() {
+        // Half of them are trying again at this moment.
+        let again =
+            Activity::Applying { run: RunId::new("again").unwrap(), version: Version::new("v1").unwrap(), since };
+        let activity = if place % 2 == 0 { again } else { Activity::default() };
+        agents.push(fixture.open(name, &SyncOpen { incarnation: Some(1), activity, ..SyncOpen::default() }).await);
     }
     let groups = fixture.client.failure_groups(&fixture.env, "").await.unwrap().items;
     assert_eq!(groups.len(), 1, "{groups:?}");
