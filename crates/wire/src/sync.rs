@@ -36,7 +36,7 @@ pub struct SyncOpen {
     /// The last run that a person asked it for.
     #[serde(default)]
     pub asked: Option<String>,
-    /// The serial of the list of trusted keys that it goes by; 0 for those that it was installed with.
+    /// The serial of the newest list of trusted keys that it has taken; 0 if it never took one.
     #[serde(default)]
     pub trust: u64,
     /// Which start of the machine the agent runs in.

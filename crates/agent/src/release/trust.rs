@@ -1,7 +1,8 @@
 //! Whose releases the node runs: the keys of its configuration, until one of them has signed a list of others.
 //!
 //! A list replaces the keys before it, whole. So keys rotate without a person on every node, and the server, which only
-//! hands lists on, cannot add a key of its own. What a person writes into the configuration later wins over every list.
+//! hands lists on, cannot add a key of its own. What a person writes into the configuration later wins over every list so
+//! far. Their serials are not forgotten with them: nobody can bring an old list back because the configuration has changed.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,52 +41,52 @@ struct List {
 pub struct Trust {
     path: PathBuf,
     configured: Vec<PublicKey>,
-    list: Mutex<Option<List>>,
+    /// The last one that was taken. Its serial counts always, its keys only beside the configuration that it grew out of.
+    last: Mutex<Option<List>>,
 }
 
 impl Trust {
     pub fn load(path: PathBuf, configured: Vec<PublicKey>) -> Result<Self, LoadError> {
-        let list: Option<List> = read_or_move_aside(&path)?;
-        let list = list.filter(|list| {
-            let same = list.configured == configured;
-            if !same {
-                tracing::warn!(
-                    serial = list.serial,
-                    "`trusted_keys` of the configuration has changed: it counts, and the list of keys from before does not"
-                );
-            }
-            same
-        });
-        Ok(Self { path, configured, list: Mutex::new(list) })
+        let last: Option<List> = read_or_move_aside(&path)?;
+        if let Some(list) = last.as_ref().filter(|list| list.configured != configured) {
+            tracing::warn!(
+                serial = list.serial,
+                "`trusted_keys` of the configuration has changed: it counts, and the list of keys from before does not"
+            );
+        }
+        Ok(Self { path, configured, last: Mutex::new(last) })
     }
 
     /// The keys that count now.
     pub fn keys(&self) -> Vec<PublicKey> {
-        self.list().as_ref().map_or_else(|| self.configured.clone(), |list| list.keys.clone())
+        self.that_count(self.last().as_ref()).to_vec()
     }
 
-    /// Of the list that counts; 0 for the configuration's keys.
+    /// The highest of all lists that were taken: no other list with it or a lower one is. 0 if there was none.
     pub fn serial(&self) -> u64 {
-        self.list().as_ref().map_or(0, |list| list.serial)
+        self.last().as_ref().map_or(0, |list| list.serial)
     }
 
     /// Goes by another list, if a key that is trusted so far has signed it, and if it is newer.
     pub fn take(&self, signed: SignedTrust) -> Result<(), TakeListError> {
-        let mut list = self.list();
-        let known = list.as_ref().map(|list| list.serial);
-        let trusted = list.as_ref().map_or(&self.configured, |list| &list.keys);
-        let taken = trust::verify(&signed, trusted, known)?;
+        let mut last = self.last();
+        let known = last.as_ref().map(|list| list.serial);
+        let taken = trust::verify(&signed, self.that_count(last.as_ref()), known)?;
         let new = List { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
         durable::write_json(&self.path, &new)?;
         let ids: Vec<String> = new.keys.iter().map(|key| key.id().to_string()).collect();
         tracing::info!(serial = new.serial, keys = ids.join(", "), "other keys sign the releases from now on");
-        *list = Some(new);
+        *last = Some(new);
         Ok(())
     }
 
-    fn list(&self) -> MutexGuard<'_, Option<List>> {
+    fn that_count<'a>(&'a self, last: Option<&'a List>) -> &'a [PublicKey] {
+        last.filter(|list| list.configured == self.configured).map_or(&self.configured, |list| &list.keys)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<List>> {
         // What is in it is replaced whole, and so whole whoever panicked.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,8 +102,13 @@ mod tests {
     }
 
     fn list(serial: u64, keys: &[&SigningKey], signer: &SigningKey) -> SignedTrust {
+        signed_list(serial, keys, &[signer])
+    }
+
+    fn signed_list(serial: u64, keys: &[&SigningKey], signers: &[&SigningKey]) -> SignedTrust {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        trust::make(serial, keys, &[SigningKey::from_pem(&signer.to_pem()).unwrap()]).unwrap()
+        let signers: Vec<_> = signers.iter().map(|key| SigningKey::from_pem(&key.to_pem()).unwrap()).collect();
+        trust::make(serial, keys, &signers).unwrap()
     }
 
     struct Node {
@@ -130,6 +136,16 @@ mod tests {
         trust.take(list(2, &[&third], &second)).unwrap();
         let again = node.trust();
         assert_eq!((again.serial(), again.keys()), (2, vec![third.public().clone()]));
+    }
+
+    #[test]
+    fn a_node_that_was_away_for_several_changes_takes_a_list_that_its_own_key_signed_too() {
+        let node = Node::new();
+        let (second, third) = (key(), key());
+        let trust = node.trust();
+        assert!(trust.take(list(3, &[&third], &second)).is_err());
+        trust.take(signed_list(3, &[&third], &[&second, &node.first])).unwrap();
+        assert_eq!((trust.serial(), trust.keys()), (3, vec![third.public().clone()]));
     }
 
     #[test]
@@ -161,9 +177,21 @@ mod tests {
     fn a_person_who_writes_other_keys_into_the_configuration_wins() {
         let node = Node::new();
         node.trust().take(list(5, &[&key()], &node.first)).unwrap();
-        let other = key();
-        let trust = Trust::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
-        assert_eq!((trust.serial(), trust.keys()), (0, vec![other.public().clone()]));
+        let (other, third) = (key(), key());
+        let load = || Trust::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
+        let trust = load();
+        assert_eq!(trust.keys(), vec![other.public().clone()]);
+        // Lists from before do not come back, not even after another start, and whoever signed them.
+        for trust in [trust, load()] {
+            for serial in [4, 5] {
+                let older = trust.take(list(serial, &[&third], &other)).unwrap_err();
+                assert!(matches!(older, TakeListError::Refused(TrustError::NotNewer { known: 5, .. })), "{older:?}");
+            }
+            assert!(trust.take(list(6, &[&third], &node.first)).is_err(), "its time is over");
+            assert_eq!((trust.serial(), trust.keys()), (5, vec![other.public().clone()]));
+        }
+        load().take(list(6, &[&third], &other)).unwrap();
+        assert_eq!((load().serial(), load().keys()), (6, vec![third.public().clone()]));
     }
 
     #[test]

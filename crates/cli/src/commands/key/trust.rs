@@ -1,4 +1,4 @@
-//! `muster key trust`: other keys for an environment, on the word of one that is trusted already.
+//! `muster key trust`: other keys for an environment, on the word of those that are trusted already.
 
 use std::path::PathBuf;
 
@@ -18,8 +18,11 @@ use super::public_key;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 The new list is the one that is there, with NEW and without what --remove names. If there is none yet, it begins with the \
-key that signs. Nodes take it when they trust the key that signs it, and trust exactly its keys from then on: the server \
+keys that sign. Nodes take it when they trust a key that signs it, and trust exactly its keys from then on: the server \
 cannot add one by itself. What was signed with a key that is removed is run by no node any more.
+
+A node that was away still goes by the keys that it knew then. Give --sign for each key that a node may still go by: with \
+one of them it takes the newest list, whatever it has missed.
 
 Exit codes:
   0   the list is in place
@@ -29,14 +32,14 @@ Exit codes:
 
 Examples:
   muster key trust new.key.pub --sign old.key
-  muster key trust --sign new.key --remove 9f86d081884c7d65")]
+  muster key trust --sign new.key --sign old.key --remove 9f86d081884c7d65")]
 pub struct Args {
     /// A public key to trust: its text, or a file with it
     #[arg(value_name = "NEW", required_unless_present = "remove")]
     new: Vec<String>,
-    /// The private key that signs the list; nodes trust it already
-    #[arg(long, value_name = "KEY")]
-    sign: PathBuf,
+    /// A private key that signs the list; nodes trust it already. Several, if some nodes may go by older keys
+    #[arg(long, value_name = "KEY", required = true)]
+    sign: Vec<PathBuf>,
     /// A key that is no longer trusted, by its id
     #[arg(long, value_name = "ID")]
     remove: Vec<KeyId>,
@@ -44,15 +47,16 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let new = args.new.iter().map(|key| public_key(key)).collect::<Result<Vec<_>, _>>()?;
-    let signer = SigningKey::read(&args.sign).map_err(Failure::failed)?;
+    let signers = args.sign.iter().map(|path| SigningKey::read(path)).collect::<Result<Vec<_>, _>>();
+    let signers = signers.map_err(Failure::failed)?;
     let session = Session::open(globals).await?;
     let before = session.told(session.client().trust(&session.env).await)?.list;
     let (serial, keys) = match before {
         Some(list) => (list.serial + 1, list.keys),
-        None => (1, vec![signer.public().clone()]),
+        None => (1, next(Vec::new(), signers.iter().map(|key| key.public().clone()).collect(), &[])?),
     };
     let keys = next(keys, new, &args.remove)?;
-    let list = trust::make(serial, keys, std::slice::from_ref(&signer)).map_err(Failure::failed)?;
+    let list = trust::make(serial, keys, &signers).map_err(Failure::failed)?;
     let done = session.told(session.client().replace_trust(&session.env, &list).await)?;
     terminal.out.answer(&done, |out| {
         out.line(format_args!("{} trusts from now on (serial {}):", session.env, done.serial));
@@ -61,7 +65,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
     });
     if !done.verified {
-        terminal.notes.note("it is the first list: nodes take it if they were given the key that signed it");
+        terminal.notes.note("it is the first list: nodes take it if they were given a key that signed it");
     }
     Ok(Exit::Yes)
 }

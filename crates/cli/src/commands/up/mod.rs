@@ -16,7 +16,6 @@ use anyhow::Context;
 use jiff::Timestamp;
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Version};
-use muster_core::release_manifest::PublicKey;
 use muster_core::replicas::{ControllerName, ControllerRecord};
 use muster_core::standing::Word;
 use muster_provision::lifecycle::Policy;
@@ -167,9 +166,8 @@ impl LocalFleet {
         let url = format!("http://{}", server.address());
         let app = server.app().clone();
         let key = signing_key(args.release_key.as_deref(), state)?;
-        // Whoever replaces the keys of the environment replaces them for machines that are new, too.
-        let mut trusted_keys = vec![key.public().clone()];
-        trusted_keys.extend(trusted(&app, &env));
+        // Nothing of the store: lists of other keys reach agents signed, and each proves them for itself.
+        let trusted_keys = vec![key.public().clone()];
         loaded.build(&app, key).await?;
         let Loaded { registration, design, by, .. } = loaded;
         let config = LocalConfig {
@@ -268,13 +266,6 @@ impl LocalFleet {
         off?;
         served.transpose().context("the server failed").map(drop).map_err(Failure::failed)
     }
-}
-
-/// The keys that the environment trusts, if somebody has said which.
-fn trusted(app: &App, env: &EnvName) -> Vec<PublicKey> {
-    let fleets = app.view.fleets();
-    let list = fleets.get(env).and_then(|fleet| fleet.trust()).and_then(|(trust, _)| trust.read().ok());
-    list.map(|list| list.keys).unwrap_or_default()
 }
 
 /// The nodes that the store knows: those of the design, and those that are leaving it.
