@@ -180,6 +180,7 @@ pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
         | Code::Destroying
         | Code::PlanOutdated
         | Code::OlderRelease
+        | Code::UntrustsCurrent
         | Code::RemovesAll
         | Code::NotAsExpected
         | Code::DesignRefused

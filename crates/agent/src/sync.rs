@@ -262,6 +262,7 @@ fn failed(error: &ClientError) -> StreamEnd {
                 | Code::Destroying
                 | Code::PlanOutdated
                 | Code::OlderRelease
+                | Code::UntrustsCurrent
                 | Code::RemovesAll
                 | Code::NotAsExpected
                 | Code::TooLarge

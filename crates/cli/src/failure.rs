@@ -77,6 +77,7 @@ impl From<ClientError> for Failure {
                     | Code::Destroying
                     | Code::PlanOutdated
                     | Code::OlderRelease
+                    | Code::UntrustsCurrent
                     | Code::RemovesAll
                     | Code::NotAsExpected
                     | Code::TooLarge

@@ -70,6 +70,9 @@ pub enum Code {
     PlanOutdated,
     /// The release is older than the one that the environment should run, and the request does not say that this is meant.
     OlderRelease,
+    /// No key of a new list of trusted keys has signed the release that the environment runs, and the request does not say that
+    /// this is meant.
+    UntrustsCurrent,
     /// No node would be left, and the request does not say that this is meant.
     RemovesAll,
     /// What is there is not what the request expected (`If-Match`, `If-None-Match`).
@@ -120,6 +123,7 @@ impl Code {
             | Code::Destroying
             | Code::PlanOutdated
             | Code::RemovesAll
+            | Code::UntrustsCurrent
             | Code::OlderRelease => 409,
             Code::NotAsExpected => 412,
             Code::TooLarge => 413,
@@ -149,6 +153,7 @@ impl Code {
             Code::Destroying => "The environment is being destroyed",
             Code::PlanOutdated => "The world has moved since the plan was made",
             Code::OlderRelease => "The release is older than the current one",
+            Code::UntrustsCurrent => "No node could run the current release any more",
             Code::RemovesAll => "No node would be left",
             Code::NotAsExpected => "It is not what was expected",
             Code::TooLarge => "The body is too large",

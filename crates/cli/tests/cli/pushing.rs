@@ -64,9 +64,27 @@ async fn keys_are_replaced_by_those_that_are_trusted() {
 
     let shown = done(&fleet, &["key", "show", "release.key", "-o", "json"]).await;
     let id = shown.split("\"id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    done(&fleet, &["key", "trust", "--sign", "new.key", "--remove", &id]).await;
+    let several = ["key", "trust", "--sign", "new.key", "--sign", "release.key", "--remove", &id];
+    done(&fleet, &several).await;
+    let listed = done(&fleet, &["key", "list", "-o", "json"]).await;
+    assert_eq!(listed.matches("\"signature\":").count(), 2, "{listed}");
     let refused = fleet.muster(&["release", "push", "built/v3.release.json"]).await;
     assert!(refused.starts_with("exit 1\n") && refused.contains("nobody who is trusted in quickstart"), "{refused}");
     let unknown = fleet.muster(&["key", "trust", "--sign", "new.key", "--remove", &id]).await;
     assert!(unknown.starts_with("exit 64\n"), "{unknown}");
+}
+
+#[tokio::test]
+async fn the_key_of_the_current_release_is_removed_only_by_force() {
+    let fleet = with_release().await;
+    done(&fleet, &["key", "new", "--out", "new.key"]).await;
+    done(&fleet, &["release", "push", "built/v3.release.json"]).await;
+    done(&fleet, &["trigger-update", "v3"]).await;
+    done(&fleet, &["key", "trust", "new.key.pub", "--sign", "release.key"]).await;
+    let shown = done(&fleet, &["key", "show", "release.key", "-o", "json"]).await;
+    let id = shown.split("\"id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let remove = ["key", "trust", "--sign", "new.key", "--remove", &id];
+    let refused = fleet.muster(&remove).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("quickstart runs release v3"), "{refused}");
+    done(&fleet, &[&remove[..], &["--force"]].concat()).await;
 }

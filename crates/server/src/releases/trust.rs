@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::names::EnvName;
+use muster_core::names::{EnvName, Version};
 use muster_core::release_manifest::{KeyId, PayloadError, SignedTrust, TrustList};
 use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_release::manifest::authenticate;
 use muster_release::signatures::SignatureError;
 use muster_release::trust::{TrustError, verify};
 use muster_store::StoreError;
 use thiserror::Error;
 
+use super::push::trusted_keys;
 use crate::App;
 use crate::design::error::ReviseError;
 use crate::design::revise::accepts;
@@ -28,6 +30,10 @@ pub enum ReplaceTrustError {
     Refused(#[source] TrustError),
     #[error("the list has serial {found}, and the one that is there has {known}: a new one has a higher one")]
     NotNewer { known: u64, found: u64 },
+    #[error(
+        "{env} runs release {version}, and no key of the new list has signed it: every node would refuse to run it from then on"
+    )]
+    UntrustsCurrent { env: EnvName, version: Version },
     #[error(transparent)]
     NotAccepting(Box<ReviseError>),
     #[error(transparent)]
@@ -53,13 +59,15 @@ pub struct Replaced {
 }
 
 /// Puts a list in place. Agents that trust one of its signers go by it from then on.
-pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust) -> Result<Replaced, ReplaceTrustError> {
+///
+/// `force`: even if no node could run the current release any more.
+pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) -> Result<Replaced, ReplaceTrustError> {
     let list = trust.read().map_err(ReplaceTrustError::Payload)?;
     let keys = Keys::of(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
     for _ in 0..TRIES {
         app.view.reach(app.newest.revision().await?).await?;
-        let before = {
+        let (before, current, untrusted) = {
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);
             fleet.map_or(Ok(()), accepts).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
@@ -67,18 +75,25 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust) -> Result<Rep
             if let Some(fleet) = fleet.filter(|_| before.is_none()) {
                 has_signed_before(fleet, &trust)?;
             }
-            before
+            let untrusted = fleet.filter(|_| !force).and_then(|fleet| untrusts_current(fleet, &list)).cloned();
+            let current = fleet.and_then(|fleet| fleet.current_version()).map(|(_, at)| at);
+            (before, current, untrusted)
         };
         let at = before.as_ref().map(|(_, at)| *at);
         if before.as_ref().is_some_and(|(before, _)| *before == trust) {
             return Ok(Replaced { list, verified: true, changed: false, revision: at.unwrap_or_default() });
         }
         let verified = stands_for(before.as_ref().map(|(before, _)| before), &trust, &list)?;
-        let guards = vec![
+        if let Some(version) = untrusted {
+            return Err(ReplaceTrustError::UntrustsCurrent { env: env.clone(), version });
+        }
+        let mut guards = vec![
             Guard::Absent { key: keys.restoring() },
             Guard::Absent { key: keys.destroying() },
             Guard::seen(keys.trust(), at),
         ];
+        // Whoever sends the environment elsewhere at this moment is looked at again.
+        guards.extend(current.map(|since| Guard::Unchanged { key: keys.current_version(), since }));
         let carried = carry_out(app, vec![Txn { guards, ops: vec![put.clone()] }]).await?;
         app.view.reach(carried.reached).await?;
         if carried.done {
@@ -120,4 +135,18 @@ fn has_signed_before(fleet: &Fleet, trust: &SignedTrust) -> Result<(), ReplaceTr
     }
     let ids = trust.signatures.iter().map(|signature| signature.key.clone()).collect();
     Err(ReplaceTrustError::Refused(TrustError::Signature(SignatureError::UnknownKey { ids })))
+}
+
+/// The release that the environment should run, if a list takes away the last key that stands for it.
+///
+/// One that counts for nobody as it is does not stand in the way of a list that mends that.
+fn untrusts_current<'a>(fleet: &'a Fleet, list: &TrustList) -> Option<&'a Version> {
+    let (version, _) = fleet.current_version()?;
+    let signed = &fleet.releases().get(version)?.signed;
+    let counted = match trusted_keys(fleet) {
+        Some(before) => authenticate(signed, &before).is_ok(),
+        // Before the first list agents alone know; whoever let them run it has seen to it that it counts.
+        None => !signed.signatures.is_empty(),
+    };
+    (counted && authenticate(signed, &list.keys).is_err()).then_some(version)
 }

@@ -255,9 +255,9 @@ async fn the_first_list_is_of_somebody_whose_releases_are_there() {
     let (of_stranger, of_ours) = (list(&stranger), list(&ours));
     push(&fixture, &build("v3", 3, "three", &[ours])).await;
     // Every agent would refuse it, and from then on nobody could place another.
-    let refused = fixture.client.replace_trust(&fixture.env, &of_stranger).await.unwrap_err();
+    let refused = fixture.client.replace_trust(&fixture.env, &of_stranger, false).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
-    assert!(fixture.client.replace_trust(&fixture.env, &of_ours).await.unwrap().changed);
+    assert!(fixture.client.replace_trust(&fixture.env, &of_ours, false).await.unwrap().changed);
 }
 
 #[tokio::test]
@@ -271,19 +271,19 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
         muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let first = list(5, &[&old], &old);
-    let placed = client.replace_trust(env, &first).await.unwrap();
+    let placed = client.replace_trust(env, &first, false).await.unwrap();
     assert_eq!((placed.verified, placed.changed, placed.serial), (false, true, 5));
-    assert!(!client.replace_trust(env, &first).await.unwrap().changed);
+    assert!(!client.replace_trust(env, &first, false).await.unwrap().changed);
 
-    let refused = client.replace_trust(env, &list(6, &[&stranger], &stranger)).await.unwrap_err();
+    let refused = client.replace_trust(env, &list(6, &[&stranger], &stranger), false).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
     for serial in [4, 5] {
-        let refused = client.replace_trust(env, &list(serial, &[&old, &new], &old)).await.unwrap_err();
+        let refused = client.replace_trust(env, &list(serial, &[&old, &new], &old), false).await.unwrap_err();
         assert_eq!(refused.problem().unwrap().code, Code::Conflict, "{serial}");
     }
     let mut forged = list(6, &[&old, &new], &old);
     forged.payload = forged.payload.replace("\"serial\":6", "\"serial\":7");
-    assert!(client.replace_trust(env, &forged).await.is_err());
+    assert!(client.replace_trust(env, &forged, false).await.is_err());
 
     // A release of a stranger is refused from now on, and one of the old key is taken.
     let strange = build("v3", 3, "three", &[stranger]);
@@ -298,10 +298,62 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     assert_eq!(client.release(env, &version("v3")).await.unwrap().trusted, Some(Trusted::By(id)));
 
     // The old key hands over, and what it signed counts no longer.
-    assert!(client.replace_trust(env, &next).await.unwrap().verified);
+    assert!(client.replace_trust(env, &next, false).await.unwrap().verified);
     let shown = client.trust(env).await.unwrap().list.unwrap();
     assert_eq!((shown.serial, shown.keys), (6, vec![new.public().clone()]));
     let trusted = client.release(env, &version("v3")).await.unwrap().trusted;
     assert!(matches!(trusted, Some(Trusted::Not(_))), "{trusted:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
+    let fixture = Fixture::start(&[]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let (old, new) = (key(), key());
+    let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
+        let keys = keys.iter().map(|key| key.public().clone()).collect();
+        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+    };
+    let (without, both, next) = (list(1, &[&new], &old), list(1, &[&old, &new], &old), list(2, &[&new], &new));
+    let again = list(3, &[&new, &key()], &new);
+    push(&fixture, &build("v3", 3, "three", &[old])).await;
+    client.trigger_update(env, version("v3")).await.unwrap();
+    let refused = |answer: Result<_, ClientError>| {
+        let refused: Problem =
+            answer.map(|_: muster_wire::release::TrustReplaced| ()).unwrap_err().problem().unwrap().clone();
+        assert_eq!((refused.code, refused.status), (Code::UntrustsCurrent, 409), "{refused}");
+        assert!(refused.detail.contains("runs release v3"), "{refused}");
+        assert!(refused.hint.unwrap().contains("under a new version"));
+    };
+    // With the first list as with a later one.
+    refused(client.replace_trust(env, &without, false).await);
+    client.replace_trust(env, &both, false).await.unwrap();
+    refused(client.replace_trust(env, &next, false).await);
+    assert_eq!(client.trust(env).await.unwrap().list.unwrap().serial, 1, "nothing has changed");
+
+    // Forced; from then on it counts for nobody, and further lists take nothing away.
+    assert!(client.replace_trust(env, &next, true).await.unwrap().changed);
+    assert!(!client.replace_trust(env, &next, false).await.unwrap().changed);
+    assert!(client.replace_trust(env, &again, false).await.unwrap().changed);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_goes_once_the_environment_runs_a_release_of_another() {
+    let fixture = Fixture::start(&[]).await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let (old, new) = (key(), key());
+    let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
+        let keys = keys.iter().map(|key| key.public().clone()).collect();
+        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+    };
+    let (both, next) = (list(1, &[&old, &new], &old), list(2, &[&new], &old));
+    push(&fixture, &build("v3", 3, "three", &[old])).await;
+    client.trigger_update(env, version("v3")).await.unwrap();
+    client.replace_trust(env, &both, false).await.unwrap();
+    push(&fixture, &build("v4", 4, "three", &[new])).await;
+    client.trigger_update(env, version("v4")).await.unwrap();
+    assert!(client.replace_trust(env, &next, false).await.unwrap().changed);
     fixture.stop().await;
 }

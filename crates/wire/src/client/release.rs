@@ -61,8 +61,16 @@ impl Client {
         self.get(&format!("/v1/envs/{env}/trust")).await
     }
 
-    pub async fn replace_trust(&self, env: &EnvName, trust: &SignedTrust) -> Result<TrustReplaced, ClientError> {
-        self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/trust")).json(trust)).await
+    /// Replaces it; with `force` even if no node could run the current release any more.
+    pub async fn replace_trust(
+        &self,
+        env: &EnvName,
+        trust: &SignedTrust,
+        force: bool,
+    ) -> Result<TrustReplaced, ClientError> {
+        let request = self.request(Method::PUT, &format!("/v1/envs/{env}/trust"));
+        let request = if force { request.query(&[("force", true)]) } else { request };
+        self.send(request.json(trust)).await
     }
 
     /// Downloads the bundle of a release, from a place in it. It may take as long as it takes: the server waits with it while

@@ -19,7 +19,8 @@ use super::public_key;
 #[command(after_help = "\
 The new list is the one that is there, with NEW and without what --remove names. If there is none yet, it begins with the \
 keys that sign. Nodes take it when they trust a key that signs it, and trust exactly its keys from then on: the server \
-cannot add one by itself. What was signed with a key that is removed is run by no node any more.
+cannot add one by itself. What was signed with a key that is removed is run by no node any more; \
+so a list without a key that has signed the current release is refused, unless --force says that this is meant.
 
 A node that was away still goes by the keys that it knew then. Give --sign for each key that a node may still go by: with \
 one of them it takes the newest list, whatever it has missed.
@@ -43,6 +44,9 @@ pub struct Args {
     /// A key that is no longer trusted, by its id
     #[arg(long, value_name = "ID")]
     remove: Vec<KeyId>,
+    /// Even if no key of the list has signed the release that the environment runs
+    #[arg(long)]
+    force: bool,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
@@ -57,7 +61,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     };
     let keys = next(keys, new, &args.remove)?;
     let list = trust::make(serial, keys, &signers).map_err(Failure::failed)?;
-    let done = session.told(session.client().replace_trust(&session.env, &list).await)?;
+    let done = session.told(session.client().replace_trust(&session.env, &list, args.force).await)?;
     terminal.out.answer(&done, |out| {
         out.line(format_args!("{} trusts from now on (serial {}):", session.env, done.serial));
         for key in &done.keys {

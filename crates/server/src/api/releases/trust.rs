@@ -1,15 +1,25 @@
 //! The keys whose signatures count.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use muster_core::release_manifest::SignedTrust;
 use muster_wire::problem::{Code, Problem};
 use muster_wire::release::{TrustReplaced, TrustShown, TrustedKeys};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::App;
 use crate::api::answer::{JsonBody, Refusal, chain};
 use crate::api::scope::Scope;
 use crate::releases::{ReplaceTrustError, Replaced, replace as replace_trust};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ForceQuery {
+    /// Even if no key of the list has signed the release that the environment runs.
+    #[serde(default)]
+    force: bool,
+}
 
 /// The keys that releases of the environment are signed with.
 #[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
@@ -24,14 +34,17 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<Tr
 }
 
 /// Replaces the list of trusted keys. It is signed by a key of the list before it; agents take it only if they trust that.
-#[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
+///
+/// One with which no node could run the current release any more is refused, unless `force` says that this is meant.
+#[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = TrustReplaced)))]
 pub(crate) async fn replace(
     State(app): State<App>,
     scope: Scope,
+    Query(ForceQuery { force }): Query<ForceQuery>,
     JsonBody(trust): JsonBody<SignedTrust>,
 ) -> Result<Json<TrustReplaced>, Refusal> {
-    let Replaced { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust).await?;
+    let Replaced { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust, force).await?;
     Ok(Json(TrustReplaced { serial: list.serial, keys: list.keys, verified, changed, revision }))
 }
 
@@ -47,6 +60,13 @@ impl From<ReplaceTrustError> for Refusal {
             ReplaceTrustError::NotNewer { .. } => {
                 let problem = Problem::new(Code::Conflict, text);
                 Self(problem.hint("look at `muster key list`, then make the list anew"))
+            }
+            ReplaceTrustError::UntrustsCurrent { .. } => {
+                let problem = Problem::new(Code::UntrustsCurrent, text);
+                Self(problem.hint(
+                    "build and push the release under a new version, signed with a key that stays, and go to it with `muster \
+                     trigger-update` first; if this is meant, say --force",
+                ))
             }
             ReplaceTrustError::NotAccepting(error) => (*error).into(),
             ReplaceTrustError::Store(error) => error.into(),
