@@ -131,7 +131,7 @@ what it looked up has changed, or a person asks for it. With the server away it 
 
 Exit codes:
   0   the node was validated, or there was nothing to do
-  1   the run failed, or could not be made; the message says why
+  1   the run failed, could not be made, or was ended by a signal; the message says why
   2   cannot tell: no server answers, and nothing is due by what is known
   3   an agent lives here, and does all this by itself
   9   a run is due, and the node is paused

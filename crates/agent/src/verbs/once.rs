@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -98,9 +100,17 @@ async fn has_news(config: &Config, ledger: Option<&Ledger>) -> anyhow::Result<bo
     Ok(false)
 }
 
-/// Lets an agent live until it has made a run.
+/// Lets an agent live until it has made a run, or until it is told to end: then the run is ended with all of its processes.
 async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyhow::Result<ExitCode> {
-    let last_before = before.and_then(|ledger| Some(ledger.last.as_ref()?.run.clone()));
+    // One that was cut off is first reported as such, and then made again under another name: that is the one to wait for.
+    let (last_before, cut_off) = match before {
+        Some(ledger) => {
+            (ledger.last.as_ref().map(|last| &last.run), ledger.running.as_ref().map(|cut_off| &cut_off.run))
+        }
+        None => (None, None),
+    };
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     let cancel = CancellationToken::new();
     let agent = agent::run(config, cancel.clone());
     tokio::pin!(agent);
@@ -111,6 +121,8 @@ async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyh
                 ended?;
                 anyhow::bail!("the agent has ended before its run was made");
             }
+            _ = terminate.recv() => return ended_by_signal(&cancel, agent).await,
+            _ = interrupt.recv() => return ended_by_signal(&cancel, agent).await,
             () = tokio::time::sleep(LOOK) => {}
         }
         // It is replaced whole: what is read is what was or what is.
@@ -120,7 +132,7 @@ async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyh
             waits_since = Instant::now();
             continue;
         }
-        let last = ledger.last.filter(|last| Some(&last.run) != last_before.as_ref());
+        let last = ledger.last.filter(|last| ![last_before, cut_off].contains(&Some(&last.run)));
         let is_late = waits_since.elapsed() >= PATIENCE;
         match last {
             Some(last) if known.waiting == 0 || !reachable || is_late => break Some(last.end),
@@ -148,4 +160,15 @@ async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyh
             ExitCode::from(CANNOT_TELL)
         }
     })
+}
+
+/// A run that went on is ended first. It is in the ledger, and so it is due the next time.
+async fn ended_by_signal(
+    cancel: &CancellationToken,
+    agent: impl Future<Output = Result<(), agent::AgentError>>,
+) -> anyhow::Result<ExitCode> {
+    cancel.cancel();
+    agent.await?;
+    say(format_args!("ended by a signal; what was due is still due"));
+    Ok(ExitCode::from(NO))
 }

@@ -135,6 +135,11 @@ impl Fixture {
         Agent { child: self.command().spawn().unwrap() }
     }
 
+    /// As cron does.
+    pub(crate) fn start_once(&self) -> Agent {
+        Agent { child: self.verb("once").spawn().unwrap() }
+    }
+
     /// The same, with what the agent says in a file.
     pub(crate) fn start_with_log(&self, log: &Path) -> Agent {
         let log = fs::File::create(log).unwrap();
@@ -142,9 +147,13 @@ impl Fixture {
     }
 
     fn command(&self) -> Command {
+        self.verb("run")
+    }
+
+    fn verb(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster-agent"));
         command
-            .arg("run")
+            .arg(verb)
             .arg("--config")
             .arg(self.write_config())
             .env("RUST_LOG", "debug,hyper=info,reqwest=info")

@@ -86,6 +86,24 @@ async fn an_agent_that_is_asked_to_end_ends_its_run_first() {
     assert!(interrupted.ended < restarted, "it says when the run was ended, and not when that was found out");
 }
 
+/// Cron's way to end what takes too long, and a person's.
+#[tokio::test]
+async fn a_run_from_cron_ends_with_all_of_its_processes_when_it_is_told_to() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = FakeServer::start().await;
+        let fixture = Fixture::new(server.address);
+        let desired = fixture.release("v1", HANGS_ONCE, "");
+        server.greet_with(greeting(&desired, with_dbs(1, &[])));
+        let once = fixture.start_once();
+        let run = run_that_hangs(&mut server, &fixture).await;
+        once.signal(signal);
+        assert_eq!(once.ended().await, Some(1));
+        assert_eq!(processes_of(&run), [0; 0], "{signal:?}");
+        assert_eq!(fixture.start_once().ended().await, Some(0), "it is due still, and is made");
+        reported_as_interrupted(&mut server, &run).await;
+    }
+}
+
 #[tokio::test]
 async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_checks() {
     let mut server = FakeServer::start().await;
