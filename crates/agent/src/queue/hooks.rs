@@ -62,6 +62,17 @@ pub fn has_news(hooks: &[HookOn], memories: &HookMemories, snapshot: &Snapshot) 
     })
 }
 
+/// Forgets that hooks have failed; whether any has.
+pub fn forget_failures(memories: &mut HookMemories) -> bool {
+    let mut had_failed = false;
+    for memory in memories.values_mut().filter(|memory| memory.attempt > 0) {
+        memory.attempt = 0;
+        memory.tried.clear();
+        had_failed = true;
+    }
+    had_failed
+}
+
 /// How often the one that fails most has failed in a row.
 pub fn failures(hooks: &[HookOn], memories: &HookMemories) -> u32 {
     let attempts = hooks.iter().filter_map(|hook| memories.get(&hook.name)).map(|memory| memory.attempt);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::reason::Reason;
 use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdict};
+use muster_core::service_state::{ServiceState, Validated};
 use muster_core::standing::Activity;
 use muster_wire::sync::SyncEvent;
 
@@ -128,6 +129,29 @@ async fn a_hook_that_fails_is_shown_and_tried_again() {
         assert_eq!(failed.hooks[0].message, "hook ended with exit code 1: no");
     }
     assert_eq!(validated(&mut server).await.hooks[0].verdict, Verdict::Passed);
+}
+
+#[tokio::test]
+async fn a_hook_that_failed_at_what_is_no_more_is_made_up_for_by_the_next_validation() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "exit 2", &format!("validate_every: 10s\n{HOOK}"));
+    fixture.executable("v1", "hook", "! grep -q db2 $MUSTER_SNAPSHOT");
+    server.greet_with(greeting(&fixture.desired("v1", 1), with_dbs(1, &["db1"])));
+    let _agent = fixture.start();
+    while validated(&mut server).await.hooks.is_empty() {}
+    server.say(news(with_dbs(2, &["db1", "db2"]))).await;
+    assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Failed));
+    server.say(news(with_dbs(3, &["db1"]))).await;
+    let well = validated(&mut server).await;
+    assert_eq!(well.causes, [Cause::Schedule], "the hook has seen what there is, and does not run again");
+    let well = Some(ServiceState::Validated { result: Validated::Success, version: well.version });
+    assert_eq!(server.observed().state, well);
+    let forgotten = || {
+        let ledger = fs::read(fixture.state().join("ledger.json")).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&ledger).unwrap()["hooks"]["members"]["attempt"] == 0
+    };
+    until("the failure is not forgotten", forgotten).await;
 }
 
 #[tokio::test]
