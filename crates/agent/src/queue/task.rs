@@ -389,7 +389,8 @@ impl Keeper {
         self.save().await?;
         self.publish();
         self.given = Some(Arc::clone(&snapshot));
-        self.outlets.orders.send(Order { run, desired, role, snapshot }).await.map_err(|_| Ending)
+        let watched = self.ledger.last.as_ref().map(|last| last.lookups.keys().cloned().collect()).unwrap_or_default();
+        self.outlets.orders.send(Order { run, desired, role, snapshot, watched }).await.map_err(|_| Ending)
     }
 
     pub(super) async fn save(&self) -> Result<(), Ending> {

@@ -45,6 +45,8 @@ pub struct Order {
     pub role: Role,
     /// The one state of the fleet that the run sees.
     pub snapshot: Arc<Snapshot>,
+    /// What the run before it has looked up.
+    pub watched: Vec<String>,
 }
 
 impl Order {
@@ -162,7 +164,9 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
     let (directory, release) = match prepared.and_then(|ready| slot.releases.going_to(&order.desired).map(|()| ready)) {
         Ok(prepared) => prepared,
         Err(reason) => {
-            let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
+            // It has looked up nothing; but the node is still what the run before made of it, and is woken for the same.
+            let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
+            let report = configured(node, order, Applied::failed(reason), lookups, BoundedLog::default());
             return Some(finished(order, report));
         }
     };

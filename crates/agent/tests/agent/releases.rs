@@ -325,6 +325,26 @@ async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lo
     assert_eq!(validated(&mut server).await.version.as_str(), "v2");
 }
 
+/// The server wakes a node for what its last report says that it watches.
+#[tokio::test]
+async fn a_release_that_is_refused_does_not_end_what_the_node_watches() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let first = fixture.release("v1", "echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 0", "");
+    server.greet_with(greeting(&first, with_dbs(1, &["db1"])));
+    let _agent = fixture.start();
+    let watched = validated(&mut server).await.lookups;
+    assert!(watched.contains_key("active_roles::db"), "{watched:?}");
+    fixture.release("v2", "exit 0", "");
+    let ended = Some(Timestamp::UNIX_EPOCH);
+    server.say(SyncEvent::Desired(fixture.desired_until("v2", 2, ended))).await;
+    for _ in 0..2 {
+        let refused = server.report().await;
+        assert!(matches!(refused.reason, Some(Reason::ReleaseRefused { .. })), "{:?}", refused.reason);
+        assert_eq!(refused.lookups, watched, "so that it goes on after the next refusal too");
+    }
+}
+
 #[tokio::test]
 async fn a_manifest_of_another_version_is_refused() {
     let mut server = FakeServer::start().await;
