@@ -69,6 +69,8 @@ pub enum Reason {
     HooksFailed { names: Vec<String> },
     /// The run publishes more than a node may.
     PublishedTooMuch { bytes: u64, most: u64 },
+    /// What the run publishes is not for others, or not understood.
+    NotPublished { problem: String },
     /// The applier cannot say what it would change without changing it.
     NoPreview { program: String },
 }
@@ -141,6 +143,7 @@ impl Reason {
             Reason::ChecksFailed { .. } => "checks_failed",
             Reason::HooksFailed { .. } => "hooks_failed",
             Reason::PublishedTooMuch { .. } => "published_too_much",
+            Reason::NotPublished { .. } => "not_published",
             Reason::NoPreview { .. } => "no_preview",
         }
     }
@@ -165,7 +168,9 @@ impl fmt::Display for Reason {
             Reason::NotInstalled { program } => {
                 write!(f, "{program} is not installed on this node: install it, and the next run goes on")
             }
-            Reason::Release { problem } | Reason::Machine { problem } => f.write_str(problem),
+            Reason::Release { problem } | Reason::Machine { problem } | Reason::NotPublished { problem } => {
+                f.write_str(problem)
+            }
             Reason::DigestMismatch { expected, found } => write!(
                 f,
                 "the release is not what was registered (expected digest {expected}, found {found}); \

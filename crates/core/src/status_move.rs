@@ -270,7 +270,8 @@ pub fn applied_nothing(report: &Report) -> bool {
                 | Reason::Machine { .. }
                 | Reason::ChecksFailed { .. }
                 | Reason::HooksFailed { .. }
-                | Reason::PublishedTooMuch { .. },
+                | Reason::PublishedTooMuch { .. }
+                | Reason::NotPublished { .. },
             )
             | None => false,
         },

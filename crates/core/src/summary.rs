@@ -165,6 +165,7 @@ fn reason(reason: &Reason) -> Reason {
         Reason::HooksFailed { names } => {
             Reason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
         }
+        Reason::NotPublished { problem } => Reason::NotPublished { problem: clip(problem, MESSAGE) },
         Reason::NoPreview { program } => Reason::NoPreview { program: clip(program, WORD) },
         Reason::ReleaseRefused { refusal: it } => Reason::ReleaseRefused { refusal: refusal(it) },
         Reason::NotCompiled

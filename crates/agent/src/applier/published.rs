@@ -2,6 +2,7 @@
 //!
 //! The Puppet module has checked this as it wrote it, and told the place in the content; a script has not.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -57,6 +58,12 @@ fn read(path: &Path, secrets: &Redactor) -> Result<Publication, Refused> {
             let shown = clip(&secrets.text(line.trim()), SHOWN);
             refused(format!("what it publishes is not understood, {error}: {shown}"))
         })?;
+        // As for logs, this is the second line: content can unwrap what is `Sensitive`, and what is published is for all to see.
+        if matches!(secrets.text(&value.to_string()), Cow::Owned(_)) {
+            return Err(refused(format!(
+                "what it publishes under {key} holds a secret: publish something else, or share it as secret data"
+            )));
+        }
         match publication.get(&key) {
             Some(before) if *before != value => {
                 return Err(refused(format!("it publishes two different values under {key}")));
@@ -75,7 +82,7 @@ fn read(path: &Path, secrets: &Redactor) -> Result<Publication, Refused> {
 }
 
 fn refused(problem: String) -> Refused {
-    Refused { reason: Reason::Release { problem }, errors: Vec::new() }
+    Refused { reason: Reason::NotPublished { problem }, errors: Vec::new() }
 }
 
 /// The largest value is the one to look at.
@@ -123,6 +130,13 @@ mod tests {
         assert!(garbled.starts_with("what it publishes is not understood, "), "{garbled}");
         assert!(garbled.ends_with(": a=[secret]"), "{garbled}");
         assert!(problem("{\"key\":\"a.b\",\"value\":1}").contains("is not understood"));
+        for value in [r#""hunter2!""#, r#"{"url":["db://root:hunter2!@db1"]}"#, r#"{"hunter2!":1}"#] {
+            let secret = problem(&format!("{{\"key\":\"db::url\",\"value\":{value}}}"));
+            assert_eq!(
+                secret,
+                "what it publishes under db::url holds a secret: publish something else, or share it as secret data"
+            );
+        }
     }
 
     #[test]
