@@ -12,7 +12,7 @@ use crate::names::{NodeName, Role, Version};
 use crate::published::{self, PUBLISHED_LIMIT, Publication};
 use crate::reason::Reason;
 use crate::records::{ActiveRole, History, Observed, RunningVersion, StatusLeaf};
-use crate::report::{Outcome, Report, RunResult, Verdict};
+use crate::report::{Cause, Outcome, Report, RunResult, Verdict};
 use crate::service_state::{Configured, ServiceState, Validated};
 use crate::summary::{self, OBSERVED_LIMIT, Recorded, clip};
 use crate::txn::{Guard, Op, Revision, Txn};
@@ -73,7 +73,12 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
 
     // What was proved in another life of the store proves nothing in this one: the node may have gone elsewhere meanwhile.
     let same_life = before.last.as_ref().is_none_or(|last| last.generation.epoch == report.generation.epoch);
-    let state = next_state(before.state.as_ref().filter(|_| same_life), report);
+    let left = before.state.as_ref().filter(|state| same_life && is_left_by_a_newer_run(state, report));
+    let kept = left.and(before.last.clone());
+    let state = match (left, &kept) {
+        (Some(state), Some(_)) => state.clone(),
+        (Some(_) | None, Some(_) | None) => next_state(before.state.as_ref().filter(|_| same_life), report),
+    };
     let mut after = Observed {
         incarnation: report.incarnation,
         seq: report.seq,
@@ -85,10 +90,15 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         interfaces: summary::interfaces(&report.facts.interfaces),
         looked_up: next_looked_up(&before, report),
         published: before.published.clone(),
-        last: Some(summary::last_run(report, known.log)),
+        last: Some(kept.unwrap_or_else(|| summary::last_run(report, known.log))),
         state: Some(state.clone()),
     };
     let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
+    if let Some(last) = &mut after.last
+        && last.log.as_ref().is_some_and(|log| dropped.contains(log))
+    {
+        last.log = None;
+    }
     let publication = next_publication(&before, report);
     if let Some(publication) = publication {
         after.published = Some(published::tag(publication)).filter(|_| !publication.is_empty());
@@ -184,6 +194,19 @@ pub fn greet(
     }
     let incarnation = known.unwrap_or(after.incarnation);
     Ok(Welcome { incarnation, txn: Some(txn.op(Op::put_json(keys.observed(node), &after)?)) })
+}
+
+/// Whether checks between runs were of the release that the node was brought to last, while a newer run waits or has failed
+/// before it changed anything. They say whether others may count on the node; where it stands, and why, is still what the
+/// newer run left.
+fn is_left_by_a_newer_run(state: &ServiceState, report: &Report) -> bool {
+    let is_unfinished = match state {
+        ServiceState::Configured { result: Configured::Pending | Configured::Failure, version } => {
+            *version != report.version
+        }
+        ServiceState::Configured { result: Configured::Success, .. } | ServiceState::Validated { .. } => false,
+    };
+    is_unfinished && matches!(report.outcome, Outcome::Validated(_)) && report.causes == [Cause::Schedule]
 }
 
 fn next_state(before: Option<&ServiceState>, report: &Report) -> ServiceState {

@@ -310,10 +310,16 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
         version: Version::new(VERSIONS[version]).unwrap(),
         digest: "sha256:0".into(),
         generation: Generation { epoch: 1, number: 1 },
-        causes: vec![
-            Cause::LookedUp { changes: vec![LookupChange { key: "k".repeat(300), what: "w".repeat(300) }; 50] };
-            20
-        ],
+        causes: match outcome {
+            // Some are made between runs.
+            Outcome::Validated(_) if address == 0 => vec![Cause::Schedule],
+            Outcome::Validated(_) | Outcome::Configured(_) | Outcome::Previewed(_) => {
+                vec![
+                    Cause::LookedUp { changes: vec![LookupChange { key: "k".repeat(300), what: "w".repeat(300) }; 50] };
+                    20
+                ]
+            }
+        },
         reason,
         attempt: 0,
         started: now,
@@ -533,6 +539,43 @@ fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
             "validated failed of v2: invalid v2, runs nothing, active at []",
         ]
     );
+}
+
+#[test]
+fn checks_of_the_release_before_do_not_hide_why_a_newer_run_is_not_done() {
+    let waits = (Outcome::Configured(RunResult::Pending), "pending v2");
+    let is_refused = (Outcome::Configured(RunResult::Failed), "failed v2");
+    for (newer, left) in [waits, is_refused] {
+        let mut world = World::new();
+        let name = World::name(0);
+        let welcome = status_move::greet(&world.keys, &name, None, None, Some("0")).unwrap();
+        world.commit(welcome.txn.unwrap()).unwrap();
+        world.agents[0].incarnation = 1;
+        let mut tell = |version, outcome, address| {
+            world.agents[0].seq += 1;
+            let report = report(&world, 0, version, outcome, true, address);
+            world.take(0, &report);
+            let node = world.fleet.get(&name).unwrap();
+            let (state, leaf) = node.state().map(|(state, leaf)| (state.clone(), leaf.clone())).unwrap();
+            let last = world.observed(0).unwrap().0.last.unwrap();
+            let active = node.active.keys().next().cloned();
+            (format!("{state} {}", state.version()), leaf, last.reason, node.running.first().cloned(), active)
+        };
+        let (between_runs, in_a_run) = (0, 1);
+        tell(0, Outcome::Configured(RunResult::Changed), in_a_run);
+        tell(0, Outcome::Validated(Verdict::Passed), in_a_run);
+        let (state, leaf, reason, running, active) = tell(1, newer, in_a_run);
+        assert_eq!(state, left);
+        assert!(reason.is_some() && running.is_some() && active.is_some());
+        for _ in 0..2 * HISTORY_LENGTH {
+            let fails = tell(0, Outcome::Validated(Verdict::Failed), between_runs);
+            assert_eq!(fails, (state.clone(), leaf.clone(), reason.clone(), None, None));
+            let passes = tell(0, Outcome::Validated(Verdict::Passed), between_runs);
+            assert_eq!(passes, (state.clone(), leaf.clone(), reason.clone(), running.clone(), active.clone()));
+        }
+        let (state, ..) = tell(1, Outcome::Validated(Verdict::Passed), between_runs);
+        assert_eq!(state, "validated v2", "its own checks count");
+    }
 }
 
 #[test]
