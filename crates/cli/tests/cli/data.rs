@@ -9,7 +9,7 @@ async fn data_are_set_shown_and_taken_away_in_layers() {
     snapshot!(fleet.muster(&["data", "list"]).await, @"
     exit 0
     --- stderr
-    note: no data are set there in quickstart: muster data set KEY VALUE
+    note: there are no such data in quickstart: muster data set KEY VALUE
     ");
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", r#"["10.0.0.1"]"#, "--role", "web"]).await, @r#"
     exit 0
@@ -23,6 +23,12 @@ async fn data_are_set_shown_and_taken_away_in_layers() {
     --- stderr
     note: the value is not JSON, and is taken as text
     "#);
+    snapshot!(fleet.muster(&["data", "set", "ntp_servers", "[10.0.0.1]"]).await, @"
+    exit 64
+    --- stderr
+    error: the value is not JSON, although it begins like it: invalid number at line 1 column 6
+    hint: put it into single quotes for your shell; a text that begins so is JSON too, in double quotes
+    ");
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", "pool.ntp.org", "-q"]).await, @r#"
     exit 0
     --- stdout

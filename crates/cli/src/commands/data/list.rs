@@ -53,7 +53,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         out.table(table);
     });
     if page.items.is_empty() {
-        terminal.notes.note(format_args!("no data are set there in {}: muster data set KEY VALUE", session.env));
+        terminal.notes.note(format_args!("there are no such data in {}: muster data set KEY VALUE", session.env));
     }
     Ok(Exit::Yes)
 }

@@ -67,6 +67,12 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let text = read(&args.value)?;
     let value = match serde_json::from_str::<Value>(&text) {
         Ok(value) => value,
+        // Nobody means a text that begins like a list or a mapping: it is one that was cut off, or eaten by a shell.
+        Err(error) if text.trim_start().starts_with(['[', '{', '"']) => {
+            return Err(Failure::usage(format!("the value is not JSON, although it begins like it: {error}")).hint(
+                "put it into single quotes for your shell; a text that begins so is JSON too, in double quotes",
+            ));
+        }
         Err(_) => {
             let text = text.strip_suffix('\n').unwrap_or(&text);
             terminal.notes.note("the value is not JSON, and is taken as text");
