@@ -52,7 +52,7 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
     stage.wait_for("v1", &nodes);
     let causes = |node: &str| server.api.runs(node).iter().map(|run| run["causes"].clone()).collect::<Vec<_>>();
     for web in ["web1", "web2"] {
-        let woken = json!([{"kind": "looked_up", "keys": ["active_roles::db"]}]);
+        let woken = json!([{"kind": "looked_up", "changes": [{"key": "active_roles::db", "what": "db1 added"}]}]);
         assert_eq!(causes(web)[1..], [woken], "{web} was woken once, by what it waited for");
     }
     assert_eq!((causes("db1").len(), causes("cache1").len()), (1, 1), "nobody asked for these");

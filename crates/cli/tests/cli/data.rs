@@ -26,7 +26,7 @@ async fn data_are_set_shown_and_taken_away_in_layers() {
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", "[10.0.0.1]"]).await, @"
     exit 64
     --- stderr
-    error: the value is not JSON, although it begins like it: invalid number at line 1 column 6
+    error: the value is not JSON, although it begins like it: expected `,` or `]` at line 1 column 6
     hint: put it into single quotes for your shell; a text that begins so is JSON too, in double quotes
     ");
     snapshot!(fleet.muster(&["data", "set", "ntp_servers", "pool.ntp.org", "-q"]).await, @r#"

@@ -155,7 +155,7 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::report::Cause;
+    use muster_core::report::{Cause, LookupChange};
 
     use super::super::Judge;
     use super::super::testing::{caused, configured, history, observed, put, validated};
@@ -203,12 +203,16 @@ mod tests {
 
     #[test]
     fn a_change_of_what_was_looked_up_is_a_cause_only_as_long_as_something_changes() {
-        let looked_up = || caused("r1", vec![Cause::LookedUp { changes: Vec::new() }]);
+        let db2 = || LookupChange { key: "active_roles::db".to_owned(), what: "db2 added".to_owned() };
+        let looked_up = || caused("r1", vec![Cause::LookedUp { changes: vec![db2()] }]);
         assert!(!said(&judge(&[("web1", looked_up())]), "made run"));
         let mut judge = judge(&[]);
         judge.has_settled();
         judge.read(&[muster_etcd_rig::Revision { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
-        assert!(said(&judge, "web1 made run r1 because of active_roles::db changed, which was not so"), "{judge:?}");
+        assert!(
+            said(&judge, "web1 made run r1 because of active_roles::db changed: db2 added, which was not so"),
+            "{judge:?}"
+        );
     }
 
     #[test]
