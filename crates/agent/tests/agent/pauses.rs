@@ -128,6 +128,57 @@ async fn a_pause_ends_by_the_servers_time_whatever_the_nodes_clock_says() {
     tokio::join!(ends(Timestamp::UNIX_EPOCH), ends(ahead));
 }
 
+#[expect(clippy::disallowed_methods, reason = "the test compares with what the agent read from the same clock")]
+fn clock() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Retries, pauses and validations go by time that has passed, and reports say what the node's own clock said.
+#[tokio::test]
+async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
+    let lives = async |server_is_ahead: SignedDuration| {
+        let mut server = FakeServer::start().await;
+        let fixture = Fixture::new(server.address);
+        let fails_once = format!("test -e $MUSTER_ROOT/tried || {{ touch $MUSTER_ROOT/tried; exit 1; }}\n{SCRIPT}");
+        fixture.release("v1", &fails_once, "validate_every: 10s\nvalidate: [{name: looks, exec: check}]\n");
+        fixture.executable("v1", "check", "echo x >> $MUSTER_ROOT/checks");
+        let mut events = greeting(&fixture.desired("v1", 1), with_dbs(1, &[]));
+        let (begun_at, begun) = (clock(), Instant::now());
+        let server_now = begun_at + server_is_ahead;
+        let SyncEvent::Hello { now, .. } = &mut events[0] else { unreachable!() };
+        *now = server_now;
+        server.greet_with(events);
+        let _agent = fixture.start();
+
+        let failed = server.report().await;
+        assert_eq!((failed.outcome, failed.attempt), (Outcome::Configured(RunResult::Failed), 1));
+        assert!(begun_at <= failed.started && failed.started <= failed.ended && failed.ended <= clock());
+        let again = server.report().await;
+        assert_eq!(again.causes, [Cause::Retry { attempt: 1 }]);
+        assert!(failed.ended <= again.started && again.ended <= clock());
+        validated(&mut server).await;
+
+        let pause = Duration::from_secs(4);
+        let until = server_now + SignedDuration::try_from(pause).unwrap();
+        server.say(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
+        server.say(asked("1")).await;
+        let asked_for = server.report().await;
+        assert_eq!(asked_for.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
+        assert!(begun.elapsed() >= pause, "it left the pause early, after {:?}", begun.elapsed());
+        validated(&mut server).await;
+
+        let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
+        let looked = async {
+            while checks() < runs(&fixture) + 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), looked).await.expect("there is no validation between runs");
+        assert_eq!(runs(&fixture), 2);
+    };
+    tokio::join!(lives(SignedDuration::from_hours(1)), lives(SignedDuration::from_hours(-1)));
+}
+
 #[tokio::test]
 async fn a_node_that_breaks_in_a_pause_is_reported_and_repaired_after_it() {
     let mut server = FakeServer::start().await;

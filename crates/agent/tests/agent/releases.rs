@@ -325,6 +325,32 @@ async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lo
     assert_eq!(validated(&mut server).await.version.as_str(), "v2");
 }
 
+/// The other way about: the ledger knows what was proved.
+#[tokio::test]
+async fn a_node_does_not_go_back_after_its_memory_of_releases_is_damaged() {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    fixture.release("v1", "echo one >> $MUSTER_ROOT/ran; exit 0", "");
+    fixture.release("v2", "echo two >> $MUSTER_ROOT/ran; exit 0", "");
+    server.greet_with(greeting(&fixture.desired("v2", 7), with_dbs(1, &[])));
+    let agent = fixture.start();
+    validated(&mut server).await;
+    settled(&mut server).await;
+    agent.killed().await;
+    fs::write(fixture.state().join("releases.json"), "{").unwrap();
+    let mut first = fixture.desired("v1", 3);
+    first.generation.number = 8;
+    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    let log = fixture.path().join("log");
+    let _agent = fixture.start_with_log(&log);
+    let refused = failed(&mut server).await;
+    assert_eq!(refused, Reason::ReleaseRefused { refusal: Refusal::Older { serial: 3, highest: 7 } });
+    assert_eq!(runs(&fixture), 1);
+    assert!(fixture.state().join("releases.json.broken").exists());
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("ERROR") && log.contains("memory is not understood"), "{log}");
+}
+
 /// The server wakes a node for what its last report says that it watches.
 #[tokio::test]
 async fn a_release_that_is_refused_does_not_end_what_the_node_watches() {
