@@ -14,10 +14,11 @@ use muster_core::pause::Paused;
 use muster_core::records::Asked;
 use muster_core::release_manifest::SignedTrust;
 use muster_wire::sse;
-use muster_wire::sync::{DesiredState, SyncEvent};
+use muster_wire::sync::SyncEvent;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::clock::Clock;
+use crate::desired_state;
 use crate::hub::{Connected, Session};
 use crate::openings::Opening;
 use crate::view::View;
@@ -139,18 +140,7 @@ impl State {
         let Some(fleet) = fleets.get(&session.env) else { return };
 
         let Some((seen, compared)) = self.connected.compare(fleet) else { return };
-        let desired = fleet.desired().filter(|desired| Some(desired.generation) > self.generation);
-        let desired = desired.and_then(|desired| {
-            let release = fleet.releases().get(&desired.version)?;
-            Some(DesiredState {
-                generation: desired.generation,
-                version: desired.version,
-                digest: release.digest.clone(),
-                serial: release.serial,
-                allow_older: desired.allow_older,
-                manifest: release.signed.clone(),
-            })
-        });
+        let desired = desired_state::of(fleet).filter(|desired| Some(desired.generation) > self.generation);
 
         let pause = self.other_pause(fleet);
         let trust = self.newer_trust(fleet);

@@ -2,9 +2,10 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use muster_wire::sync::{DesiredState, Told};
+use muster_wire::sync::Told;
 
 use crate::App;
+use crate::desired_state;
 
 use super::answer::Refusal;
 use super::nodes::NodePath;
@@ -21,17 +22,7 @@ pub(crate) async fn show(
     let node = path.designed(&app, &scope)?;
     let now = app.clock.now();
     let told = scope.ask(&app, |fleet| {
-        let desired = fleet.desired().and_then(|desired| {
-            let release = fleet.releases().get(&desired.version)?;
-            Some(DesiredState {
-                generation: desired.generation,
-                version: desired.version,
-                digest: release.digest.clone(),
-                serial: release.serial,
-                allow_older: desired.allow_older,
-                manifest: release.signed.clone(),
-            })
-        });
+        let desired = desired_state::of(fleet);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
         Told { desired, pause, now }
