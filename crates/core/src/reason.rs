@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::names::{DataKey, Role, RunId};
+use crate::names::{DataKey, Role, RunId, Version};
 
 /// What a pending run needs from other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -73,6 +73,14 @@ pub enum Reason {
     NotPublished { problem: String },
     /// The applier cannot say what it would change without changing it.
     NoPreview { program: String },
+    /// No server took a report of this version in time, so the node was to go back by itself; it could not, and stays. Beside
+    /// whatever came of the run, which may be well.
+    NotGoneBack {
+        version: Version,
+        #[schema(value_type = String, format = Duration)]
+        within: SignedDuration,
+        problem: String,
+    },
 }
 
 /// Why a release may not run on a node.
@@ -145,6 +153,7 @@ impl Reason {
             Reason::PublishedTooMuch { .. } => "published_too_much",
             Reason::NotPublished { .. } => "not_published",
             Reason::NoPreview { .. } => "no_preview",
+            Reason::NotGoneBack { .. } => "not_gone_back",
         }
     }
 }
@@ -186,6 +195,12 @@ impl fmt::Display for Reason {
                 f,
                 "{program} cannot say what it would change; if it honours MUSTER_NOOP, say `noop: true` in release.yaml"
             ),
+            Reason::NotGoneBack { version, within, problem } => {
+                write!(
+                    f,
+                    "no server took a report of {version} within {within:#}, and the node stays all the same: {problem}"
+                )
+            }
         }
     }
 }

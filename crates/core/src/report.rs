@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -153,6 +153,13 @@ pub enum Cause {
     },
     /// It was time to validate again.
     Schedule,
+    /// The node was brought to this version, and nothing that it said of it was taken in time: it goes back by itself to
+    /// what it ran before.
+    WentBack {
+        version: Version,
+        #[schema(value_type = String, format = Duration)]
+        within: SignedDuration,
+    },
 }
 
 /// Something that was looked up is different now.
@@ -184,6 +191,9 @@ impl fmt::Display for Cause {
             Cause::Operator { by, .. } if by.is_empty() => f.write_str("operator"),
             Cause::Operator { by, .. } => write!(f, "operator {by}"),
             Cause::Schedule => f.write_str("schedule"),
+            Cause::WentBack { version, within } => {
+                write!(f, "went back from {version}: no server took a report of it within {within:#}")
+            }
         }
     }
 }

@@ -294,7 +294,8 @@ pub fn applied_nothing(report: &Report) -> bool {
                 | Reason::ChecksFailed { .. }
                 | Reason::HooksFailed { .. }
                 | Reason::PublishedTooMuch { .. }
-                | Reason::NotPublished { .. },
+                | Reason::NotPublished { .. }
+                | Reason::NotGoneBack { .. },
             )
             | None => false,
         },

@@ -111,7 +111,8 @@ fn causes(all: &[Cause]) -> Vec<Cause> {
         | Cause::Version { .. }
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
-        | Cause::Schedule => cause.clone(),
+        | Cause::Schedule
+        | Cause::WentBack { .. } => cause.clone(),
     };
     all.iter().take(CAUSES).map(short).collect()
 }
@@ -166,6 +167,9 @@ fn reason(reason: &Reason) -> Reason {
             Reason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
         }
         Reason::NotPublished { problem } => Reason::NotPublished { problem: clip(problem, MESSAGE) },
+        Reason::NotGoneBack { version, within, problem } => {
+            Reason::NotGoneBack { version: version.clone(), within: *within, problem: clip(problem, MESSAGE) }
+        }
         Reason::NoPreview { program } => Reason::NoPreview { program: clip(program, WORD) },
         Reason::ReleaseRefused { refusal: it } => Reason::ReleaseRefused { refusal: refusal(it) },
         Reason::NotCompiled

@@ -13,6 +13,7 @@ pub(crate) fn of(fleet: &Fleet) -> Option<DesiredState> {
         digest: release.digest.clone(),
         serial: release.serial,
         allow_older: desired.allow_older,
+        confirm_within: None,
         manifest: release.signed.clone(),
     })
 }

@@ -134,6 +134,7 @@ mod tests {
                 digest: "sha256:x".into(),
                 serial: 7,
                 allow_older: false,
+                confirm_within: Some(jiff::SignedDuration::from_mins(5)),
                 manifest: SignedManifest { payload: "{}".into(), signatures: Vec::new() },
             }),
             SyncEvent::Snapshot { changed: vec!["active_roles::db".into()], snapshot: Snapshot::default() },

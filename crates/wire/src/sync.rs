@@ -1,6 +1,6 @@
 //! The agents' side of the API: one long-lived stream to each node, and short messages back.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -98,6 +98,11 @@ pub struct DesiredState {
     /// Whether the node may go to a release with a lower serial than it has.
     #[serde(default)]
     pub allow_older: bool,
+    /// How long the node waits after applying for the server to take a report of that run. When none is taken, it goes back
+    /// to the release that it ran before, by itself. None: it stays, whatever happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = Duration)]
+    pub confirm_within: Option<SignedDuration>,
     /// What the release's builder signed: the agent goes by this.
     pub manifest: SignedManifest,
 }

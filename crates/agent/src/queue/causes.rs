@@ -19,6 +19,7 @@ pub fn merge(causes: &mut Vec<Cause>, cause: Cause) {
             }
             causes.push(Cause::LookedUp { changes });
         }
+        Cause::WentBack { .. } => replace(causes, cause, |other| matches!(other, Cause::WentBack { .. })),
         Cause::AgentStarted | Cause::Interrupted { .. } | Cause::Operator { .. } | Cause::Schedule => {
             if !causes.contains(&cause) {
                 causes.push(cause);

@@ -114,6 +114,7 @@ mod tests {
             digest: digest("a").to_string(),
             serial: 7,
             allow_older: false,
+            confirm_within: None,
             manifest: signed,
         }
     }

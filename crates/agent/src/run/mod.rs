@@ -71,7 +71,8 @@ impl Order {
             | Cause::LookedUp { .. }
             | Cause::Retry { .. }
             | Cause::Interrupted { .. }
-            | Cause::Schedule => None,
+            | Cause::Schedule
+            | Cause::WentBack { .. } => None,
         });
         Source::new(self.run.run.clone(), asked.collect(), directory, &release.directory, secrets.clone())
     }

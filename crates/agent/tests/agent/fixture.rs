@@ -108,6 +108,7 @@ impl Fixture {
             digest: packed.digest.to_string(),
             serial: number,
             allow_older: false,
+            confirm_within: None,
             manifest: signed,
         }
     }

@@ -166,7 +166,8 @@ fn answers(past: &PastRun, id: &str) -> bool {
         | Cause::LookedUp { .. }
         | Cause::Retry { .. }
         | Cause::Interrupted { .. }
-        | Cause::Schedule => false,
+        | Cause::Schedule
+        | Cause::WentBack { .. } => false,
     })
 }
 

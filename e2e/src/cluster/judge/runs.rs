@@ -109,7 +109,8 @@ impl Runs {
                 | Cause::Retry { .. }
                 | Cause::Interrupted { .. }
                 | Cause::Operator { .. }
-                | Cause::Schedule => {
+                | Cause::Schedule
+                | Cause::WentBack { .. } => {
                     complaints.push(format_args!("{node} made run {} because of {cause}, which was not so", last.run));
                 }
             }

@@ -128,6 +128,7 @@ fn desired(number: u64, version: &str) -> DesiredState {
         digest,
         serial: 1,
         allow_older: false,
+        confirm_within: None,
         manifest: SignedManifest::default(),
     }
 }
