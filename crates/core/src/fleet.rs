@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::de::Error;
 
 use crate::config_data::ConfigData;
@@ -23,6 +23,8 @@ use crate::records::{
 use crate::release_manifest::SignedTrust;
 use crate::replicas::{ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use crate::report::Interfaces;
+use crate::rollout::RolloutId;
+use crate::rollout::record::{ActiveRollout, DesiredRecord, RolloutRecord};
 use crate::service_state::ServiceState;
 use crate::snapshot::{LeaderSeen, Snapshot};
 use crate::txn::Revision;
@@ -40,6 +42,9 @@ pub struct Fleet {
     current: Option<(Version, Revision)>,
     allow_older: Option<(AllowOlder, Revision)>,
     releases: BTreeMap<Version, ReleaseRecord>,
+    /// Which rollout decides what nodes run that were granted nothing, and all that are remembered.
+    active: Option<(ActiveRollout, Revision)>,
+    rollouts: BTreeMap<RolloutId, (RolloutRecord, Revision)>,
     trust: Option<(SignedTrust, Revision)>,
     leaders: BTreeMap<Role, (LeaderRecord, Revision)>,
     published: Published,
@@ -77,6 +82,8 @@ pub struct Node {
     pub active: BTreeMap<Version, (ActiveRole, Revision)>,
     /// Which replica its agent is connected to.
     pub presence: Option<(PresenceRecord, Revision)>,
+    /// What a rollout has granted it. Whether that still counts, [`Fleet::desired_of`] says.
+    pub desired: Option<(DesiredRecord, Revision)>,
     /// The last run that a person asked for.
     pub asked: Option<(Asked, Revision)>,
     /// Kept as it is stored: read for one node at a time, when somebody asks.
@@ -98,6 +105,8 @@ pub struct Desired {
     pub generation: Generation,
     /// Whether nodes may go to it from a later release.
     pub allow_older: bool,
+    /// How long the node may be unable to report after it has applied, before it goes back.
+    pub confirm_within: Option<SignedDuration>,
 }
 
 /// One changed key; no value means that it is gone.
@@ -119,8 +128,10 @@ pub struct Effects {
     pub nodes: BTreeSet<NodeName>,
     /// What nodes should run may be another version now, or they are paused, or no longer.
     pub desired: bool,
-    /// Nodes of which somebody has asked for a run.
-    pub asked: BTreeSet<NodeName>,
+    /// Nodes of which somebody has asked for a run, or which a rollout has granted something.
+    pub told: BTreeSet<NodeName>,
+    /// How a rollout stands, or which one decides. Wakes whoever looks after rollouts, and no agent.
+    pub rollouts: bool,
     /// Who leads a role may be another one now.
     pub leaders: bool,
     /// The design has another revision, the nodes are to follow another one, or the environment is being destroyed.
@@ -176,6 +187,8 @@ impl Fleet {
             current: None,
             allow_older: None,
             releases: BTreeMap::new(),
+            active: None,
+            rollouts: BTreeMap::new(),
             trust: None,
             leaders: BTreeMap::new(),
             published: Published::default(),
@@ -200,7 +213,7 @@ impl Fleet {
         changes: impl IntoIterator<Item = (KeyChange<'a>, Key)>,
     ) -> Effects {
         let mut effects = Effects::default();
-        let chosen = self.generation();
+        let base = self.base();
         // What a lookup gives depends on all changes of the transaction together: compare before with after.
         let mut before: BTreeMap<NodeName, Option<ActiveRole>> = BTreeMap::new();
         for (change, key) in changes {
@@ -219,7 +232,7 @@ impl Fleet {
                 self.nodes.remove(name);
             }
         }
-        if self.generation() == chosen {
+        if self.base() == base {
             effects.nodes.iter().for_each(|name| self.settle_late(name));
         } else {
             let all: Vec<NodeName> = self.nodes.keys().cloned().collect();
@@ -231,15 +244,10 @@ impl Fleet {
     }
 
     fn settle_late(&mut self, name: &NodeName) {
-        let chosen = self.generation();
+        let chosen = self.desired_of(name).map(|desired| desired.generation);
         let designed = self.nodes.get(name).filter(|node| node.is_designed());
         let is_late = designed.is_some_and(|node| chosen.is_some_and(|chosen| !node.has_answered(chosen)));
         set_member(&mut self.late, name.clone(), is_late);
-    }
-
-    fn generation(&self) -> Option<Generation> {
-        let (_, at) = self.current.as_ref()?;
-        Some(Generation { epoch: self.epoch, number: at.0 })
     }
 
     fn change(
@@ -330,7 +338,7 @@ impl Fleet {
             }
             Key::Asked { node } => {
                 let asked = read(change)?;
-                effects.asked.insert(node.clone());
+                effects.told.insert(node.clone());
                 self.node(&node, effects).asked = asked.map(|asked| (asked, change.revision));
             }
             Key::Release { version } => {
@@ -339,6 +347,23 @@ impl Fleet {
                     None => self.releases.remove(&version),
                 };
                 effects.desired = true;
+            }
+            Key::ActiveRollout => {
+                effects.desired = true;
+                effects.rollouts = true;
+                self.active = read(change)?.map(|active| (active, change.revision));
+            }
+            Key::Rollout { id } => {
+                effects.rollouts = true;
+                match read(change)? {
+                    Some(record) => self.rollouts.insert(id, (record, change.revision)),
+                    None => self.rollouts.remove(&id),
+                };
+            }
+            Key::Desired { node } => {
+                let desired = read(change)?;
+                effects.told.insert(node.clone());
+                self.node(&node, effects).desired = desired.map(|desired| (desired, change.revision));
             }
             Key::RunningVersion { version, node } => {
                 let there = change.value.is_some();
@@ -528,13 +553,64 @@ impl Fleet {
         }
     }
 
-    /// What the environment's nodes should run; none before a version was chosen.
+    /// What the environment should run, once it has been moved there; none before a version was chosen.
     pub fn desired(&self) -> Option<Desired> {
         let (version, at) = self.current.as_ref()?;
         // Written together: the permission is for this choice of a version, and for no later one.
         let allow_older =
             self.allow_older.as_ref().is_some_and(|(older, then)| older.version == *version && then == at);
-        Some(Desired { version: version.clone(), generation: self.generation()?, allow_older })
+        let generation = Generation { epoch: self.epoch, number: at.0 };
+        Some(Desired { version: version.clone(), generation, allow_older, confirm_within: None })
+    }
+
+    /// What a node should run now: what it was granted; else, while a rollout is under way, what was there before it; else
+    /// what the environment should run.
+    pub fn desired_of(&self, name: &NodeName) -> Option<Desired> {
+        let Some((record, at)) = self.granted(name) else { return self.base() };
+        let generation = Generation { epoch: self.epoch, number: at.0 };
+        Some(Desired {
+            version: record.version.clone(),
+            // What was kept in another life of the store is told anew, like everything else.
+            generation: record.kept.filter(|kept| kept.epoch == self.epoch).unwrap_or(generation),
+            allow_older: record.allow_older,
+            confirm_within: record.confirm_within,
+        })
+    }
+
+    /// What a rollout has granted to a node, if that still counts: nobody has moved the whole fleet at once since.
+    pub fn granted(&self, name: &NodeName) -> Option<(&DesiredRecord, Revision)> {
+        let (record, at) = self.nodes.get(name)?.desired.as_ref()?;
+        let floor = self.active.as_ref().map(|(active, _)| active.floor).unwrap_or_default();
+        (record.rollout >= floor).then_some((record, *at))
+    }
+
+    /// What nodes should run that were granted nothing.
+    fn base(&self) -> Option<Desired> {
+        let waiting = self.active.as_ref().filter(|(active, _)| !active.at_once && !active.completed);
+        let Some((active, _)) = waiting else { return self.desired() };
+        let from = active.from.as_ref()?;
+        // A generation of another life of the store may be higher than any that is to come: this life's first one stands
+        // for it.
+        let first = Generation { epoch: self.epoch, number: self.epoch_at.unwrap_or_default().0 };
+        let generation = if from.generation.epoch == self.epoch { from.generation } else { first };
+        let (version, allow_older) = (from.version.clone(), from.allow_older);
+        Some(Desired { version, generation, allow_older, confirm_within: None })
+    }
+
+    /// Which rollout decides what nodes run that were granted nothing; with the revision of its key.
+    pub fn active_rollout(&self) -> Option<(&ActiveRollout, Revision)> {
+        self.active.as_ref().map(|(active, at)| (active, *at))
+    }
+
+    /// The rollouts that are remembered, with the revisions of their keys.
+    pub fn rollouts(&self) -> &BTreeMap<RolloutId, (RolloutRecord, Revision)> {
+        &self.rollouts
+    }
+
+    /// The record of the rollout that decides.
+    pub fn deciding_rollout(&self) -> Option<(&RolloutRecord, Revision)> {
+        let (active, _) = self.active.as_ref()?;
+        self.rollouts.get(&active.id).map(|(record, at)| (record, *at))
     }
 
     pub fn current_version(&self) -> Option<(&Version, Revision)> {

@@ -8,6 +8,7 @@ use crate::design_state::DesignRevision;
 use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, Version};
 use crate::pause::PauseScope;
 use crate::replicas::ControllerName;
+use crate::rollout::RolloutId;
 use crate::service_state::{Configured, ServiceState, Validated};
 
 /// What all keys of Muster begin with.
@@ -133,6 +134,20 @@ impl Keys {
         self.key(format_args!("releases/{version}"))
     }
 
+    /// Which rollout decides what nodes run that were granted nothing.
+    pub fn active_rollout(&self) -> String {
+        self.key(format_args!("rollouts/active"))
+    }
+
+    pub fn rollout(&self, id: RolloutId) -> String {
+        self.key(format_args!("rollouts/{id}"))
+    }
+
+    /// What a rollout has granted to a node.
+    pub fn desired(&self, node: &NodeName) -> String {
+        self.key(format_args!("desired/{node}"))
+    }
+
     /// One accepted change of the design, for ever.
     pub fn design_revision(&self, revision: DesignRevision) -> String {
         self.key(format_args!("design/{revision}"))
@@ -222,6 +237,13 @@ pub enum Key {
     Release {
         version: Version,
     },
+    ActiveRollout,
+    Rollout {
+        id: RolloutId,
+    },
+    Desired {
+        node: NodeName,
+    },
     Presence {
         node: NodeName,
     },
@@ -280,6 +302,9 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["nodes", n] => Key::Node { node: node(n)? },
         ["machines", n] => Key::Machine { node: node(n)? },
         ["releases", v] => Key::Release { version: version(v)? },
+        ["rollouts", "active"] => Key::ActiveRollout,
+        ["rollouts", number] => Key::Rollout { id: RolloutId::parse(number)? },
+        ["desired", n] => Key::Desired { node: node(n)? },
         ["design", "head"] => Key::DesignHead,
         ["design", "applied"] => Key::DesignApplied,
         ["design", number] => Key::DesignRevision { revision: DesignRevision::parse(number)? },

@@ -14,6 +14,7 @@
 //! - [`standing`]: how a node stands, and why it does not move. [`liveness`]: who is lost, and who only seems to be.
 //!   [`leaders`]: who leads each role.
 //! - [`departure`]: nodes that leave, and who has yet to run without them.
+//! - [`rollout`]: how an environment is moved from one version to the next, as data.
 //! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
 //! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
@@ -45,6 +46,7 @@ pub mod release_dir;
 pub mod release_manifest;
 pub mod replicas;
 pub mod report;
+pub mod rollout;
 pub mod service_state;
 pub mod snapshot;
 pub mod snapshot_diff;

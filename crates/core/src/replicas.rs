@@ -47,11 +47,18 @@ pub enum ControllerName {
     Liveness,
     /// Brings machines up, and keeps them so.
     Provision,
+    /// Moves the environment from one version to the next.
+    Rollout,
 }
 
 impl ControllerName {
-    pub const ALL: [ControllerName; 4] =
-        [ControllerName::Design, ControllerName::Leaders, ControllerName::Liveness, ControllerName::Provision];
+    pub const ALL: [ControllerName; 5] = [
+        ControllerName::Design,
+        ControllerName::Leaders,
+        ControllerName::Liveness,
+        ControllerName::Provision,
+        ControllerName::Rollout,
+    ];
 
     /// Its word, which is also its key.
     pub fn word(self) -> &'static str {
@@ -60,6 +67,7 @@ impl ControllerName {
             ControllerName::Leaders => "leaders",
             ControllerName::Liveness => "liveness",
             ControllerName::Provision => "provision",
+            ControllerName::Rollout => "rollout",
         }
     }
 
@@ -101,7 +109,7 @@ mod tests {
             assert_eq!(serde_json::to_value(name).unwrap(), name.word());
             assert_eq!(ControllerName::parse(name.word()), Some(name));
         }
-        assert_eq!(ControllerName::parse("rollout"), None);
+        assert_eq!(ControllerName::parse("audit"), None);
     }
 
     #[test]

@@ -183,7 +183,8 @@ fn every_obstacle_has_its_word_and_its_reason() {
         ),
         (node(validated(Validated::Success), None), connected, Activity::Idle, "validated"),
     ];
-    let desired = Desired { version: version("v1"), generation: Generation::default(), allow_older: false };
+    let desired =
+        Desired { version: version("v1"), generation: Generation::default(), allow_older: false, confirm_within: None };
     for (node, link, activity, expected) in table {
         let standing = judge(&fleet(), &node, Some(&desired), link, &activity, None);
         let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
@@ -195,7 +196,8 @@ fn every_obstacle_has_its_word_and_its_reason() {
 fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
-    let desired = Desired { version: version("v1"), generation: chosen_since, allow_older: false };
+    let desired =
+        Desired { version: version("v1"), generation: chosen_since, allow_older: false, confirm_within: None };
     let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
     assert_eq!(standing.why.unwrap().to_string(), "should run v1, and has not begun");
 }
@@ -203,7 +205,8 @@ fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
 #[test]
 fn another_desired_version_makes_a_validated_node_outdated() {
     let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
-    let desired = Desired { version: version("v2"), generation: Generation::default(), allow_older: false };
+    let desired =
+        Desired { version: version("v2"), generation: Generation::default(), allow_older: false, confirm_within: None };
     let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
     assert_eq!(standing.why.unwrap().to_string(), "should run v2, and has not begun");
     let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
@@ -219,7 +222,8 @@ fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
         until: Some("2026-11-15T12:00:00Z".parse().unwrap()),
     };
     let paused = Paused { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause };
-    let desired = Desired { version: version("v1"), generation: Generation::default(), allow_older: false };
+    let desired =
+        Desired { version: version("v1"), generation: Generation::default(), allow_older: false, confirm_within: None };
     let judged = |node: &Node, activity: &Activity, link: Link| {
         let standing = judge(&fleet(), node, Some(&desired), link, activity, Some(&paused));
         (standing.word.as_str(), standing.why.map(|why| why.to_string()))

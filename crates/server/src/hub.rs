@@ -262,7 +262,7 @@ impl Hub {
                 }
                 Changed::Env(env, effects) => {
                     let inner = self.inner();
-                    for node in &effects.asked {
+                    for node in &effects.told {
                         if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())) {
                             session.wake.notify_one();
                         }

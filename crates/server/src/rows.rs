@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::filter::Filter;
-use muster_core::fleet::{Desired, Fleet, Node};
+use muster_core::fleet::{Fleet, Node};
 use muster_core::liveness::Link;
 use muster_core::names::NodeName;
 use muster_core::pause::Paused;
@@ -45,29 +45,18 @@ fn paused(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node) -> Op
 }
 
 /// How a node stands now.
-pub fn standing(
-    fleet: &Fleet,
-    agents: Agents<'_>,
-    name: &NodeName,
-    node: &Node,
-    desired: Option<&Desired>,
-) -> Standing {
+pub fn standing(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node) -> Standing {
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
-    standing::judge(fleet, node, desired, link, &activity, paused.as_ref())
+    standing::judge(fleet, node, fleet.desired_of(name).as_ref(), link, &activity, paused.as_ref())
 }
 
-pub fn row(
-    fleet: &Fleet,
-    agents: Agents<'_>,
-    name: &NodeName,
-    node: &Node,
-    record: &NodeRecord,
-    desired: Option<&Desired>,
-) -> NodeRow {
+pub fn row(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node, record: &NodeRecord) -> NodeRow {
+    let desired = fleet.desired_of(name);
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
-    let Standing { word, since, why } = standing::judge(fleet, node, desired, link, &activity, paused.as_ref());
+    let Standing { word, since, why } =
+        standing::judge(fleet, node, desired.as_ref(), link, &activity, paused.as_ref());
     NodeRow {
         node: name.clone(),
         role: record.role.clone(),
@@ -89,11 +78,10 @@ pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
 
 /// The nodes that a filter chooses, in the order of the design.
 pub fn chosen(fleet: &Fleet, agents: Agents<'_>, filter: &Filter) -> Vec<NodeRow> {
-    let desired = fleet.desired();
     let mut nodes: Vec<_> = fleet.recorded().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
     let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {
-        let row = row(fleet, agents, name, node, record, desired.as_ref());
+        let row = row(fleet, agents, name, node, record);
         let machine = node.machine.as_ref().map(|(machine, _)| machine);
         filter.matches(&NodeFields { row: &row, record, machine }).then_some(row)
     };

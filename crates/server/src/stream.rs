@@ -140,7 +140,8 @@ impl State {
         let Some(fleet) = fleets.get(&session.env) else { return };
 
         let Some((seen, compared)) = self.connected.compare(fleet) else { return };
-        let desired = desired_state::of(fleet).filter(|desired| Some(desired.generation) > self.generation);
+        let desired = desired_state::of(fleet, &session.node);
+        let desired = desired.filter(|desired| Some(desired.generation) > self.generation);
 
         let pause = self.other_pause(fleet);
         let trust = self.newer_trust(fleet);

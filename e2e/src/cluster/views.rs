@@ -106,7 +106,8 @@ fn shown(detail: &Value) -> Value {
 
 /// The same by the store.
 fn stored(fleet: &Expected, name: &str) -> Value {
-    let node = NodeName::new(name.to_owned()).ok().and_then(|name| fleet.get(&name).cloned()).unwrap_or_default();
+    let name = NodeName::new(name.to_owned()).ok();
+    let node = name.as_ref().and_then(|name| fleet.get(name).cloned()).unwrap_or_default();
     let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
     json!({
         "states": node.states.keys().collect::<Vec<_>>(),
@@ -117,6 +118,6 @@ fn stored(fleet: &Expected, name: &str) -> Value {
         "record": node.record,
         "running": node.running.first(),
         "active": node.active().is_some(),
-        "desired": fleet.desired().map(|desired| desired.version),
+        "desired": name.and_then(|name| fleet.desired_of(&name)).map(|desired| desired.version),
     })
 }

@@ -22,7 +22,7 @@ pub(crate) async fn show(
     let node = path.designed(&app, &scope)?;
     let now = app.clock.now();
     let told = scope.ask(&app, |fleet| {
-        let desired = desired_state::of(fleet);
+        let desired = desired_state::of(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
         Told { desired, pause, now }

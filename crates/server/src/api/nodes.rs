@@ -74,7 +74,7 @@ pub(crate) async fn show(
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         Some(NodeDetail {
-            row: rows::row(fleet, agents, &name, node, record, fleet.desired().as_ref()),
+            row: rows::row(fleet, agents, &name, node, record),
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),

@@ -56,17 +56,18 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
 
 fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
     let at_version = fleet.running().get(&question.version);
-    let desired = fleet.desired();
-    let is_desired = desired.as_ref().is_some_and(|desired| desired.version == question.version);
-    // What these proved, they proved before the fleet was sent elsewhere and called back.
-    let late = Some(fleet.late()).filter(|late| is_desired && !late.is_empty());
-    let is_late = |host: &str| late.is_some_and(|late| fleet.find(host).is_some_and(|(name, _)| late.contains(name)));
+    // What these proved, they proved before they were sent elsewhere and called back.
+    let late = Some(fleet.late()).filter(|late| !late.is_empty());
+    let is_called = |name: &NodeName| fleet.desired_of(name).is_some_and(|desired| desired.version == question.version);
+    let is_late = |host: &str| {
+        let found = late.and_then(|late| fleet.find(host).filter(|(name, _)| late.contains(*name)));
+        found.is_some_and(|(name, _)| is_called(name))
+    };
     let proven = |host: &str| runs(fleet, at_version, host) && !is_late(host);
     let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
-        let standing = found
-            .map(|(name, node)| rows::standing(fleet, app.agents(&Elsewhere::new()), name, node, desired.as_ref()));
+        let standing = found.map(|(name, node)| rows::standing(fleet, app.agents(&Elsewhere::new()), name, node));
         MissingHost {
             host: host.clone(),
             running: found.and_then(|(_, node)| node.running.first().cloned()),

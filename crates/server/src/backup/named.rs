@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use muster_core::design_state::RevisionRecord;
 use muster_core::keys::{self, Key};
 use muster_core::records::{History, Observed, ReleaseRecord, StatusLeaf};
+use muster_core::rollout::record::RolloutRecord;
 
 use crate::blobs::{Blobs, is_digest};
 use crate::design::tree::name_all;
@@ -52,6 +53,10 @@ impl Named {
                 let bundle = record.and_then(|record| record.digest.strip_prefix("sha256:").map(str::to_owned));
                 self.needed.extend(bundle.filter(|digest| is_digest(digest)));
             }
+            Some(Key::Rollout { .. }) => {
+                let record: Option<RolloutRecord> = serde_json::from_slice(value).ok();
+                self.needed.extend(record.map(|record| record.plan));
+            }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();
                 self.welcome.extend(leaf.and_then(|leaf| leaf.log));
@@ -75,6 +80,8 @@ impl Named {
                 | Key::Datum { .. }
                 | Key::Pause { .. }
                 | Key::Asked { .. }
+                | Key::ActiveRollout
+                | Key::Desired { .. }
                 | Key::Presence { .. }
                 | Key::Replica { .. }
                 | Key::Controller { .. }

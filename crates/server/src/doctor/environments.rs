@@ -56,7 +56,7 @@ fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding>
     }
     let advice = match name {
         ControllerName::Design if !facts.needs_design_controller => return None,
-        ControllerName::Design | ControllerName::Leaders | ControllerName::Liveness => {
+        ControllerName::Design | ControllerName::Leaders | ControllerName::Liveness | ControllerName::Rollout => {
             "a server takes it within a second or two, or when the lease of the last holder has ended, which takes ten: \
              ask again then"
         }

@@ -47,11 +47,10 @@ impl Fleets {
     fn count(&self, fleet: &Fleet, now: Timestamp) -> Counted {
         let mut standings: BTreeMap<Word, Stood> = Word::ALL.map(|word| (word, Stood::default())).into();
         let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
-        let desired = fleet.desired();
         // Other replicas are not asked: each counts what its own agents do, and who is silent is known to all.
         let agents = Agents { links: &self.0.links, elsewhere: &Elsewhere::new() };
         for (name, node, _) in fleet.recorded() {
-            let standing = rows::standing(fleet, agents, name, node, desired.as_ref());
+            let standing = rows::standing(fleet, agents, name, node);
             let stood = standings.entry(standing.word).or_default();
             stood.nodes += 1;
             let waited = standing.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());

@@ -151,6 +151,7 @@ impl<'a> Touched<'a> {
             | Key::Machine { node }
             | Key::Published { node }
             | Key::Asked { node }
+            | Key::Desired { node }
             | Key::Presence { node } => Some(node),
             Key::StoreEpoch
             | Key::Restoring
@@ -165,6 +166,8 @@ impl<'a> Touched<'a> {
             | Key::Datum { .. }
             | Key::Pause { .. }
             | Key::Release { .. }
+            | Key::ActiveRollout
+            | Key::Rollout { .. }
             | Key::Replica { .. }
             | Key::Controller { .. }
             | Key::Unknown => None,

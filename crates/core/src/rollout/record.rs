@@ -1,0 +1,370 @@
+//! How far a rollout has come: what is in the store of it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::generation::Generation;
+use crate::names::{NodeName, Version};
+use crate::report::ResourceError;
+use crate::txn::Revision;
+
+use super::RolloutId;
+
+/// `rollouts/active`: which rollout decides what nodes run that were not granted anything. It stays when that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActiveRollout {
+    pub id: RolloutId,
+    /// What nodes stay at until they are granted; none before the first version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<FromVersion>,
+    pub to: Version,
+    /// What was granted before this rollout no longer counts: it moved everybody.
+    pub floor: RolloutId,
+    #[serde(default)]
+    pub at_once: bool,
+    /// Every node has been moved: who has no word of its own goes by `current_version`.
+    #[serde(default)]
+    pub completed: bool,
+}
+
+/// What nodes were told to run before a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FromVersion {
+    pub version: Version,
+    /// The one under which they were told so: they are not told anew.
+    pub generation: Generation,
+    #[serde(default)]
+    pub allow_older: bool,
+}
+
+/// `desired/<node>`: the grant. Its revision is the generation under which the node is told, and fences what it answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DesiredRecord {
+    pub version: Version,
+    /// Who granted it.
+    pub rollout: RolloutId,
+    #[schema(value_type = String, format = DateTime)]
+    pub granted: Timestamp,
+    /// A node that is not healthy by then counts as failed. None for one that was set aside, or is not waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_older: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub confirm_within: Option<SignedDuration>,
+    /// It was left where it is by somebody: it is not told anew, and keeps the generation that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Generation>,
+}
+
+/// `rollouts/<id>`. Every step of the engine and every word of an operator rewrites it, under its revision: what was decided
+/// on an older one is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RolloutRecord {
+    pub id: RolloutId,
+    /// Of whoever asked for it: the same request again is this rollout.
+    pub request: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Version>,
+    pub to: Version,
+    /// Digest of the blob that holds the plan.
+    pub plan: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolls_back: Option<RolloutId>,
+    #[serde(default)]
+    pub at_once: bool,
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub started: Timestamp,
+    #[serde(flatten)]
+    pub phase: Phase,
+    #[schema(value_type = String, format = DateTime)]
+    pub phase_since: Timestamp,
+    /// The waves that have begun, in the order of the plan; the last of them goes on.
+    pub waves: Vec<WaveState>,
+    /// Nobody has to promote a wave any more.
+    #[serde(default)]
+    pub full: bool,
+    /// Nodes that an operator has set aside.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub skipped: BTreeSet<NodeName>,
+    /// Nodes whose slots an operator has released: they no longer count for the budget.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub released: BTreeSet<NodeName>,
+    /// Nodes that are to be granted once more.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub retry: BTreeSet<NodeName>,
+    /// All failed nodes that were granted before this are to be granted once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_before: Option<Revision>,
+    /// Failures of what was granted before this were seen by the operator who resumed: they no longer stop anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgiven_before: Option<Revision>,
+    /// How many nodes were healthy when that was last written, and when something last got better.
+    #[serde(default)]
+    pub healthy: u32,
+    #[schema(value_type = String, format = DateTime)]
+    pub progress: Timestamp,
+    /// How many grants were made.
+    #[serde(default)]
+    pub grants: u64,
+    /// The revision of the view that the last step was decided on.
+    #[serde(default)]
+    pub seen: Revision,
+}
+
+/// How a rollout stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum Phase {
+    Running,
+    /// Nothing is granted until a person says so.
+    Paused {
+        why: Halt,
+    },
+    /// Every node of the design runs the target, or was set aside.
+    Completed,
+    /// Somebody has ended it; nodes stay where they are.
+    Aborted {
+        by: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
+    /// It failed, or somebody wished it: the other rollout goes back.
+    RolledBack {
+        by: RolloutId,
+        why: Halt,
+    },
+    /// Another one was started instead.
+    Superseded {
+        by: RolloutId,
+    },
+}
+
+impl Phase {
+    /// Whether it may still grant something, now or after a word of an operator.
+    pub fn is_open(&self) -> bool {
+        match self {
+            Phase::Running | Phase::Paused { .. } => true,
+            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+        }
+    }
+
+    pub fn word(&self) -> &'static str {
+        match self {
+            Phase::Running => "running",
+            Phase::Paused { .. } => "paused",
+            Phase::Completed => "completed",
+            Phase::Aborted { .. } => "aborted",
+            Phase::RolledBack { .. } => "rolled back",
+            Phase::Superseded { .. } => "superseded",
+        }
+    }
+}
+
+/// Why a rollout grants nothing more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "because", rename_all = "snake_case")]
+pub enum Halt {
+    Operator {
+        by: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        reason: String,
+    },
+    /// More nodes have failed than are tolerated.
+    Failures {
+        threshold: Threshold,
+        failed: u32,
+        tolerated: u32,
+        /// The first few of them, with what went wrong.
+        nodes: Vec<FailedNode>,
+    },
+    GateFailed {
+        check: String,
+        message: String,
+    },
+    GateInconclusive {
+        check: String,
+        message: String,
+    },
+    NoProgress {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// It was to be rolled back, and no whole rollout has ever validated a version.
+    NothingToGoBackTo {
+        #[schema(no_recursion)]
+        why: Box<Halt>,
+    },
+    /// The plan cannot be read, or what it says cannot be done.
+    Blocked {
+        problem: String,
+    },
+}
+
+impl Halt {
+    /// Whether the rollout itself went wrong; else somebody has to look, and nobody can say yet.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Halt::Failures { .. } | Halt::GateFailed { .. } | Halt::NothingToGoBackTo { .. } => true,
+            Halt::Operator { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
+                false
+            }
+        }
+    }
+}
+
+/// Which limit of failures was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Threshold {
+    Canary,
+    Wave,
+    Total,
+}
+
+/// So many failed nodes are named where a rollout says why it stopped.
+pub const NAMED_FAILURES: usize = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailedNode {
+    pub node: NodeName,
+    pub how: FailedHow,
+    /// The first thing that went wrong, with file and line if those are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ResourceError>,
+}
+
+/// How a granted node failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailedHow {
+    NotConfigured,
+    NotValidated,
+    /// It could not report in time, and went back to what it ran before.
+    WentBack,
+    /// It was not healthy when its grant expired.
+    Expired,
+    /// It waited for others for too long.
+    PendingTooLong,
+    /// Its agent was not there for too long.
+    Unreachable,
+}
+
+impl FailedHow {
+    pub fn words(self) -> &'static str {
+        match self {
+            FailedHow::NotConfigured => "its run failed",
+            FailedHow::NotValidated => "its validation failed",
+            FailedHow::WentBack => "it could not report in time, and went back by itself",
+            FailedHow::Expired => "it was not healthy in time",
+            FailedHow::PendingTooLong => "it waited for others for too long",
+            FailedHow::Unreachable => "its agent was not there for too long",
+        }
+    }
+}
+
+impl fmt::Display for FailedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.how.words())?;
+        if let Some(error) = &self.error {
+            write!(f, ": {error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One wave that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaveState {
+    #[schema(value_type = String, format = DateTime)]
+    pub began: Timestamp,
+    /// When its last node became healthy, or was set aside. Withdrawn if one of them is no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub settled: Option<Timestamp>,
+    /// What its gate said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateVerdict>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promoted: Option<Promoted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub passed: Option<Timestamp>,
+}
+
+impl WaveState {
+    pub fn begun(at: Timestamp) -> Self {
+        Self { began: at, settled: None, gate: None, promoted: None, passed: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Promoted {
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+/// What the checks at the end of a wave said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum GateVerdict {
+    Passed {
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+    },
+    Failed {
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+        check: String,
+        message: String,
+    },
+    /// Nobody can say: the rollout pauses, and a person looks.
+    Inconclusive {
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+        check: String,
+        message: String,
+    },
+}
+
+impl fmt::Display for Halt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Halt::Operator { by, reason } if reason.is_empty() => write!(f, "paused by {by}"),
+            Halt::Operator { by, reason } => write!(f, "paused by {by}: {reason}"),
+            Halt::Failures { threshold, failed, tolerated, nodes } => {
+                let of = match threshold {
+                    Threshold::Canary => "in the first wave of a stage",
+                    Threshold::Wave => "in a wave",
+                    Threshold::Total => "in all",
+                };
+                let (were, are) = (plural(*failed, "node has", "nodes have"), plural(*tolerated, "is", "are"));
+                write!(f, "{failed} {were} failed, and {tolerated} {are} tolerated {of}")?;
+                nodes.first().map_or(Ok(()), |first| write!(f, "; {first}"))
+            }
+            Halt::GateFailed { check, message } => write!(f, "the check {check:?} failed: {message}"),
+            Halt::GateInconclusive { check, message } => {
+                write!(f, "the check {check:?} could not say whether all is well: {message}")
+            }
+            Halt::NoProgress { since } => {
+                write!(f, "nothing has got better since {} UTC", since.strftime("%Y-%m-%d %H:%M:%S"))
+            }
+            Halt::NothingToGoBackTo { why } => {
+                write!(f, "{why}; no version was ever validated by a whole rollout, so there is none to go back to")
+            }
+            Halt::Blocked { problem } => f.write_str(problem),
+        }
+    }
+}
+
+fn plural<'t>(count: u32, one: &'t str, many: &'t str) -> &'t str {
+    if count == 1 { one } else { many }
+}

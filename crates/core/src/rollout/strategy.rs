@@ -1,0 +1,392 @@
+//! How an environment wants to be moved from one version to the next.
+//!
+//! What a person writes is read by the crate `design`, with positions and findings. What stands here is legal already:
+//! its invariants are in the documentation of each field, and whoever makes one by hand keeps to them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::SignedDuration;
+use jiff::civil::{Time, Weekday};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::names::Role;
+
+/// The section `rollout` of an environment file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Strategy {
+    /// At least one; each goes further than the one before; the last is 100 %.
+    pub waves: Vec<Wave>,
+    pub max_unavailable: MaxUnavailable,
+    /// Whether each wave begins with one node, then two, four, …, up to the budget.
+    pub ramp: bool,
+    /// How long a node must be healthy before it counts as such, and its slot is free.
+    #[schema(value_type = String)]
+    pub soak: SignedDuration,
+    pub gate: Gate,
+    pub failures: Failures,
+    pub on_failure: OnFailure,
+    pub deadlines: Deadlines,
+    /// No windows: always.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
+    /// A node that cannot report for this long after it has applied goes back by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub confirm_within: Option<SignedDuration>,
+}
+
+/// Half of all bad releases show on the first node, and most others within the first tenth: so one, a tenth, a half, all.
+impl Default for Strategy {
+    fn default() -> Self {
+        let wave = |reach| Wave { reach, soak: None, promote: Promote::Auto };
+        Self {
+            waves: vec![
+                wave(Reach::Nodes(1)),
+                wave(Reach::Percent(10)),
+                wave(Reach::Percent(50)),
+                wave(Reach::Percent(100)),
+            ],
+            max_unavailable: MaxUnavailable::default(),
+            ramp: true,
+            soak: SignedDuration::from_secs(10),
+            gate: Gate::default(),
+            failures: Failures::default(),
+            on_failure: OnFailure::Pause,
+            deadlines: Deadlines::default(),
+            windows: Vec::new(),
+            confirm_within: None,
+        }
+    }
+}
+
+impl Strategy {
+    /// One wave of everybody, as many at once as the budget is large, nothing waited for but that each node is well.
+    pub fn one_wave(max_unavailable: Amount) -> Self {
+        Self {
+            waves: vec![Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto }],
+            max_unavailable: MaxUnavailable { default: max_unavailable, ..MaxUnavailable::default() },
+            ramp: false,
+            soak: SignedDuration::ZERO,
+            ..Self::default()
+        }
+    }
+
+    /// How long the end of a wave waits before its gate. The first of a stage is the first of its kind, and waits longest.
+    pub fn soak_of(&self, wave: &Wave, is_first: bool, is_last: bool) -> SignedDuration {
+        let default = match (is_first, is_last) {
+            (_, true) => SignedDuration::ZERO,
+            (true, false) => SignedDuration::from_mins(5),
+            (false, false) => SignedDuration::from_mins(1),
+        };
+        wave.soak.unwrap_or(default)
+    }
+}
+
+/// A step of a rollout, in each stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Wave {
+    #[serde(flatten)]
+    pub reach: Reach,
+    /// How long it is watched after its last node became healthy. None: the default, which depends on its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub soak: Option<SignedDuration>,
+    #[serde(default)]
+    pub promote: Promote,
+}
+
+/// How far a wave goes, counted from the beginning of the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// Until so many nodes of the stage have been moved; at least 1.
+    Nodes(u32),
+    /// Until this share of each role has been moved, rounded up; from 1 to 100.
+    Percent(u8),
+}
+
+/// Who lets the next wave begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Promote {
+    /// The gate alone.
+    #[default]
+    Auto,
+    /// A person, after the gate.
+    Manual,
+}
+
+/// A number of nodes, or a share of them. In JSON `2` or `"20%"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "AmountText", into = "AmountText")]
+pub enum Amount {
+    Nodes(u32),
+    /// From 0 to 100.
+    Percent(u8),
+}
+
+impl Amount {
+    /// How many of so many, rounded down.
+    pub fn of(self, all: usize) -> usize {
+        match self {
+            Amount::Nodes(nodes) => usize::try_from(nodes).unwrap_or(usize::MAX),
+            Amount::Percent(percent) => all.saturating_mul(usize::from(percent)) / 100,
+        }
+    }
+
+    /// The same for what must be possible at all: at least one.
+    pub fn at_least_one_of(self, all: usize) -> usize {
+        self.of(all).max(1)
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Amount::Nodes(nodes) => nodes.fmt(f),
+            Amount::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum AmountText {
+    Nodes(u32),
+    Text(String),
+}
+
+impl utoipa::PartialSchema for Amount {
+    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+        AmountText::schema()
+    }
+}
+
+impl ToSchema for Amount {}
+
+impl From<Amount> for AmountText {
+    fn from(amount: Amount) -> Self {
+        match amount {
+            Amount::Nodes(nodes) => AmountText::Nodes(nodes),
+            Amount::Percent(_) => AmountText::Text(amount.to_string()),
+        }
+    }
+}
+
+impl TryFrom<AmountText> for Amount {
+    type Error = String;
+
+    fn try_from(text: AmountText) -> Result<Self, String> {
+        match text {
+            AmountText::Nodes(nodes) => Ok(Amount::Nodes(nodes)),
+            AmountText::Text(text) => {
+                let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+                let percent = percent.filter(|percent| *percent <= 100);
+                percent.map(Amount::Percent).ok_or_else(|| format!("{text:?} is neither a number nor a percentage"))
+            }
+        }
+    }
+}
+
+/// How many nodes may be unavailable at the same time, whatever the reason. Percentages are rounded down, to at least one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct MaxUnavailable {
+    /// For each role that is not named; never 0.
+    pub default: Amount,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<Role, Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<PerLabel>,
+}
+
+/// One of each role: whoever has two can lose one.
+impl Default for MaxUnavailable {
+    fn default() -> Self {
+        Self { default: Amount::Nodes(1), roles: BTreeMap::new(), per: None }
+    }
+}
+
+impl MaxUnavailable {
+    pub fn of(&self, role: &Role) -> Amount {
+        self.roles.get(role).copied().unwrap_or(self.default)
+    }
+}
+
+/// A budget for each value of a label, over all roles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PerLabel {
+    /// A label of the nodes, or `failure_domain`.
+    pub label: String,
+    /// At least 1.
+    pub count: u32,
+}
+
+/// What must hold before the next wave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Gate {
+    /// Whether a node counts as healthy only once its validation has passed; else once it is configured.
+    pub validated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<GateCheck>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { validated: true, checks: Vec::new() }
+    }
+}
+
+/// A question that is asked at the end of each wave, by the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GateCheck {
+    pub name: String,
+    #[serde(flatten)]
+    pub kind: CheckKind,
+    /// How long one try may take.
+    #[schema(value_type = String)]
+    pub timeout: SignedDuration,
+    /// How often it is tried again before it counts as failed, or as inconclusive.
+    pub retries: u32,
+    /// The pause between two tries.
+    #[schema(value_type = String)]
+    pub every: SignedDuration,
+}
+
+impl GateCheck {
+    pub const TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+    pub const RETRIES: u32 = 3;
+    pub const EVERY: SignedDuration = SignedDuration::from_secs(5);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckKind {
+    Http(HttpCheck),
+    /// A program with its arguments; no shell. 0 passes, 1 fails, all else is inconclusive.
+    Command(Vec<String>),
+}
+
+/// Passes if the answer has this status, or any of 2xx; another answer fails; no answer is inconclusive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HttpCheck {
+    pub url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// How many failed nodes are tolerated: the rollout stops when there are *more*. Percentages are of all nodes in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Failures {
+    /// In the first wave of each stage.
+    pub canary: Amount,
+    /// In each other wave.
+    pub wave: Amount,
+    pub total: Amount,
+}
+
+impl Default for Failures {
+    fn default() -> Self {
+        Self { canary: Amount::Nodes(0), wave: Amount::Nodes(1), total: Amount::Percent(5) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// Nothing more is granted until a person decides.
+    #[default]
+    Pause,
+    /// Back to the last version that a whole rollout has validated.
+    Rollback,
+}
+
+/// How long things may take before they count as failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Deadlines {
+    /// From a node's grant until it is validated; while it waits for others it has the next one instead.
+    #[schema(value_type = String)]
+    pub node: SignedDuration,
+    /// How long a node may wait for others.
+    #[schema(value_type = String)]
+    pub pending: SignedDuration,
+    /// How long nothing at all may get better. Longer than the other two.
+    #[schema(value_type = String)]
+    pub progress: SignedDuration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let minutes = SignedDuration::from_mins;
+        Self { node: minutes(15), pending: minutes(30), progress: minutes(60) }
+    }
+}
+
+/// A time of the week in which nodes may be granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Window {
+    /// On which days it opens, from Monday as 1 to Sunday as 7; sorted, none twice, at least one.
+    pub days: Vec<u8>,
+    #[schema(value_type = String)]
+    pub from: Time,
+    /// If that is not after `from`, the window ends on the next day.
+    #[schema(value_type = String)]
+    pub to: Time,
+    /// By its name in the IANA database.
+    pub tz: String,
+}
+
+impl Window {
+    pub fn opens_on(&self, day: Weekday) -> bool {
+        self.days.iter().any(|number| i8::try_from(*number) == Ok(day.to_monday_one_offset()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_a_number_or_a_percentage() {
+        let read = |text: &str| serde_json::from_str::<Amount>(text);
+        assert_eq!(read("3").unwrap(), Amount::Nodes(3));
+        assert_eq!(read("\"20%\"").unwrap(), Amount::Percent(20));
+        assert!(read("\"101%\"").is_err());
+        assert!(read("\"many\"").is_err());
+        assert_eq!(serde_json::to_string(&[Amount::Nodes(3), Amount::Percent(20)]).unwrap(), r#"[3,"20%"]"#);
+    }
+
+    #[test]
+    fn percentages_are_rounded_down_and_a_budget_is_never_nothing() {
+        assert_eq!((Amount::Percent(20).of(9), Amount::Percent(20).of(4)), (1, 0));
+        assert_eq!(Amount::Percent(20).at_least_one_of(4), 1);
+        assert_eq!(Amount::Nodes(3).of(2), 3);
+    }
+
+    #[test]
+    fn a_strategy_reads_back_as_what_was_written() {
+        let mut strategy = Strategy::default();
+        strategy.gate.checks.push(GateCheck {
+            name: "front door".into(),
+            kind: CheckKind::Http(HttpCheck { url: "http://127.0.0.1/".into(), status: None }),
+            timeout: GateCheck::TIMEOUT,
+            retries: GateCheck::RETRIES,
+            every: GateCheck::EVERY,
+        });
+        strategy.windows.push(Window {
+            days: vec![1, 2],
+            from: jiff::civil::time(22, 0, 0, 0),
+            to: jiff::civil::time(4, 0, 0, 0),
+            tz: "UTC".into(),
+        });
+        let text = serde_json::to_string(&strategy).unwrap();
+        assert_eq!(serde_json::from_str::<Strategy>(&text).unwrap(), strategy);
+        assert!(strategy.windows[0].opens_on(Weekday::Tuesday) && !strategy.windows[0].opens_on(Weekday::Sunday));
+    }
+}
