@@ -355,6 +355,9 @@ mod tests {
         table.push((keys.leader(&role), Key::Leader { role: role.clone() }));
         table.push((keys.published(&node), Key::Published { node: node.clone() }));
         table.push((keys.asked(&node), Key::Asked { node: node.clone() }));
+        table.push((keys.desired(&node), Key::Desired { node: node.clone() }));
+        table.push((keys.active_rollout(), Key::ActiveRollout));
+        table.push((keys.rollout(RolloutId(12)), Key::Rollout { id: RolloutId(12) }));
         let key = DataKey::new("nova::api::port").unwrap();
         for layer in [Layer::Global, Layer::Role { role: role.clone() }, Layer::Host { node: node.clone() }] {
             table.push((keys.datum(&layer, &key), Key::Datum { layer, key: key.clone() }));

@@ -14,7 +14,7 @@ pub(crate) fn of(fleet: &Fleet, node: &NodeName) -> Option<DesiredState> {
         digest: release.digest.clone(),
         serial: release.serial,
         allow_older: desired.allow_older,
-        confirm_within: None,
+        confirm_within: desired.confirm_within,
         manifest: release.signed.clone(),
     })
 }

@@ -36,6 +36,12 @@ const RULES: &[Rule] = &[
         why: "documents in, effective design out: no runtime, no sockets, no clock",
     },
     Rule {
+        name: "muster-rollout",
+        ours: Some(&["muster-core"]),
+        never: RUNTIME,
+        why: "it decides what a rollout does next: no runtime, no sockets, no clock",
+    },
+    Rule {
         name: "muster-wire",
         ours: Some(&["muster-core"]),
         never: &["redb"],

@@ -22,6 +22,7 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
         keys.history(name),
         keys.published(name),
         keys.asked(name),
+        keys.desired(name),
         keys.presence(name),
         keys.provisioned(true, name),
         keys.provisioned(false, name),

@@ -1,0 +1,137 @@
+//! What each node should run while an environment is moved from one version to the next.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use muster_core::fleet::{Desired, Fleet, KeyChange};
+use muster_core::generation::Generation;
+use muster_core::keys::{self, Keys};
+use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
+use muster_core::txn::Revision;
+
+struct Store {
+    fleet: Fleet,
+    keys: Keys,
+    revision: u64,
+}
+
+impl Store {
+    fn new() -> Self {
+        let env = EnvName::new("test").unwrap();
+        let mut store = Self { keys: Keys::of(&env), fleet: Fleet::new(env), revision: 0 };
+        store.put(store.keys.store_epoch(), b"7");
+        store
+    }
+
+    fn put(&mut self, key: String, value: &[u8]) -> u64 {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let (_, parsed) = keys::parse(&key).unwrap();
+        self.fleet.apply(revision, [(KeyChange { key: &key, value: Some(value), revision }, parsed)]);
+        self.revision
+    }
+
+    fn current(&mut self, version: &str) -> u64 {
+        self.put(self.keys.current_version(), version.as_bytes())
+    }
+
+    fn active(&mut self, active: &ActiveRollout) {
+        let value = serde_json::to_vec(active).unwrap();
+        self.put(self.keys.active_rollout(), &value);
+    }
+
+    fn grant(&mut self, node: &str, version: &str, rollout: u64, kept: Option<Generation>) -> u64 {
+        let record = DesiredRecord {
+            version: Version::new(version).unwrap(),
+            rollout: RolloutId(rollout),
+            granted: "2026-11-15T10:00:00Z".parse().unwrap(),
+            expires: None,
+            allow_older: false,
+            confirm_within: None,
+            kept,
+        };
+        self.put(self.keys.desired(&name(node)), &serde_json::to_vec(&record).unwrap())
+    }
+
+    /// The version and the generation's number.
+    fn desired(&self, node: &str) -> Option<(String, u64)> {
+        let Desired { version, generation, .. } = self.fleet.desired_of(&name(node))?;
+        assert_eq!(generation.epoch, 7);
+        Some((version.to_string(), generation.number))
+    }
+}
+
+fn name(node: &str) -> NodeName {
+    NodeName::new(node).unwrap()
+}
+
+fn staged(id: u64, from: Option<(&str, u64)>, to: &str) -> ActiveRollout {
+    let from = from.map(|(version, number)| FromVersion {
+        version: Version::new(version).unwrap(),
+        generation: Generation { epoch: 7, number },
+        allow_older: false,
+    });
+    let (to, id) = (Version::new(to).unwrap(), RolloutId(id));
+    ActiveRollout { id, from, to, floor: RolloutId(0), at_once: false, completed: false }
+}
+
+#[test]
+fn a_node_stays_where_it_is_until_it_is_granted_and_is_told_nothing_new() {
+    let mut store = Store::new();
+    let first = store.current("v1");
+    assert_eq!(store.desired("web1"), Some(("v1".into(), first)));
+    store.current("v2");
+    store.active(&staged(1, Some(("v1", first)), "v2"));
+    assert_eq!(store.desired("web1"), Some(("v1".into(), first)), "the same generation: it does not run again");
+    let granted = store.grant("web1", "v2", 1, None);
+    assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
+    assert_eq!(store.desired("web2"), Some(("v1".into(), first)));
+}
+
+#[test]
+fn when_all_are_moved_newcomers_go_by_the_version_of_the_environment_and_the_others_by_their_grants() {
+    let mut store = Store::new();
+    let first = store.current("v1");
+    let second = store.current("v2");
+    let granted = store.grant("web1", "v2", 1, None);
+    let left = store.grant("web2", "v1", 1, Some(Generation { epoch: 7, number: first }));
+    store.active(&ActiveRollout { completed: true, ..staged(1, Some(("v1", first)), "v2") });
+    assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
+    assert_eq!(store.desired("web2"), Some(("v1".into(), first)), "set aside at revision {left}");
+    assert_eq!(store.desired("web3"), Some(("v2".into(), second)));
+}
+
+#[test]
+fn moving_everybody_at_once_outdates_what_was_granted_before() {
+    let mut store = Store::new();
+    store.grant("web1", "v2", 1, None);
+    let third = store.current("v3");
+    let at_once = ActiveRollout { at_once: true, floor: RolloutId(2), ..staged(2, None, "v3") };
+    store.active(&at_once);
+    assert_eq!(store.desired("web1"), Some(("v3".into(), third)));
+    // The next one stands on that, not on what was granted in the first.
+    store.current("v4");
+    store.active(&ActiveRollout { floor: RolloutId(2), ..staged(3, Some(("v3", third)), "v4") });
+    assert_eq!(store.desired("web1"), Some(("v3".into(), third)));
+}
+
+#[test]
+fn before_the_first_version_nobody_runs_anything() {
+    let mut store = Store::new();
+    store.current("v1");
+    store.active(&staged(1, None, "v1"));
+    assert_eq!(store.desired("web1"), None);
+}
+
+#[test]
+fn what_was_told_in_another_life_of_the_store_is_told_anew() {
+    let mut store = Store::new();
+    store.current("v2");
+    let mut active = staged(1, Some(("v1", 5_000)), "v2");
+    active.from.as_mut().unwrap().generation.epoch = 6;
+    store.active(&active);
+    assert_eq!(store.desired("web1"), Some(("v1".into(), 1)), "as of when this life began");
+    let kept = store.grant("web2", "v1", 1, Some(Generation { epoch: 6, number: 5_000 }));
+    assert_eq!(store.desired("web2"), Some(("v1".into(), kept)));
+}

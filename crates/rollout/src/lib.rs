@@ -1,0 +1,14 @@
+//! The rollout engine, without its hands: what is going to happen, and what is to be done next.
+//!
+//! Everything here is a pure function. A plan is made from the environment, the strategy and a seed, and is carried out
+//! as it is. A step looks at the plan, the record of the rollout and the environment, and says what is to be written: one
+//! transaction, which rewrites the record under the revision that it was decided on. So whatever is decided on an old
+//! view, by a server that was replaced, or twice, is refused by the store and not by luck; and an operator's word, which
+//! rewrites the same record, is never overtaken by a grant.
+//!
+//! Who carries it out (a server, or the simulator) brings three things: a view of the environment, who is connected, and
+//! the time. It decides nothing.
+//!
+//! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
+
+pub mod sight;
