@@ -1,9 +1,10 @@
 //! Rollouts as data: how an environment wants to be moved ([`strategy`]), what is going to happen ([`plan`]), and how far
-//! it has come ([`record`]). What is decided on them is in the crate `rollout`.
+//! it has come ([`record`]). What is decided on them is in the crate `rollout`; [`windows`] is the calendar for it.
 
 pub mod plan;
 pub mod record;
 pub mod strategy;
+pub mod windows;
 
 use std::fmt;
 
