@@ -21,6 +21,7 @@ use crate::node::Node;
 use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError};
 use crate::process::children::{self, Children};
+use crate::queue::mind::{Found, Habits, Mind};
 use crate::queue::task::{Keeper, Outlets};
 use crate::release::Releases;
 use crate::release::trust::Trust;
@@ -99,12 +100,14 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let (renewal, renewal_asked) = Renewal::new();
     let (reports, tell_activity) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
 
-    let keeper = Keeper::new(
-        Arc::clone(&node),
-        ledger,
-        snapshot,
-        outbox.clone(),
-        Outlets {
+    let seen = ledger::seen_by(&node.layout, ledger.last.as_ref());
+    let found = Found { ledger, snapshot, seen };
+    let habits = Habits { debounce: config.debounce(), retry: config.retry() };
+    let keeper = Keeper {
+        mind: Mind::new(Arc::clone(&node), found, habits),
+        layout: node.layout.clone(),
+        outbox: outbox.clone(),
+        outlets: Outlets {
             orders,
             opening,
             activity: doing,
@@ -112,10 +115,8 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
             renewal: renewal.clone(),
             settled: settled.clone(),
         },
-        config.debounce(),
-        config.retry(),
-        cancel.clone(),
-    );
+        cancel: cancel.clone(),
+    };
     let stream = Sync {
         node: Arc::clone(&node),
         servers: servers.clone(),

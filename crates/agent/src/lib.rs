@@ -13,12 +13,13 @@
 //!            └─────────┘ outbox(r)└──────────────────────┘          └──────────┘
 //! ```
 //!
-//! - [`queue`] owns all that the agent knows. What happened is decided on by a pure function, [`queue::decide`], and
-//!   nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`], [`durable`]).
-//!   There is one slot: for a run, a preview, hooks that react to a change, or a validation by the clock.
+//! - [`queue`] owns all that the agent knows. It is a mind without a disk or a clock ([`queue::mind`]), whose effects its task
+//!   carries out in order: nothing said by the server or a run has an effect before it is on disk ([`ledger`], [`outbox`],
+//!   [`durable`]). There is one slot: for a run, a preview, hooks that react to a change, or a validation by the clock.
+//!   A simulator drives the same mind; [`queue`] says how.
 //! - [`sync`] holds the stream, and by that decides which server all others talk to ([`servers`], [`route`]); [`run`]
 //!   executes what has the slot, a run for one: [`release`] → [`applier`] → [`validation`];
-//!   [`report`] empties the outbox in order; [`activity`] tells what goes on, and [`live_log`]
+//!   [`report`] empties the outbox in order, by the decisions of [`report::dispatch`]; [`activity`] tells what goes on, and [`live_log`]
 //!   what a run says while it says it, both at best effort.
 //! - [`process`] starts programs with a mark, ends all that carry it, and reaps what they leave. [`recovery`] does so
 //!   for a run that a former agent left.

@@ -1,4 +1,6 @@
-//! Sends what is in the outbox, in order, for as long as it takes.
+//! Sends what is in the outbox, in order, for as long as it takes. [`dispatch`] decides which, when, and what an answer means.
+
+pub mod dispatch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +9,18 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use muster_core::report::Report;
 use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
 use muster_wire::sync::Taken;
 
-use crate::backoff::{self, Backoff};
+use crate::backoff;
 use crate::node::Node;
 use crate::opening::Opening;
-use crate::outbox::{Outbox, OutboxError, Waiting};
+use crate::outbox::{Outbox, OutboxError};
 use crate::renewal::Renewal;
+use crate::report::dispatch::{Answer, Dispatch, Fate, Next};
 use crate::servers::Servers;
 use crate::sync::{self, chain};
-
-/// A server that comes back says hello on the stream, and that ends the pause: it can be long.
-const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
 
 /// How long the server may take to answer: a little longer than the time between two pings. When it said nothing on the stream
 /// either meanwhile it is frozen or cut off, and the stream goes to another server at once; see [`Servers::doubt`].
@@ -44,20 +44,6 @@ pub struct Sender {
     pub cancel: CancellationToken,
 }
 
-/// What to do with a report after it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Forget,
-    /// It is older than what the server knows: it is sent again under another incarnation.
-    Renew,
-    /// It is so still: nothing is left to try, and those behind it wait.
-    GiveUp,
-    /// The server did not take it, and never will.
-    PutAside,
-    /// It is sent again later.
-    Keep,
-}
-
 impl Sender {
     pub async fn run(self) {
         let cancel = self.cancel.clone();
@@ -68,78 +54,60 @@ impl Sender {
     }
 
     async fn work(&self) {
-        let mut attempt = 0;
-        let mut renewed_for = None;
+        let mut dispatch = Dispatch::default();
         loop {
-            let sent = match self.outbox.first() {
-                Ok(Some(waiting)) => self.send(&waiting, attempt == 0, &mut renewed_for).await,
-                Ok(None) => {
-                    attempt = 0;
+            match self.turn(&mut dispatch).await {
+                Ok(Turn::Over) => {}
+                Ok(Turn::NothingWaits) => {
                     self.settled.send_replace(true);
                     self.wake.notified().await;
                     continue;
                 }
-                Err(error) => Err(error),
-            };
-            match sent {
-                Ok(true) => attempt = 0,
-                Ok(false) => attempt += 1,
                 Err(error) => {
-                    attempt += 1;
-                    if attempt == 1 {
+                    dispatch.failed();
+                    if dispatch.is_first() {
                         tracing::error!(error = chain(&error), "the outbox cannot be read or written; trying again");
                     }
                 }
             }
-            if attempt > 0 {
+            if let Some(pause) = dispatch.pause(backoff::chance()) {
                 self.settled.send_replace(true);
                 tokio::select! {
-                    () = tokio::time::sleep(RESEND.pause(attempt, backoff::chance())) => {}
+                    () = tokio::time::sleep(pause) => {}
                     () = self.wake.notified() => {}
                 }
             }
         }
     }
 
-    /// Sends one report. True if it is out of the way. `renewed_for` is the number of the last report for which another
-    /// incarnation was asked for.
-    async fn send(
-        &self,
-        waiting: &Waiting,
-        first_time: bool,
-        renewed_for: &mut Option<u64>,
-    ) -> Result<bool, OutboxError> {
-        // Without an incarnation there is nothing to send it under; the next hello brings one and wakes this task.
-        let Some(incarnation) = self.opening.borrow().incarnation.filter(|_| !self.renewal.is_asked()) else {
-            return Ok(false);
+    /// Sends the first report that waits, if there is one and it can be sent.
+    async fn turn(&self, dispatch: &mut Dispatch) -> Result<Turn, OutboxError> {
+        let first = self.outbox.first()?.map(|waiting| waiting.report);
+        let incarnation = self.opening.borrow().incarnation.filter(|_| !self.renewal.is_asked());
+        let report = match dispatch.next(first.as_ref(), incarnation) {
+            Next::Sleep => return Ok(Turn::NothingWaits),
+            Next::Hold => return Ok(Turn::Over),
+            Next::Send(report) => report,
         };
-        let mut report = waiting.report.clone();
-        report.incarnation = incarnation;
-        let asked = Instant::now();
-        let Ok(answer) = timeout(self.answer, self.servers.current().report(&self.node.env, &report)).await else {
-            tracing::warn!(run = %report.run, "the server does not answer; the report is kept, and sent again");
-            self.servers.doubt(asked);
-            return Ok(false);
-        };
-        let asked_before = *renewed_for == Some(waiting.seq);
+        let answer = self.ask(&report).await;
+        let fate = dispatch.answered(report.seq, answer.as_ref().map_or(Answer::Unknown, Answer::from));
         match &answer {
-            Ok(taken) => {
-                tracing::debug!(run = %report.run, seq = report.seq, taken = ?taken.taken, "reported");
-            }
-            Err(error) if first_time => {
+            Some(Ok(taken)) => tracing::debug!(run = %report.run, seq = report.seq, ?taken, "reported"),
+            Some(Err(error)) if dispatch.is_first() => {
                 tracing::warn!(run = %report.run, error = chain(error), "a report was not taken; it is kept");
             }
-            Err(error) => tracing::debug!(run = %report.run, error = chain(error), "a report was not taken"),
+            Some(Err(error)) => tracing::debug!(run = %report.run, error = chain(error), "a report was not taken"),
+            None => tracing::warn!(run = %report.run, "the server does not answer; the report is kept, and sent again"),
         }
-        match fate(answer.as_ref().map(|taken| taken.taken), asked_before) {
-            Fate::Forget => self.outbox.remove(waiting.seq).map(|()| true),
+        match fate {
+            Fate::Forget => self.outbox.remove(report.seq)?,
             Fate::GiveUp => {
                 tracing::warn!(run = %report.run, "the server knows better than this report, also after a new hello; it is dropped");
-                self.outbox.remove(waiting.seq).map(|()| true)
+                self.outbox.remove(report.seq)?;
             }
             Fate::PutAside => {
                 tracing::error!(run = %report.run, "the server will never take this report; it is put aside in outbox/refused");
-                self.outbox.put_aside(waiting.seq).map(|()| true)
+                self.outbox.put_aside(report.seq)?;
             }
             Fate::Renew => {
                 tracing::warn!(
@@ -147,57 +115,29 @@ impl Sender {
                     "the server knows newer reports than this agent has sent: its state directory was set back, or another \
                      agent has the same name; asking to begin anew",
                 );
-                *renewed_for = Some(waiting.seq);
                 self.renewal.ask();
-                Ok(false)
             }
-            Fate::Keep => Ok(false),
+            Fate::Keep => {}
+        }
+        Ok(Turn::Over)
+    }
+
+    /// None if no answer came in time: that casts doubt on the server.
+    async fn ask(&self, report: &Report) -> Option<Result<Taken, ClientError>> {
+        let asked = Instant::now();
+        match timeout(self.answer, self.servers.current().report(&self.node.env, report)).await {
+            Ok(answer) => Some(answer.map(|taken| taken.taken)),
+            Err(_) => {
+                self.servers.doubt(asked);
+                None
+            }
         }
     }
 }
 
-/// What becomes of a report, by the server's answer. A report that is older than what the server knows is sent again
-/// under a new incarnation, once: the server forgets the numbers of the life before, so what this agent says now is new.
-pub fn fate(answer: Result<Taken, &ClientError>, renewed: bool) -> Fate {
-    let error = match answer {
-        Ok(Taken::Applied | Taken::AlreadyApplied) => return Fate::Forget,
-        Ok(Taken::Outdated) if renewed => return Fate::GiveUp,
-        Ok(Taken::Outdated) => return Fate::Renew,
-        Err(error) => error,
-    };
-    let Some(problem) = error.problem() else { return Fate::Keep };
-    match problem.code {
-        // It would be said again of the same report for ever, and those behind it would wait for ever.
-        Code::InvalidRequest | Code::UnknownVersion | Code::UnknownRun | Code::TooLarge => Fate::PutAside,
-        // The design, the environment or the store may still come.
-        Code::UnknownEnvironment
-        | Code::UnknownNode
-        | Code::UnknownRole
-        | Code::UnknownDatum
-        | Code::UnknownDocument
-        | Code::UnknownKind
-        | Code::UnknownDesignRevision
-        | Code::Destroying
-        | Code::PlanOutdated
-        | Code::OlderRelease
-        | Code::UntrustsCurrent
-        | Code::RemovesAll
-        | Code::NotAsExpected
-        | Code::DesignRefused
-        | Code::DesignUnreadable
-        | Code::UnknownBundle
-        | Code::ReleaseRefused
-        | Code::ReleaseTaken
-        | Code::ReleaseUnreadable
-        | Code::RangeNotSatisfiable
-        | Code::Busy
-        | Code::NotFound
-        | Code::Conflict
-        | Code::CannotTell
-        | Code::StoreUnavailable
-        | Code::StoreFull
-        | Code::Internal => Fate::Keep,
-    }
+enum Turn {
+    NothingWaits,
+    Over,
 }
 
 #[cfg(test)]

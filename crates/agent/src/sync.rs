@@ -18,6 +18,7 @@ use crate::activity::is_busy;
 use crate::backoff;
 use crate::node::Node;
 use crate::opening::Opening;
+use crate::queue::input::Input;
 use crate::queue::task::Message;
 use crate::release::trust::Trust;
 use crate::renewal::Asked;
@@ -170,7 +171,7 @@ impl Sync {
                     return StreamEnd::Lost(format!("nothing was heard for {silence} s"));
                 }
             };
-            let message = match event {
+            let input = match event {
                 SyncEvent::Hello { incarnation, role, now } => {
                     if !greeted {
                         tracing::info!(server = client.base(), "connected");
@@ -180,15 +181,15 @@ impl Sync {
                     if *self.activity.borrow() != open.activity {
                         self.tell_activity.notify_one();
                     }
-                    Message::Hello { incarnation, role, now, renewed }
+                    Input::Hello { incarnation, role, now, renewed }
                 }
-                SyncEvent::Desired(desired) => Message::Desired(desired),
+                SyncEvent::Desired(desired) => Input::Desired(desired),
                 SyncEvent::Snapshot { changed, snapshot } => {
                     tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
-                    Message::Snapshot(Box::new(snapshot))
+                    Input::Snapshot(Box::new(snapshot))
                 }
-                SyncEvent::Run { id, noop, by } => Message::RunAsked { id, by, noop },
-                SyncEvent::Pause { pause } => Message::Pause(pause),
+                SyncEvent::Run { id, noop, by } => Input::RunAsked { id, by, noop },
+                SyncEvent::Pause { pause } => Input::Pause(pause),
                 SyncEvent::Trust { trust } => {
                     if let Err(error) = self.trust.take(trust) {
                         tracing::error!(server = client.base(), error = chain(&error), "other keys are not trusted");
@@ -203,7 +204,7 @@ impl Sync {
                 SyncEvent::Move if self.may_go(way) => return StreamEnd::SentElsewhere,
                 SyncEvent::Move => continue,
             };
-            if !self.hand_over(message).await {
+            if !self.hand_over(input.into()).await {
                 return StreamEnd::Over;
             }
             // While the queue took nothing nobody listened: that is not the server's silence.
@@ -379,7 +380,8 @@ mod tests {
         let _first = greet(&listener).await;
         let _second = greet(&listener).await;
         for _ in 0..2 {
-            assert!(matches!(messages.recv().await, Some(Message::Hello { incarnation: 1, .. })));
+            let heard = messages.recv().await.map(|message| message.input);
+            assert!(matches!(heard, Some(Input::Hello { incarnation: 1, .. })));
         }
         cancel.cancel();
         while tasks.join_next().await.is_some() {}
@@ -457,11 +459,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn while_the_queue_takes_nothing_the_server_hears_that_the_agent_is_there() {
         let (queue, mut messages) = mpsc::channel(1);
-        queue.send(Message::Interrupted).await.unwrap();
+        queue.send(Input::Interrupted.into()).await.unwrap();
         let (_directory, sync) = sync(servers(&["http://127.0.0.1:1".into()]), queue, &CancellationToken::new());
         let told = Arc::clone(&sync.tell_activity);
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { sync.hand_over(Message::Interrupted).await });
+        tasks.spawn(async move { sync.hand_over(Input::Interrupted.into()).await });
         let begun = Instant::now();
         for _ in 0..3 {
             told.notified().await;

@@ -74,11 +74,11 @@ impl Applied {
         Self::succeeded(RunResult::Unchanged)
     }
 
-    fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
+    pub fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
         Self { result: RunResult::Pending, ..Self::failed(Reason::Waiting { needs }) }
     }
 
-    fn succeeded(result: RunResult) -> Self {
+    pub fn succeeded(result: RunResult) -> Self {
         Self {
             result,
             reason: None,

@@ -4,15 +4,17 @@ use muster_core::names::RunId;
 use muster_core::report::{HookResult, Outcome, Report, Verdict};
 use muster_core::status_move;
 
-use crate::clock;
 use crate::ledger::{AppliedRelease, LastRun, LocalVersion, Proved, RunEnd, RunPhase, Work};
+use crate::queue::decide::Event;
+use crate::queue::effect::Effect;
 use crate::queue::hooks;
-use crate::queue::task::{Ending, Keeper};
+use crate::queue::mind::Mind;
+use crate::queue::moment::Moment;
 use crate::recovery;
 
-impl Keeper {
+impl Mind {
     /// The applier of a run ended well.
-    pub(super) async fn configured(&mut self, report: Report, applied: AppliedRelease) -> Result<(), Ending> {
+    pub(super) fn configured(&mut self, report: Report, applied: AppliedRelease, now: Moment) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
         let before = self.ledger.applied.as_ref().map(|before| &before.desired.digest);
         if before != Some(&applied.desired.digest) {
@@ -20,25 +22,20 @@ impl Keeper {
             self.ledger.hooks.clear();
         }
         self.ledger.applied = Some(applied);
-        self.report(report).await?;
-        self.reached_checks().await
+        self.report(report);
+        self.reached_checks(now);
     }
 
-    pub(super) async fn hooks_ended(&mut self) -> Result<(), Ending> {
-        self.reached_checks().await
-    }
-
-    async fn reached_checks(&mut self) -> Result<(), Ending> {
+    pub(super) fn reached_checks(&mut self, now: Moment) {
         if let Some(run) = &mut self.ledger.running {
             run.phase = RunPhase::Validating;
         }
-        self.save().await?;
-        self.publish();
-        Ok(())
+        self.save();
+        self.publish(now);
     }
 
     /// A run is over.
-    pub(super) async fn finished(&mut self, report: Report, last: LastRun) -> Result<(), Ending> {
+    pub(super) fn finished(&mut self, report: Report, last: LastRun) {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -53,13 +50,13 @@ impl Keeper {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
-        self.report(report).await?;
+        self.report(report);
         self.ledger.last = Some(last);
         // What the next one saw is compared with this; one that was cut off saw nothing to the end.
         if let Some(given) = self.given.take() {
             self.seen = Some(given);
         }
-        self.over().await
+        self.over();
     }
 
     /// After a run of another version that failed in the middle the node is at neither: there is nothing to validate, and
@@ -73,17 +70,17 @@ impl Keeper {
     }
 
     /// A preview is over: nothing has changed but that those who asked have their answer.
-    pub(super) async fn previewed(&mut self, mut report: Report) -> Result<(), Ending> {
+    pub(super) fn previewed(&mut self, mut report: Report) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
         self.ledger.previews.retain(|cause| !report.causes.contains(cause));
-        self.report(report).await?;
+        self.report(report);
         self.given = None;
-        self.over().await
+        self.over();
     }
 
     /// A validation on its own is over. In steady state it says what the last one said, and then nobody is told.
-    pub(super) async fn validated(&mut self, report: Option<Report>) -> Result<(), Ending> {
+    pub(super) fn validated(&mut self, report: Option<Report>) {
         self.given = None;
         if let Some(mut report) = report {
             report.lookups = self.ledger.watched(self.snapshot.as_deref());
@@ -99,14 +96,14 @@ impl Keeper {
                     word => tracing::warn!(run = %report.run, failed, "validated between runs: {word}"),
                 }
                 self.ledger.proved = Some(proved);
-                self.report(report).await?;
+                self.report(report);
             }
         }
-        self.over().await
+        self.over();
     }
 
     /// Hooks are over, and the checks after them.
-    pub(super) async fn hooks_run(&mut self, mut report: Report, results: &[HookResult]) -> Result<(), Ending> {
+    pub(super) fn hooks_run(&mut self, mut report: Report, results: &[HookResult]) {
         let hooks = self.ledger.applied.as_ref().map(|applied| applied.hooks.clone()).unwrap_or_default();
         let given = self.given.take();
         for result in results {
@@ -136,8 +133,8 @@ impl Keeper {
             }
             Outcome::Configured(_) | Outcome::Previewed(_) => {}
         }
-        self.report(report).await?;
-        self.over().await
+        self.report(report);
+        self.over();
     }
 
     /// A validation after the last run has the last word on how the node does. One that fails is followed by a run, as any
@@ -153,39 +150,49 @@ impl Keeper {
         }
     }
 
-    /// What is in the ledger at the start was cut off: what is left of it is ended. A run is reported as such, and made again.
-    /// Of the rest nobody was told anything: checks are made when they are due, previews and hooks are still asked for.
-    pub(super) async fn recover(&mut self) -> Result<Option<RunId>, Ending> {
-        let Some(cut_off) = self.ledger.running.clone() else { return Ok(None) };
+    /// The agent has started. What is in the ledger as going on was cut off, and nothing happens before all of it has ended.
+    pub(super) fn begin(&mut self, now: Moment) -> Option<Event> {
+        let Some(cut_off) = self.ledger.running.clone() else { return Some(self.began(None, now)) };
         tracing::warn!(run = %cut_off.run, version = %cut_off.version, "a run was interrupted; ending what is left of it");
-        recovery::end_processes(&cut_off).await;
-        match cut_off.work {
+        self.effects.push(Effect::EndProcesses(Box::new(cut_off)));
+        None
+    }
+
+    /// Nothing is left of what was cut off. A run is reported as such, and made again. Of the rest nobody was told anything:
+    /// checks are made when they are due, previews and hooks are still asked for.
+    pub(super) fn recover(&mut self, now: Moment) -> Option<Event> {
+        let cut_off = self.ledger.running.clone()?;
+        let interrupted = match cut_off.work {
             Work::Run => {
-                let (report, last) =
-                    recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), clock::now());
-                self.finished(report, last).await?;
-                Ok(Some(cut_off.run))
+                let (report, last) = recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), now.clock);
+                self.finished(report, last);
+                Some(cut_off.run)
             }
             Work::Preview | Work::Hooks | Work::Validation => {
-                self.over().await?;
-                Ok(None)
+                self.over();
+                None
             }
-        }
+        };
+        Some(self.began(interrupted, now))
+    }
+
+    fn began(&mut self, interrupted: Option<RunId>, now: Moment) -> Event {
+        self.measure_pause(now);
+        let (waiting, previews) = (self.ledger.waiting.clone(), self.ledger.previews.clone());
+        Event::Started { interrupted, waiting, previews }
     }
 
     /// The slot is free.
-    async fn over(&mut self) -> Result<(), Ending> {
+    fn over(&mut self) {
         self.ledger.running = None;
-        self.save().await
+        self.save();
     }
 
     /// Keeps a report until the server has it. What it says that the node watches is what the server wakes it for.
-    async fn report(&mut self, mut report: Report) -> Result<(), Ending> {
+    fn report(&mut self, mut report: Report) {
         self.ledger.watch_hooks(&mut report.lookups, self.snapshot.as_deref());
-        self.until_written(|keeper| keeper.outbox.keep(&report)).await?;
-        self.outlets.settled.send_replace(false);
-        self.outlets.reports.notify_one();
-        Ok(())
+        self.effects.push(Effect::KeepReport(Box::new(report)));
+        self.effects.push(Effect::WakeSender);
     }
 }
 

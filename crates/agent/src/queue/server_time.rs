@@ -21,12 +21,9 @@ pub struct Here {
     pub clock: Timestamp,
 }
 
-impl Here {
-    /// Now.
-    pub fn read(boot: Option<&str>) -> Self {
-        let up = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
-        Self { boot: boot.map(str::to_owned), up, clock: clock::now() }
-    }
+/// What the clocks of this machine say now: how long it has been up, and its own idea of the time.
+pub(super) fn read() -> (Duration, Timestamp) {
+    (Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default(), clock::now())
 }
 
 /// What the server said, and what the clocks of this machine said at that moment.

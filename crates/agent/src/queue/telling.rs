@@ -1,32 +1,33 @@
 //! What the queue tells the other tasks: what a stream is opened with, and what the agent does.
 
-use tokio::time::Instant;
-
 use muster_core::standing::Activity;
 
-use crate::clock;
 use crate::ledger::{RunPhase, Work};
 use crate::opening::Opening;
-use crate::queue::task::Keeper;
+use crate::queue::effect::{Effect, Telling};
+use crate::queue::mind::Mind;
+use crate::queue::moment::Moment;
 
-impl Keeper {
-    /// Tells the others what there is to know now; who knows it already is not woken.
-    pub(super) fn publish(&self) {
+impl Mind {
+    /// Tells the others what there is to know now, if they do not know it already.
+    pub(super) fn publish(&mut self, now: Moment) {
         let opening = Opening::new(&self.ledger, self.snapshot.as_deref());
-        self.outlets.opening.send_if_modified(|known| std::mem::replace(known, opening.clone()) != opening);
-        let activity = self.activity();
-        self.outlets.activity.send_if_modified(|known| {
-            // The same retry, computed again from two clocks, may differ by a little.
-            if let (Activity::Retrying { attempt: a, .. }, Activity::Retrying { attempt: b, .. }) = (&*known, &activity)
-                && a == b
-            {
-                return false;
-            }
-            std::mem::replace(known, activity.clone()) != activity
-        });
+        let mut activity = self.activity(now);
+        // The same retry, computed again from two clocks, may differ by a little.
+        if let (Activity::Retrying { attempt: a, .. }, Activity::Retrying { attempt: b, .. }) =
+            (&self.told.activity, &activity)
+            && a == b
+        {
+            activity = self.told.activity.clone();
+        }
+        let telling = Telling { opening, activity };
+        if self.told != telling {
+            self.told = telling.clone();
+            self.effects.push(Effect::Publish(Box::new(telling)));
+        }
     }
 
-    fn activity(&self) -> Activity {
+    fn activity(&self, now: Moment) -> Activity {
         if let Some(running) = &self.ledger.running {
             let (run, version, since) = (running.run.clone(), running.version.clone(), running.started);
             match (running.work, running.phase) {
@@ -43,9 +44,9 @@ impl Keeper {
         match self.queue.retry {
             None => Activity::Idle,
             Some(retry) => {
-                let left = retry.due.saturating_duration_since(Instant::now());
-                let at = clock::now().saturating_add(jiff::SignedDuration::try_from(left).unwrap_or_default());
-                Activity::Retrying { attempt: retry.attempt, at: at.unwrap_or_else(|_| clock::now()) }
+                let left = retry.due.saturating_duration_since(now.instant);
+                let at = now.clock.saturating_add(jiff::SignedDuration::try_from(left).unwrap_or_default());
+                Activity::Retrying { attempt: retry.attempt, at: at.unwrap_or(now.clock) }
             }
         }
     }

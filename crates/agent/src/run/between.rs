@@ -1,13 +1,12 @@
 //! What happens between runs, to the release that was applied last: its checks by the clock, its hooks at a change.
 
-use tokio::sync::oneshot;
-
 use muster_core::lookups::Lookups;
 use muster_core::reason::Reason;
 use muster_core::report::{HookResult, Outcome, Report, Verdict};
 
 use crate::applier::Applied;
 use crate::node::Node;
+use crate::queue::input::Input;
 use crate::queue::task::Message;
 use crate::redact::Redactor;
 use crate::run::log::BoundedLog;
@@ -15,7 +14,7 @@ use crate::run::{Order, Slot, configured, failure, hooks, prepare, validated};
 use crate::validation::validate;
 
 /// Makes the checks. None if the agent is to end.
-pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Message> {
+pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Input> {
     let Slot { node, children, cancel, .. } = slot;
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
@@ -23,7 +22,7 @@ pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Message> {
         Err(reason) => {
             // A check that could not be made says nothing against the node.
             tracing::warn!(run = %run.run, %reason, "the checks could not be made; they are made the next time");
-            return Some(Message::Validated { report: None });
+            return Some(Input::Validated { report: None });
         }
     };
     let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
@@ -32,11 +31,11 @@ pub(super) async fn validation(slot: &Slot, order: &Order) -> Option<Message> {
     let mut report = validated(order, &job, empty(node, order), checks);
     report.first_failure = failure::first(run, &report);
     note_proved(slot, order, &report);
-    Some(Message::Validated { report: Some(Box::new(report)) })
+    Some(Input::Validated { report: Some(Box::new(report)) })
 }
 
 /// Runs hooks and, if they end well, the checks: what they did may have broken something. None if the agent is to end.
-pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Message> {
+pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Input> {
     let Slot { node, children, queue, cancel, .. } = slot;
     let run = &order.run;
     let (directory, release) = match prepare(slot, order).await? {
@@ -75,8 +74,8 @@ pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Message> {
         let report = configured(node, order, Applied::failed(Reason::HooksFailed { names }), Lookups::new(), log);
         return Some(over(order, report, results));
     }
-    let (written, ack) = oneshot::channel();
-    queue.send(Message::HooksEnded { written }).await.ok()?;
+    let (message, ack) = Message::awaited(Input::HooksEnded);
+    queue.send(message).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel, |_| ()).await?;
     let mut report = validated(order, &job, empty(node, order), checks);
@@ -91,10 +90,10 @@ fn note_proved(slot: &Slot, order: &Order, report: &Report) {
     }
 }
 
-fn over(order: &Order, mut report: Report, results: Vec<HookResult>) -> Message {
+fn over(order: &Order, mut report: Report, results: Vec<HookResult>) -> Input {
     report.first_failure = failure::first(&order.run, &report);
     report.hooks.clone_from(&results);
-    Message::HooksRun { report: Box::new(report), results }
+    Input::HooksRun { report: Box::new(report), results }
 }
 
 /// What a report says of an applier when there was none.

@@ -10,7 +10,7 @@ const MESSAGE: usize = 500;
 
 /// The failure that the streak of a failed run began with: that of an earlier run, or else its own. None for one that did
 /// not fail.
-pub(crate) fn first(run: &RunningRun, report: &Report) -> Option<FirstFailure> {
+pub fn first(run: &RunningRun, report: &Report) -> Option<FirstFailure> {
     if report.attempt == 0 {
         return None;
     }

@@ -1,10 +1,11 @@
 //! What has the slot. A run: release → snapshot → applier → report → validation → report. A preview ends after the applier,
 //! which changed nothing. Hooks and validations [between] runs are about the release that was applied last.
 
+pub mod account;
 mod between;
 pub mod directory;
 pub mod environment;
-pub(crate) mod failure;
+pub mod failure;
 mod hooks;
 pub mod log;
 mod lookups;
@@ -12,23 +13,24 @@ pub(crate) mod repetition;
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::lookups::Lookups;
 use muster_core::names::Role;
 use muster_core::reason::Reason;
-use muster_core::report::{Cause, CheckResult, Outcome, Report, RunResult, Verdict};
+use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
 use crate::applier::{Applied, Job, Mode, apply};
 use crate::clock;
-use crate::ledger::{AppliedRelease, LastRun, RunEnd, RunningRun, Work};
+use crate::ledger::{AppliedRelease, RunningRun, Work};
 use crate::live_log::{LiveLog, Source, check_in_words};
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::queue::hooks::of_role;
+use crate::queue::input::Input;
 use crate::queue::task::Message;
 use crate::redact::Redactor;
 use crate::release::{Release, Releases};
@@ -37,7 +39,7 @@ use crate::run::log::BoundedLog;
 use crate::validation::{Checked, validate};
 
 /// What the queue asks for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub run: RunningRun,
     /// What it is about.
@@ -98,16 +100,16 @@ pub async fn run(slot: Slot, mut orders: mpsc::Receiver<Order>) {
         };
         let Some(order) = order else { return };
         let said = execute(&slot, &order).await;
-        let message = said.unwrap_or(Message::Interrupted);
+        let said = said.unwrap_or(Input::Interrupted);
         // The queue is gone only when the agent ends.
-        if slot.queue.send(message).await.is_err() {
+        if slot.queue.send(said.into()).await.is_err() {
             return;
         }
     }
 }
 
 /// Carries out one order. None if the agent is to end: it was cut off, and nothing of it is left.
-async fn execute(slot: &Slot, order: &Order) -> Option<Message> {
+async fn execute(slot: &Slot, order: &Order) -> Option<Input> {
     let run = &order.run;
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
     let causes = causes.join("; ");
@@ -132,7 +134,7 @@ async fn execute(slot: &Slot, order: &Order) -> Option<Message> {
 }
 
 /// Finds out what a run would do.
-async fn preview(slot: &Slot, order: &Order) -> Option<Message> {
+async fn preview(slot: &Slot, order: &Order) -> Option<Input> {
     let Slot { node, children, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
         Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
@@ -145,20 +147,11 @@ async fn preview(slot: &Slot, order: &Order) -> Option<Message> {
             configured(node, order, applied, Lookups::new(), log)
         }
     };
-    Some(Message::Previewed { report: Box::new(previewed(report)) })
-}
-
-fn previewed(report: Report) -> Report {
-    let result = match report.outcome {
-        Outcome::Configured(result) | Outcome::Previewed(result) => result,
-        Outcome::Validated(_) => RunResult::Failed,
-    };
-    // It is no run, so it is none of those in a row that have failed.
-    Report { outcome: Outcome::Previewed(result), attempt: 0, published: None, ..report }
+    Some(Input::Previewed { report: Box::new(account::previewed(report)) })
 }
 
 /// Makes one run.
-async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
+async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
     let Slot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
     let prepared = prepare(slot, order).await?;
@@ -168,7 +161,7 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
             // It has looked up nothing; but the node is still what the run before made of it, and is woken for the same.
             let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
             let report = configured(node, order, Applied::failed(reason), lookups, BoundedLog::default());
-            return Some(finished(order, report));
+            return Some(account::finished(order, report));
         }
     };
     let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
@@ -181,18 +174,18 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => {}
         Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
-            return Some(finished(order, report));
+            return Some(account::finished(order, report));
         }
     }
 
     // Nothing more happens before the first report is on disk.
-    let (written, ack) = oneshot::channel();
     let applied = AppliedRelease {
         desired: order.desired.clone(),
         validate_every: release.spec.validate_every,
         hooks: of_role(&release.spec, &order.role),
     };
-    let message = Message::Configured { report: Box::new(report.clone()), applied: Box::new(applied), written };
+    let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };
+    let (message, ack) = Message::awaited(configured);
     queue.send(message).await.ok()?;
     ack.await.ok()?;
     let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
@@ -200,7 +193,7 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Message> {
     if report.outcome == Outcome::Validated(Verdict::Passed) {
         slot.releases.proved(&order.desired);
     }
-    Some(finished(order, report))
+    Some(account::finished(order, report))
 }
 
 /// Everything that must be there before a program starts. None if the agent is to end.
@@ -223,40 +216,8 @@ fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, Reason> {
     Ok(directory)
 }
 
-fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {
-    let run = &order.run;
-    let failed = applied.result == RunResult::Failed;
-    Report {
-        node: node.name.clone(),
-        // The number of the incarnation is set when the report is sent: a server that was restored may give a new one.
-        incarnation: 0,
-        seq: run.seq,
-        run: run.run.clone(),
-        outcome: Outcome::Configured(applied.result),
-        version: run.version.clone(),
-        digest: run.digest.clone(),
-        generation: run.generation,
-        causes: run.causes.clone(),
-        reason: applied.reason,
-        attempt: if failed { run.failures + 1 } else { 0 },
-        started: run.started,
-        ended: clock::now(),
-        counts: applied.counts,
-        errors: applied.errors,
-        changes: applied.changes,
-        first_failure: None,
-        checks: Vec::new(),
-        hooks: Vec::new(),
-        published: applied.published,
-        facts: node.facts(),
-        lookups,
-        log: log.finish(),
-    }
-}
-
+/// What the checks said, in the run's log and in its report.
 fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Checked>) -> Report {
-    let failed = checked.iter().filter(|checked| checked.result.verdict == Verdict::Failed);
-    let failed: Vec<String> = failed.map(|checked| checked.result.name.clone()).collect();
     let mut log = BoundedLog::without(job.secrets);
     if checked.is_empty() {
         log.line(&format!(
@@ -272,42 +233,10 @@ fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Chec
             log.lines_of(&output, "  | ");
         }
     }
-    let checks: Vec<CheckResult> = checked.into_iter().map(|checked| checked.result).collect();
-    let passed = failed.is_empty();
-    Report {
-        outcome: Outcome::Validated(if passed { Verdict::Passed } else { Verdict::Failed }),
-        reason: if passed { None } else { Some(Reason::ChecksFailed { names: failed }) },
-        attempt: if passed { 0 } else { order.run.failures + 1 },
-        ended: clock::now(),
-        checks,
-        log: log.finish(),
-        ..configured
-    }
+    let checks = checked.into_iter().map(|checked| checked.result).collect();
+    account::validated(order, configured, checks, log.finish(), clock::now())
 }
 
-/// The last report of a run, and what of it the next decisions need.
-fn finished(order: &Order, mut report: Report) -> Message {
-    report.first_failure = failure::first(&order.run, &report);
-    let end = match report.outcome {
-        Outcome::Validated(Verdict::Passed) => RunEnd::Validated,
-        Outcome::Configured(RunResult::Pending) => RunEnd::Pending,
-        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => RunEnd::Failed,
-        // Not the last report of a run; taken for what is safe.
-        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => RunEnd::Failed,
-    };
-    let needs = match &report.reason {
-        Some(Reason::Waiting { needs }) => needs.clone(),
-        _ => Vec::new(),
-    };
-    let last = LastRun {
-        run: order.run.run.clone(),
-        generation: order.run.generation,
-        end,
-        needs,
-        lookups: report.lookups.clone(),
-        attempt: report.attempt,
-        first_failure: report.first_failure.clone(),
-        only_checks_failed: report.outcome == Outcome::Validated(Verdict::Failed),
-    };
-    Message::Finished { report: Box::new(report), last: Box::new(last) }
+fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {
+    account::configured(node, order, applied, lookups, log.finish(), clock::now())
 }

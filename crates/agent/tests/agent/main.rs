@@ -9,6 +9,7 @@ mod fake_server;
 mod fixture;
 mod interruption;
 mod live_log;
+mod mind;
 mod pauses;
 mod releases;
 mod runs;

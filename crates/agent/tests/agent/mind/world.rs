@@ -1,0 +1,243 @@
+//! An agent without a machine: its mind, a disk in memory, runs that end as they are told to, and a server that takes reports
+//! by their numbers. It dies before any given thing that it does, and only the disk is left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use muster_agent::applier::Applied;
+use muster_agent::backoff::Backoff;
+use muster_agent::ledger::{AppliedRelease, Ledger, Work};
+use muster_agent::node::Node;
+use muster_agent::queue::effect::Effect;
+use muster_agent::queue::input::Input;
+use muster_agent::queue::mind::{Found, Habits, Mind};
+use muster_agent::queue::moment::Moment;
+use muster_agent::report::dispatch::{Answer, Dispatch, Fate, Next};
+use muster_agent::run::{Order, account};
+use muster_agent::state_dir::Layout;
+use muster_core::lookups::Lookups;
+use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::report::{Report, RunResult};
+use muster_core::snapshot::Snapshot;
+use muster_wire::sync::{DesiredState, Taken};
+
+/// It is not there any more.
+#[derive(Debug)]
+pub(super) struct Killed;
+
+/// What a kill leaves.
+#[derive(Debug, Default)]
+struct Disk {
+    ledger: Option<Vec<u8>>,
+    snapshot: Option<Snapshot>,
+    outbox: BTreeMap<u64, Report>,
+}
+
+/// What has become of the orders, over all lives of the agent.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) orders: Vec<Order>,
+    /// By the server, in the order in which it took them.
+    pub(super) taken: Vec<Report>,
+}
+
+pub(super) struct World {
+    node: Arc<Node>,
+    disk: Disk,
+    mind: Mind,
+    dispatch: Dispatch,
+    /// What runs on the node; it outlives the agent.
+    processes: BTreeSet<RunId>,
+    /// The order that the agent of this life has given.
+    given: Option<Order>,
+    pub(super) seen: Seen,
+    base: Instant,
+    passed: Duration,
+    /// How many things it does before it dies.
+    pub(super) left: usize,
+}
+
+impl World {
+    pub(super) fn new(left: usize) -> Self {
+        let node = Arc::new(Node {
+            env: EnvName::new("test").unwrap(),
+            name: NodeName::new("web1").unwrap(),
+            interfaces: Default::default(),
+            boot: Some("b".into()),
+            root: "/".into(),
+            puppet: "puppet".into(),
+            layout: Layout::at(Path::new("/nowhere")),
+        });
+        let disk = Disk::default();
+        let mind = awake(&node, &disk);
+        Self {
+            node,
+            disk,
+            mind,
+            dispatch: Dispatch::default(),
+            processes: BTreeSet::new(),
+            given: None,
+            seen: Seen::default(),
+            base: Instant::now(),
+            passed: Duration::ZERO,
+            left,
+        }
+    }
+
+    /// Another life, with what is on the disk.
+    pub(super) fn restart(&mut self) {
+        (self.mind, self.dispatch, self.given) = (awake(&self.node, &self.disk), Dispatch::default(), None);
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.mind.ledger()
+    }
+
+    pub(super) fn waits_to_be_sent(&self) -> usize {
+        self.disk.outbox.len()
+    }
+
+    fn now(&self) -> Moment {
+        let clock = Timestamp::UNIX_EPOCH + SignedDuration::try_from(self.passed).unwrap();
+        Moment { instant: self.base + self.passed, up: self.passed, clock, chance: 0.5 }
+    }
+
+    /// Whether the agent lives to do one thing more.
+    fn lives(&mut self) -> Result<(), Killed> {
+        self.left = self.left.checked_sub(1).ok_or(Killed)?;
+        Ok(())
+    }
+
+    /// Lets something happen, and has done what the mind says. True if a run was let go on.
+    pub(super) fn happens(&mut self, input: Input) -> Result<bool, Killed> {
+        let (mut next, mut acknowledged) = (Some(input), false);
+        while let Some(input) = next.take() {
+            for effect in self.mind.take(input, self.now()) {
+                self.lives()?;
+                match effect {
+                    Effect::EndProcesses(run) => {
+                        self.processes.remove(&run.run);
+                        next = Some(Input::ProcessesEnded);
+                    }
+                    Effect::SaveLedger(ledger) => self.disk.ledger = Some(serde_json::to_vec(&ledger).unwrap()),
+                    Effect::SaveSnapshot(snapshot) => self.disk.snapshot = Some((*snapshot).clone()),
+                    Effect::KeepReport(report) => drop(self.disk.outbox.insert(report.seq, *report)),
+                    Effect::Acknowledge => acknowledged = true,
+                    Effect::Give(order) => self.begin(*order),
+                    Effect::WakeSender | Effect::Renewed | Effect::Publish(_) => {}
+                }
+            }
+        }
+        Ok(acknowledged)
+    }
+
+    fn begin(&mut self, order: Order) {
+        assert_eq!(self.processes, BTreeSet::new(), "a second one beside {:?}", order.run);
+        let written: Ledger = serde_json::from_slice(self.disk.ledger.as_ref().unwrap()).unwrap();
+        assert_eq!(written.running.as_ref(), Some(&order.run), "what begins is written down");
+        assert_eq!(self.disk.snapshot.as_ref(), Some(&*order.snapshot), "and so is what it sees");
+        if let Some(before) = self.seen.orders.last() {
+            assert!(before.run.seq + 1 < order.run.seq, "numbers only grow, and no run takes that of another");
+            assert_ne!(before.run.run, order.run.run);
+        }
+        self.processes.insert(order.run.run.clone());
+        self.seen.orders.push(order.clone());
+        self.given = Some(order);
+    }
+
+    /// Lets time pass and runs end until the node has come to rest: nothing is left but checks by the clock.
+    pub(super) fn settle(&mut self) -> Result<(), Killed> {
+        for _ in 0..100 {
+            match self.given.take() {
+                Some(order) => self.ends(&order)?,
+                None if self.rests() => return self.send_all(),
+                None => {
+                    let wake = self.mind.wake_at().expect("it would wait for ever");
+                    self.passed = self.passed.max(wake.duration_since(self.base));
+                    self.happens(Input::Tick)?;
+                }
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.mind);
+    }
+
+    fn rests(&self) -> bool {
+        let ledger = self.ledger();
+        let (last, desired) = (ledger.last.as_ref(), ledger.desired.as_ref());
+        let is_made = last.map(|last| last.generation) == desired.map(|desired| desired.generation);
+        is_made && ledger.running.is_none() && ledger.waiting.is_empty() && ledger.previews.is_empty()
+    }
+
+    /// All ends well.
+    fn ends(&mut self, order: &Order) -> Result<(), Killed> {
+        self.passed += Duration::from_secs(3);
+        let (node, now) = (Arc::clone(&self.node), self.now().clock);
+        let changed = Applied::succeeded(RunResult::Changed);
+        let report = account::configured(&node, order, changed, Lookups::new(), String::new(), now);
+        match order.run.work {
+            Work::Preview => {
+                self.processes.remove(&order.run.run);
+                self.happens(Input::Previewed { report: Box::new(account::previewed(report)) })?;
+            }
+            Work::Run => {
+                let applied = Box::new(applied(&order.desired));
+                assert!(self.happens(Input::Configured { report: Box::new(report.clone()), applied })?);
+                assert_eq!(self.disk.outbox.get(&report.seq), Some(&report), "nobody goes on before it is kept");
+                self.passed += Duration::from_secs(1);
+                let checked = account::validated(order, report, Vec::new(), String::new(), self.now().clock);
+                self.processes.remove(&order.run.run);
+                self.happens(account::finished(order, Report { seq: order.run.seq + 1, ..checked }))?;
+            }
+            Work::Validation => {
+                self.processes.remove(&order.run.run);
+                self.happens(Input::Validated { report: None })?;
+            }
+            Work::Hooks => unreachable!("there are none in these releases"),
+        }
+        Ok(())
+    }
+
+    /// The sender's turns until nothing waits.
+    fn send_all(&mut self) -> Result<(), Killed> {
+        loop {
+            let first = self.disk.outbox.values().next();
+            let report = match self.dispatch.next(first, self.mind.told().opening.incarnation) {
+                Next::Sleep => return Ok(()),
+                Next::Hold => unreachable!("the server has said hello"),
+                Next::Send(report) => report,
+            };
+            self.lives()?;
+            let known = self.seen.taken.last().map_or(0, |last| last.seq);
+            let taken = match report.seq.cmp(&known) {
+                std::cmp::Ordering::Greater => Taken::Applied,
+                std::cmp::Ordering::Equal => Taken::AlreadyApplied,
+                std::cmp::Ordering::Less => panic!("{} is reported after {known}", report.seq),
+            };
+            let seq = report.seq;
+            if taken == Taken::Applied {
+                self.seen.taken.push(*report);
+            }
+            // What the server has taken the agent may never hear of.
+            self.lives()?;
+            assert_eq!(self.dispatch.answered(seq, Answer::Taken(taken)), Fate::Forget);
+            self.disk.outbox.remove(&seq);
+        }
+    }
+}
+
+fn awake(node: &Arc<Node>, disk: &Disk) -> Mind {
+    let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).unwrap();
+    let ledger = disk.ledger.as_ref().map_or_else(|| Ledger::new(node.env.clone(), node.name.clone()), read);
+    let retry = Backoff { first: Duration::from_secs(5), cap: Duration::from_secs(300) };
+    let found = Found { ledger, snapshot: disk.snapshot.clone(), seen: None };
+    Mind::new(Arc::clone(node), found, Habits { debounce: Duration::from_millis(10), retry })
+}
+
+fn applied(desired: &DesiredState) -> AppliedRelease {
+    AppliedRelease { desired: desired.clone(), validate_every: SignedDuration::from_mins(5), hooks: Vec::new() }
+}
