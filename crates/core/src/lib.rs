@@ -15,7 +15,9 @@
 //!   [`leaders`]: who leads each role.
 //! - [`departure`]: nodes that leave, and who has yet to run without them.
 //! - [`rollout`]: how an environment is moved from one version to the next, as data.
-//! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom.
+//! - [`replicas`]: the servers themselves, who holds which controller, and which agent is connected to whom. [`tenure`]: who
+//!   takes a controller, and lets go of it. [`presence`]: what a server has to write down of its agents. [`links`]: who is
+//!   connected, wherever that is.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
 //! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
 //! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content. [`release_manifest`]: what
@@ -33,11 +35,13 @@ pub mod fleet;
 pub mod generation;
 pub mod keys;
 pub mod leaders;
+pub mod links;
 pub mod liveness;
 pub mod lookup;
 pub mod lookups;
 pub mod names;
 pub mod pause;
+pub mod presence;
 pub mod published;
 pub mod reason;
 pub mod records;
@@ -54,4 +58,5 @@ pub mod spelling;
 pub mod standing;
 pub mod status_move;
 pub mod summary;
+pub mod tenure;
 pub mod txn;

@@ -10,7 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::fleet::{Fleet, Node};
+use crate::keys::Keys;
 use crate::names::NodeName;
+use crate::records::ActiveRole;
+use crate::txn::{Guard, Op, Txn};
 
 /// How patient the server is.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +139,36 @@ pub fn decide<'a>(
             .collect();
     }
     decision
+}
+
+/// Its last validation passed, its machine has not been started again since, and is not being given back.
+pub fn is_fit(node: &Node) -> bool {
+    let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
+    !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
+}
+
+/// The transactions of a decision, each fenced by the node's last report, and by the design: one that leaves meanwhile is
+/// not put back.
+pub fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(NodeName, Txn)> {
+    let keys = Keys::of(&fleet.env);
+    let change = |name: &NodeName, back: bool| {
+        let node = fleet.get(name)?;
+        let (observed, at) = node.observed.as_ref()?;
+        let key = keys.active_role(observed.passed.as_ref()?, name);
+        let op = if back {
+            let role = node.record.as_ref()?.role.clone();
+            Op::put_json(key, &ActiveRole { role, interfaces: observed.interfaces.clone() }).ok()?
+        } else {
+            Op::delete(key)
+        };
+        let txn = Txn::new()
+            .guard(Guard::seen(keys.observed(name), Some(*at)))
+            .guard(Guard::seen(keys.node(name), node.record_at))
+            .op(op);
+        Some((name.clone(), txn))
+    };
+    let lost = decision.withdraw.iter().filter_map(|name| change(name, false));
+    lost.chain(decision.restore.iter().filter_map(|name| change(name, true))).collect()
 }
 
 #[cfg(test)]

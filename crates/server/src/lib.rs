@@ -31,7 +31,6 @@ mod blobs;
 mod clock;
 pub mod controllers;
 pub mod design;
-mod desired_state;
 pub mod doctor;
 mod epoch;
 pub mod fleet_change;

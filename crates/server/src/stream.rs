@@ -14,11 +14,10 @@ use muster_core::pause::Paused;
 use muster_core::records::Asked;
 use muster_core::release_manifest::SignedTrust;
 use muster_wire::sse;
-use muster_wire::sync::SyncEvent;
+use muster_wire::sync::{DesiredState, SyncEvent};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::clock::Clock;
-use crate::desired_state;
 use crate::hub::{Connected, Session};
 use crate::openings::Opening;
 use crate::view::View;
@@ -140,7 +139,7 @@ impl State {
         let Some(fleet) = fleets.get(&session.env) else { return };
 
         let Some((seen, compared)) = self.connected.compare(fleet) else { return };
-        let desired = desired_state::of(fleet, &session.node);
+        let desired = DesiredState::of(fleet, &session.node);
         let desired = desired.filter(|desired| Some(desired.generation) > self.generation);
 
         let pause = self.other_pause(fleet);

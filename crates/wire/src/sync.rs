@@ -4,9 +4,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
 use muster_core::lookups::Lookups;
-use muster_core::names::{Role, Version};
+use muster_core::names::{NodeName, Role, Version};
 use muster_core::pause::Paused;
 use muster_core::release_manifest::{SignedManifest, SignedTrust};
 use muster_core::snapshot::Snapshot;
@@ -105,6 +106,24 @@ pub struct DesiredState {
     pub confirm_within: Option<SignedDuration>,
     /// What the release's builder signed: the agent goes by this.
     pub manifest: SignedManifest,
+}
+
+impl DesiredState {
+    /// What a node is told to run: the version that was chosen for it, with what its builder signed. None before a version
+    /// was chosen, or while its release is not registered.
+    pub fn of(fleet: &Fleet, node: &NodeName) -> Option<Self> {
+        let desired = fleet.desired_of(node)?;
+        let release = fleet.releases().get(&desired.version)?;
+        Some(Self {
+            generation: desired.generation,
+            version: desired.version,
+            digest: release.digest.clone(),
+            serial: release.serial,
+            allow_older: desired.allow_older,
+            confirm_within: desired.confirm_within,
+            manifest: release.signed.clone(),
+        })
+    }
 }
 
 /// What a node is told that asks, without a stream.

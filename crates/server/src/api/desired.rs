@@ -2,10 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use muster_wire::sync::Told;
+use muster_wire::sync::{DesiredState, Told};
 
 use crate::App;
-use crate::desired_state;
 
 use super::answer::Refusal;
 use super::nodes::NodePath;
@@ -22,7 +21,7 @@ pub(crate) async fn show(
     let node = path.designed(&app, &scope)?;
     let now = app.clock.now();
     let told = scope.ask(&app, |fleet| {
-        let desired = desired_state::of(fleet, &node);
+        let desired = DesiredState::of(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
         Told { desired, pause, now }

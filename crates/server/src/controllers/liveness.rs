@@ -9,13 +9,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::keys::Keys;
-use muster_core::liveness::{Decision, HeldDomain, Patience, Seen, decide};
+use muster_core::liveness::{Decision, HeldDomain, Patience, Seen, changes, decide, is_fit};
 use muster_core::names::{EnvName, NodeName};
-use muster_core::records::ActiveRole;
 use muster_core::replicas::ControllerName;
 use muster_core::standing::Activity;
-use muster_core::txn::{Guard, Op, Txn};
+use muster_core::txn::Txn;
 
 use crate::clock::Clock;
 use crate::hub::Hub;
@@ -202,34 +200,4 @@ fn is_running(activity: &Activity) -> bool {
         Activity::Applying { .. } | Activity::Validating { .. } => true,
         Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
     }
-}
-
-/// Its last validation passed, its machine has not been started again since, and is not being given back.
-fn is_fit(node: &Node) -> bool {
-    let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
-    !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
-}
-
-/// The transactions of a decision, each fenced by the node's last report, and by the design: one that leaves meanwhile is
-/// not put back.
-fn changes(fleet: &Fleet, decision: &Decision) -> Vec<(NodeName, Txn)> {
-    let keys = Keys::of(&fleet.env);
-    let change = |name: &NodeName, back: bool| {
-        let node = fleet.get(name)?;
-        let (observed, at) = node.observed.as_ref()?;
-        let key = keys.active_role(observed.passed.as_ref()?, name);
-        let op = if back {
-            let role = node.record.as_ref()?.role.clone();
-            Op::put_json(key, &ActiveRole { role, interfaces: observed.interfaces.clone() }).ok()?
-        } else {
-            Op::delete(key)
-        };
-        let txn = Txn::new()
-            .guard(Guard::seen(keys.observed(name), Some(*at)))
-            .guard(Guard::seen(keys.node(name), node.record_at))
-            .op(op);
-        Some((name.clone(), txn))
-    };
-    let lost = decision.withdraw.iter().filter_map(|name| change(name, false));
-    lost.chain(decision.restore.iter().filter_map(|name| change(name, true))).collect()
 }

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replicas::ReplicaRecord;
+use muster_core::tenure::Current;
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 use muster_store::{Outcome, Sharing, Store, StoreError};
 use tokio::sync::watch;
@@ -48,15 +49,6 @@ pub enum State {
     Member,
     /// It could not keep its lease alive: others may have taken over, and it must not act.
     CutOff,
-}
-
-/// The lease that this replica has now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Current {
-    pub lease: LeaseId,
-    /// A revision at which the lease was not granted yet and the one before it had ended: what this replica has put
-    /// later goes with this lease, and what it put earlier is gone, whatever a view that lags still shows.
-    pub after: Revision,
 }
 
 /// Who may be there besides this replica.

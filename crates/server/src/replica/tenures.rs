@@ -5,18 +5,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::keys::Keys;
 use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replicas::{ControllerName, ControllerRecord};
-use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
+use muster_core::tenure::{Current, Held, Sight, Step, Taking, decide};
+use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::membership::{Current, Membership};
-use super::tenure::{Sight, Step, decide};
+use super::membership::Membership;
 use crate::clock::Clock;
 use crate::view::View;
 
@@ -30,28 +28,8 @@ const EVERYWHERE: [ControllerName; 2] = [ControllerName::Leaders, ControllerName
 
 type Place = (EnvName, ControllerName);
 
-/// A controller that this replica holds. What is written in its name goes through [`Tenures::commit`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub env: EnvName,
-    pub name: ControllerName,
-    /// The revision of its key: whoever takes it over changes that.
-    pub revision: Revision,
-    /// The lease that its key goes with: without that one, it is not held.
-    pub lease: LeaseId,
-    /// Since when, by this server's clock: it has not watched over anything before.
-    pub since: Timestamp,
-}
-
-impl Held {
-    fn place(&self) -> Place {
-        (self.env.clone(), self.name)
-    }
-
-    /// What every write of the controller compares.
-    pub fn guard(&self) -> Guard {
-        Guard::Unchanged { key: Keys::of(&self.env).controller(self.name), since: self.revision }
-    }
+fn place(held: &Held) -> Place {
+    (held.env.clone(), held.name)
 }
 
 /// What became of a controller's write.
@@ -265,24 +243,23 @@ impl Tenures {
     async fn take(&self, take: Take) -> bool {
         let Some(Current { lease, .. }) = self.membership.current() else { return true };
         let (env, name) = &take.place;
-        let keys = Keys::of(env);
-        let record = ControllerRecord { replica: self.membership.id().clone(), since: self.clock.now() };
-        let value = match serde_json::to_vec(&record) {
-            Ok(value) => value,
+        let taking = Taking {
+            env,
+            name: *name,
+            me: self.membership.id(),
+            lease,
+            my_key: take.my_key,
+            over: take.over.clone(),
+            now: self.clock.now(),
+        };
+        let txn = match taking.txn() {
+            Ok(txn) => txn,
             Err(error) => {
                 tracing::error!(%error, "the record of a controller's holder cannot be written");
                 return true;
             }
         };
-        let key = keys.controller(*name);
-        let mut txn = Txn::new()
-            // A replica that nobody can see, because its lease has ended, takes nothing.
-            .guard(Guard::Unchanged { key: keys.replica(self.membership.id()), since: take.my_key })
-            .guard(Guard::seen(key.clone(), take.over.as_ref().map(|(_, at)| *at)));
-        if let Some((gone, _)) = &take.over {
-            txn = txn.guard(Guard::Absent { key: keys.replica(gone) });
-        }
-        match self.store.commit(txn.op(Op::Put { key, value, lease: Some(lease) })).await {
+        match self.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
                 tracing::info!(%env, controller = %name, "held by this replica");
                 let held = self.holding(take.place.clone(), revision, lease);
@@ -306,9 +283,9 @@ impl Tenures {
 
     fn deposed(&self, held: &Held, at: Revision) {
         let mut inner = self.inner();
-        if inner.held.get(&held.place()) == Some(held) {
-            inner.held.remove(&held.place());
-            inner.refused.insert(held.place(), (held.lease, at));
+        if inner.held.get(&place(held)) == Some(held) {
+            inner.held.remove(&place(held));
+            inner.refused.insert(place(held), (held.lease, at));
         }
         drop(inner);
         tracing::warn!(env = %held.env, controller = %held.name, "another replica holds it: this one does no more");

@@ -1,9 +1,73 @@
-//! Whether to take a controller, to keep it, or to let it go: a pure decision on what the view shows.
+//! Whether to take a controller, to keep it, or to let it go: a pure decision on what the view shows. And the fence around
+//! what its holder writes.
 
-use muster_core::names::ReplicaId;
-use muster_core::txn::{LeaseId, Revision};
+use jiff::Timestamp;
 
-use super::membership::Current;
+use crate::keys::Keys;
+use crate::names::{EnvName, ReplicaId};
+use crate::replicas::{ControllerName, ControllerRecord};
+use crate::txn::{Guard, LeaseId, Op, Revision, Txn};
+
+/// The lease that a replica has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Current {
+    pub lease: LeaseId,
+    /// A revision at which the lease was not granted yet and the one before it had ended: what this replica has put
+    /// later goes with this lease, and what it put earlier is gone, whatever a view that lags still shows.
+    pub after: Revision,
+}
+
+/// A controller that a replica holds. What is written in its name carries [`Held::guard`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub env: EnvName,
+    pub name: ControllerName,
+    /// The revision of its key: whoever takes it over changes that.
+    pub revision: Revision,
+    /// The lease that its key goes with: without that one, it is not held.
+    pub lease: LeaseId,
+    /// Since when, by this server's clock: it has not watched over anything before.
+    pub since: Timestamp,
+}
+
+impl Held {
+    /// What every write of the controller compares.
+    pub fn guard(&self) -> Guard {
+        Guard::Unchanged { key: Keys::of(&self.env).controller(self.name), since: self.revision }
+    }
+}
+
+/// A controller that is to be taken, and what that was decided on.
+#[derive(Clone, Debug)]
+pub struct Taking<'a> {
+    pub env: &'a EnvName,
+    pub name: ControllerName,
+    pub me: &'a ReplicaId,
+    pub lease: LeaseId,
+    /// The revision of this replica's own key.
+    pub my_key: Revision,
+    /// Whoever held it is gone, and its key is still there.
+    pub over: Option<(ReplicaId, Revision)>,
+    pub now: Timestamp,
+}
+
+impl Taking<'_> {
+    /// The transaction that takes it, if nothing has changed.
+    pub fn txn(&self) -> Result<Txn, serde_json::Error> {
+        let keys = Keys::of(self.env);
+        let record = ControllerRecord { replica: self.me.clone(), since: self.now };
+        let value = serde_json::to_vec(&record)?;
+        let key = keys.controller(self.name);
+        let mut txn = Txn::new()
+            // A replica that nobody can see, because its lease has ended, takes nothing.
+            .guard(Guard::Unchanged { key: keys.replica(self.me), since: self.my_key })
+            .guard(Guard::seen(key.clone(), self.over.as_ref().map(|(_, at)| *at)));
+        if let Some((gone, _)) = &self.over {
+            txn = txn.guard(Guard::Absent { key: keys.replica(gone) });
+        }
+        Ok(txn.op(Op::Put { key, value, lease: Some(self.lease) }))
+    }
+}
 
 /// What is decided on, for one controller of one environment.
 #[derive(Clone, Copy, Debug)]
