@@ -262,6 +262,9 @@ fn failed(error: &ClientError) -> StreamEnd {
                 | Code::UnknownDesignRevision
                 | Code::Destroying
                 | Code::PlanOutdated
+                | Code::UnknownRollout
+                | Code::RolloutUnderWay
+                | Code::RolloutRefused
                 | Code::OlderRelease
                 | Code::UntrustsCurrent
                 | Code::RemovesAll

@@ -76,6 +76,9 @@ impl From<ClientError> for Failure {
                     | Code::Conflict
                     | Code::Destroying
                     | Code::PlanOutdated
+                    | Code::UnknownRollout
+                    | Code::RolloutUnderWay
+                    | Code::RolloutRefused
                     | Code::OlderRelease
                     | Code::UntrustsCurrent
                     | Code::RemovesAll

@@ -3,6 +3,7 @@
 mod data;
 mod design;
 mod release;
+mod rollout;
 mod run_log;
 mod runs;
 
@@ -33,6 +34,7 @@ use crate::sync::{ReportTaken, SyncEvent, SyncOpen, Told};
 pub use data::{Before, DataQuery};
 pub use design::{Expected, WriteOptions};
 pub use release::BundleDownload;
+pub use rollout::{StatusQuery, Verb, WhichRollout};
 pub use run_log::LogStream;
 
 /// How long a connection may take to be made. A server that is there answers in a millisecond.
@@ -175,7 +177,7 @@ impl Client {
     }
 
     pub async fn trigger_update(&self, env: &EnvName, version: Version) -> Result<UpdateTriggered, ClientError> {
-        self.trigger(env, &TriggerUpdate { version, allow_older: false, by: String::new() }).await
+        self.trigger(env, &TriggerUpdate::to(version)).await
     }
 
     /// The same, with all that can be said of it.

@@ -3,6 +3,7 @@
 //! - [`operator`]: what people and their tools ask about an environment.
 //! - [`data`]: configuration data, pauses, and what a node sees.
 //! - [`design`]: designs, their revisions and documents, and what applying one does.
+//! - [`rollout`]: rollouts, from their plan to their end.
 //! - [`release`]: bundles, releases, and the keys that sign them.
 //! - [`backup`]: what is said of a backup and of a restore.
 //! - [`doctor`]: what a server found when it examined its store and the other replicas.
@@ -24,6 +25,7 @@ pub mod operator;
 pub mod problem;
 pub mod release;
 pub mod replica;
+pub mod rollout;
 pub mod run_log;
 pub mod runs;
 pub mod sse;

@@ -13,11 +13,14 @@ use muster_core::pause::Paused;
 use muster_core::published::Publication;
 use muster_core::records::{LastRun, MachineRecord, NodeRecord, PastRun};
 use muster_core::report::{Interfaces, Report};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::progress::Hold;
 use muster_core::service_state::ServiceState;
 use muster_core::standing::{Activity, Why, Word};
 use muster_core::txn::Revision;
 
 use crate::design::DesignNumbers;
+use crate::rollout::RolloutBrief;
 
 /// The header by which a reader demands an answer that is at least as new as a revision.
 pub const MIN_REVISION: &str = "muster-min-revision";
@@ -78,6 +81,9 @@ pub struct EnvironmentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub store_unreachable_since: Option<Timestamp>,
+    /// The rollout that decides what nodes run, if there ever was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutBrief>,
     /// The nodes that are counted and shown; none if it is all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -130,6 +136,9 @@ pub struct NodeDetail {
     pub lookups: Vec<String>,
     /// The end of the last run's log.
     pub log: Option<String>,
+    /// What it waits for in the rollout that is under way, if it is its turn to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     pub revision: Revision,
 }
 
@@ -157,9 +166,19 @@ pub struct TriggerUpdate {
     /// Whether nodes may go there from a release with a higher serial. Without it, going back is refused.
     #[serde(default)]
     pub allow_older: bool,
+    /// Everybody in one transaction, in place of whatever is under way: without waves, budgets and gates.
+    #[serde(default)]
+    pub at_once: bool,
     /// Who asks.
     #[serde(default)]
     pub by: String,
+}
+
+impl TriggerUpdate {
+    /// To a version, in the environment's own way.
+    pub fn to(version: Version) -> Self {
+        Self { version, allow_older: false, at_once: false, by: String::new() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -168,6 +187,9 @@ pub struct UpdateTriggered {
     pub to: Version,
     /// False if the environment should run this version already.
     pub changed: bool,
+    /// The rollout that moves the nodes there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutId>,
     /// The revision at which the change is visible.
     pub revision: Revision,
 }

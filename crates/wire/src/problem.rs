@@ -55,6 +55,7 @@ pub enum Code {
     /// There is no such datum in this layer.
     UnknownDatum,
     UnknownRun,
+    UnknownRollout,
     UnknownDocument,
     UnknownKind,
     /// The design has no revision of this number.
@@ -68,6 +69,10 @@ pub enum Code {
     Destroying,
     /// What a plan was made from has changed since.
     PlanOutdated,
+    /// Another rollout is under way, and the request does not say that it is to be superseded.
+    RolloutUnderWay,
+    /// What was asked for cannot be done with the rollout as it stands.
+    RolloutRefused,
     /// The release is older than the one that the environment should run, and the request does not say that this is meant.
     OlderRelease,
     /// No key of a new list of trusted keys has signed the release that the environment runs, and the request does not say that
@@ -113,6 +118,7 @@ impl Code {
             | Code::UnknownRole
             | Code::UnknownDatum
             | Code::UnknownRun
+            | Code::UnknownRollout
             | Code::UnknownDocument
             | Code::UnknownKind
             | Code::UnknownDesignRevision
@@ -122,6 +128,8 @@ impl Code {
             | Code::ReleaseTaken
             | Code::Destroying
             | Code::PlanOutdated
+            | Code::RolloutUnderWay
+            | Code::RolloutRefused
             | Code::RemovesAll
             | Code::UntrustsCurrent
             | Code::OlderRelease => 409,
@@ -144,6 +152,7 @@ impl Code {
             Code::UnknownRole => "There is no such role in the design",
             Code::UnknownDatum => "There is no such datum",
             Code::UnknownRun => "There is no such run",
+            Code::UnknownRollout => "There is no such rollout",
             Code::UnknownDocument => "There is no such document in the design",
             Code::UnknownKind => "There is no such kind of document",
             Code::UnknownDesignRevision => "There is no such revision of the design",
@@ -152,6 +161,8 @@ impl Code {
             Code::Conflict => "Someone else changed it meanwhile",
             Code::Destroying => "The environment is being destroyed",
             Code::PlanOutdated => "The world has moved since the plan was made",
+            Code::RolloutUnderWay => "Another rollout is under way",
+            Code::RolloutRefused => "The rollout does not stand so",
             Code::OlderRelease => "The release is older than the current one",
             Code::UntrustsCurrent => "No node could run the current release any more",
             Code::RemovesAll => "No node would be left",

@@ -133,6 +133,9 @@ pub fn fate(answer: Answer, renewed: bool) -> Fate {
         | Code::UnknownDesignRevision
         | Code::Destroying
         | Code::PlanOutdated
+        | Code::UnknownRollout
+        | Code::RolloutUnderWay
+        | Code::RolloutRefused
         | Code::OlderRelease
         | Code::UntrustsCurrent
         | Code::RemovesAll

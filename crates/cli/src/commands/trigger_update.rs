@@ -40,7 +40,8 @@ pub struct Args {
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let env = &session.env;
-    let update = TriggerUpdate { version: args.version.clone(), allow_older: args.allow_older, by: author() };
+    let update =
+        TriggerUpdate { version: args.version.clone(), allow_older: args.allow_older, at_once: false, by: author() };
     let done = session.told(session.client().trigger(env, &update).await)?;
     terminal.out.answer(&done, |out| match (&done.from, done.changed) {
         (_, false) => out.line(format_args!("{env} should run {} already: nothing was changed", done.to)),

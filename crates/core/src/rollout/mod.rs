@@ -1,7 +1,9 @@
-//! Rollouts as data: how an environment wants to be moved ([`strategy`]), what is going to happen ([`plan`]), and how far
-//! it has come ([`record`]). What is decided on them is in the crate `rollout`; [`windows`] is the calendar for it.
+//! Rollouts as data: how an environment wants to be moved ([`strategy`]), what is going to happen ([`plan`]), how far
+//! it has come ([`record`]), and how that looks at one moment ([`progress`]). What is decided on them is in the crate
+//! `rollout`; [`windows`] is the calendar for it.
 
 pub mod plan;
+pub mod progress;
 pub mod record;
 pub mod strategy;
 pub mod windows;

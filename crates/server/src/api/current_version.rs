@@ -38,7 +38,7 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<Cu
 pub(crate) async fn change(
     State(app): State<App>,
     scope: Scope,
-    JsonBody(TriggerUpdate { version: to, allow_older, by }): JsonBody<TriggerUpdate>,
+    JsonBody(TriggerUpdate { version: to, allow_older, at_once: _, by }): JsonBody<TriggerUpdate>,
 ) -> Result<Json<UpdateTriggered>, Refusal> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
@@ -70,7 +70,7 @@ pub(crate) async fn change(
     // Who asks again with the permission adds it; who asks again without does not take it away.
     if from.as_ref() == Some(&to) && (allowed || !allow_older) {
         let revision = app.view.revision().unwrap_or_default();
-        return Ok(Json(UpdateTriggered { from, to, changed: false, revision }));
+        return Ok(Json(UpdateTriggered { from, to, changed: false, rollout: None, revision }));
     }
     let key = Keys::of(&scope.env).current_version();
     let going = Guard::Absent { key: Keys::of(&scope.env).destroying() };
@@ -95,7 +95,7 @@ pub(crate) async fn change(
     tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
     // Whoever asks this server next sees it.
     app.view.reach(revision).await?;
-    Ok(Json(UpdateTriggered { from, to, changed: true, revision }))
+    Ok(Json(UpdateTriggered { from, to, changed: true, rollout: None, revision }))
 }
 
 /// What is known of the version that the environment should run.

@@ -86,6 +86,7 @@ pub(crate) async fn show(
             published: fleet.published().of(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
+            hold: None,
             revision: fleet.revision,
         })
     })?;

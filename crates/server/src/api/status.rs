@@ -63,6 +63,7 @@ pub(crate) async fn show(
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,
+            rollout: None,
             filter: (!filter.is_empty()).then(|| filter.to_string()),
         }
     })?;

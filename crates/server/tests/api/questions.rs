@@ -128,7 +128,7 @@ async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
     assert!(problem.hint.as_ref().unwrap().contains("--allow-older"));
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));
 
-    let back = TriggerUpdate { version: version("v1"), allow_older: true, by: "ada".into() };
+    let back = TriggerUpdate { version: version("v1"), allow_older: true, at_once: true, by: "ada".into() };
     assert!(client.trigger(env, &back).await.unwrap().changed);
     // Asked again it is the same; and without the permission it is not taken away.
     assert!(!client.trigger(env, &back).await.unwrap().changed);
@@ -145,7 +145,7 @@ async fn changes_of_the_version_in_quick_succession_all_count() {
     let mut from = version("v1");
     for round in 0..50 {
         let to = version(if round % 2 == 0 { "v2" } else { "v1" });
-        let update = TriggerUpdate { version: to.clone(), allow_older: true, by: "ada".into() };
+        let update = TriggerUpdate { version: to.clone(), allow_older: true, at_once: true, by: "ada".into() };
         let done = fixture.client.trigger(&fixture.env, &update).await.unwrap();
         assert_eq!((done.from, done.changed), (Some(from), true));
         let shown = fixture.client.current_version(&fixture.env).await.unwrap();

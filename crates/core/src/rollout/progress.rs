@@ -1,0 +1,262 @@
+//! How a rollout and its nodes stand at one moment, and who or what holds it up: data for people and programs. It is worked
+//! out from the plan, the record and the environment whenever somebody asks, and is kept nowhere.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::names::{NodeName, Role};
+use crate::pause::Paused;
+use crate::report::ResourceError;
+
+use super::record::{FailedHow, Halt};
+
+/// How a rollout stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Progress {
+    /// In the order of the plan. Nodes that joined later are in the wave that they are treated in.
+    pub waves: Vec<WaveProgress>,
+    /// What holds the rollout up now, the widest first: what concerns everybody before what concerns one node.
+    pub holds: Vec<Hold>,
+}
+
+/// How the nodes of one wave stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaveProgress {
+    pub nodes: Vec<NodeProgress>,
+}
+
+/// One node of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeProgress {
+    pub node: NodeName,
+    pub role: Role,
+    #[serde(flatten)]
+    pub state: NodeState,
+    /// When this rollout granted it the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub granted: Option<Timestamp>,
+    /// When it counts as failed if it is not healthy by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
+    /// What it waits for before it is granted; none if its turn has not come, or is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+}
+
+/// Where a node is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum NodeState {
+    /// It was not granted anything yet.
+    Waiting,
+    /// It was granted the target, and has not answered.
+    Granted,
+    /// It waits for something from others. That is no failure.
+    Pending {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// It has proved that it runs the target, and is watched until it counts.
+    Soaking {
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
+    Healthy,
+    Failed {
+        how: FailedHow,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<ResourceError>,
+        /// It does not count: it was not well before either, or somebody has resumed since.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        forgiven: bool,
+    },
+    /// An operator has set it aside.
+    Skipped,
+    /// The design does not want it any more.
+    Removed,
+}
+
+impl NodeState {
+    pub fn word(&self) -> &'static str {
+        match self {
+            NodeState::Waiting => "waiting",
+            NodeState::Granted => "granted",
+            NodeState::Pending { .. } => "pending",
+            NodeState::Soaking { .. } => "soaking",
+            NodeState::Healthy => "healthy",
+            NodeState::Failed { .. } => "failed",
+            NodeState::Skipped => "skipped",
+            NodeState::Removed => "removed",
+        }
+    }
+}
+
+/// What a rollout, or one node of it, waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "hold", rename_all = "snake_case")]
+pub enum Hold {
+    /// It is paused: nothing is granted until a person says so.
+    Halted { why: Halt },
+    /// No window is open.
+    Window {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        opens: Option<Timestamp>,
+    },
+    /// The wave before has not passed.
+    Turn { stage: u32, wave: u32 },
+    /// All nodes of the wave are well; it is watched.
+    Soak {
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
+    /// The checks of the gate are being asked.
+    Gate {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// A person has to promote the wave.
+    Promotion { stage: u32, wave: u32 },
+    /// As many nodes of the role are unavailable as may be.
+    RoleBudget { role: Role, unavailable: u32, allowed: u32 },
+    /// As many nodes with this value of the label are unavailable as may be.
+    DomainBudget { domain: String, unavailable: u32, allowed: u32 },
+    /// The wave begins with few, and goes on when those are well.
+    Ramp { in_flight: u32, allowed: u32 },
+    /// Most of a failure domain is silent: nothing is done there.
+    Brake { domain: String, silent: u32, nodes: u32 },
+    /// A granted node has not become healthy yet.
+    Node {
+        node: NodeName,
+        #[serde(flatten)]
+        state: NodeState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        deadline: Option<Timestamp>,
+    },
+    /// A node is not to run, by somebody's word.
+    Paused {
+        node: NodeName,
+        #[serde(flatten)]
+        paused: Paused,
+    },
+    /// The agent of a node is not there.
+    Silent {
+        node: NodeName,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// The machine of a node is not there yet.
+    Machine { node: NodeName },
+}
+
+impl Hold {
+    /// Why in one word, as it crosses the wire.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Hold::Halted { .. } => "halted",
+            Hold::Window { .. } => "window",
+            Hold::Turn { .. } => "turn",
+            Hold::Soak { .. } => "soak",
+            Hold::Gate { .. } => "gate",
+            Hold::Promotion { .. } => "promotion",
+            Hold::RoleBudget { .. } => "role_budget",
+            Hold::DomainBudget { .. } => "domain_budget",
+            Hold::Ramp { .. } => "ramp",
+            Hold::Brake { .. } => "brake",
+            Hold::Node { .. } => "node",
+            Hold::Paused { .. } => "paused",
+            Hold::Silent { .. } => "silent",
+            Hold::Machine { .. } => "machine",
+        }
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hold::Halted { why } => why.fmt(f),
+            Hold::Window { opens: Some(opens) } => write!(f, "no window is open before {}", clock(*opens)),
+            Hold::Window { opens: None } => f.write_str("no window is open, and none opens again"),
+            Hold::Turn { stage, wave } => write!(f, "wave {wave} of stage {stage} has not passed"),
+            Hold::Soak { until } => write!(f, "the wave is watched until {}", clock(*until)),
+            Hold::Gate { since } => write!(f, "the checks of the gate are asked since {}", clock(*since)),
+            Hold::Promotion { stage, wave } => {
+                write!(f, "wave {wave} of stage {stage} waits for a person to promote it")
+            }
+            Hold::RoleBudget { role, unavailable, allowed } => {
+                write!(f, "{unavailable} nodes of role {role} are unavailable, and {allowed} may be")
+            }
+            Hold::DomainBudget { domain, unavailable, allowed } => {
+                write!(f, "{unavailable} nodes of {domain} are unavailable, and {allowed} may be")
+            }
+            Hold::Ramp { in_flight, allowed } => {
+                write!(f, "{in_flight} nodes are under way, and the wave goes on with {allowed} at a time for now")
+            }
+            Hold::Brake { domain, silent, nodes } => {
+                write!(f, "{silent} of {nodes} nodes of {domain} are silent: nothing is done there")
+            }
+            Hold::Node { node, state, deadline } => {
+                write!(f, "{node} is {}", state.word())?;
+                if let NodeState::Failed { how, error, .. } = state {
+                    write!(f, ": {}", how.words())?;
+                    error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
+                }
+                deadline.map_or(Ok(()), |deadline| write!(f, ", and has until {}", clock(deadline)))
+            }
+            Hold::Paused { node, paused } => write!(f, "{node} is not to run: {paused}"),
+            Hold::Silent { node, since } => write!(f, "the agent of {node} is silent since {}", clock(*since)),
+            Hold::Machine { node } => write!(f, "the machine of {node} is not there yet"),
+        }
+    }
+}
+
+fn clock(at: Timestamp) -> impl fmt::Display {
+    at.strftime("%Y-%m-%d %H:%M:%S UTC")
+}
+
+/// How many nodes stand where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeCounts {
+    pub nodes: u32,
+    pub waiting: u32,
+    /// Granted, and not answered.
+    pub granted: u32,
+    pub pending: u32,
+    pub soaking: u32,
+    pub healthy: u32,
+    pub failed: u32,
+    pub skipped: u32,
+    pub removed: u32,
+}
+
+impl NodeCounts {
+    pub fn add(&mut self, state: &NodeState) {
+        self.nodes += 1;
+        match state {
+            NodeState::Waiting => self.waiting += 1,
+            NodeState::Granted => self.granted += 1,
+            NodeState::Pending { .. } => self.pending += 1,
+            NodeState::Soaking { .. } => self.soaking += 1,
+            NodeState::Healthy => self.healthy += 1,
+            NodeState::Failed { .. } => self.failed += 1,
+            NodeState::Skipped => self.skipped += 1,
+            NodeState::Removed => self.removed += 1,
+        }
+    }
+}
+
+impl WaveProgress {
+    /// How many nodes of each role stand where.
+    pub fn counts(&self) -> BTreeMap<Role, NodeCounts> {
+        let mut counts: BTreeMap<Role, NodeCounts> = BTreeMap::new();
+        self.nodes.iter().for_each(|node| counts.entry(node.role.clone()).or_default().add(&node.state));
+        counts
+    }
+}
