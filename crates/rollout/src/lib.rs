@@ -11,4 +11,14 @@
 //!
 //! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
+pub mod budget;
+mod order;
+pub mod plan;
+pub mod predict;
+mod refusal;
 pub mod sight;
+pub mod stages;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod unwell;
+mod waves;

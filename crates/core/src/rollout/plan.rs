@@ -42,10 +42,12 @@ pub struct Plan {
     pub after: BTreeMap<Role, BTreeSet<Role>>,
     pub waves: Vec<PlannedWave>,
     pub budgets: Budgets,
-    /// Nodes that run the target already: nothing is done with them, and they count for the budget.
+    /// Nodes that run the target already: nothing is done with them, and they count for the budget. Where a rollout goes
+    /// back, also those that never went, whether they are well or not.
     #[serde(default)]
     pub already: BTreeSet<NodeName>,
-    /// Nodes that are not well before it begins. They use the budget up; those that can be repaired come first.
+    /// Nodes that are not well before it begins. They use the budget up, unless their machines are still being made; those
+    /// that can be repaired come first.
     #[serde(default)]
     pub unwell: Vec<Unwell>,
     pub predicted: Prediction,
@@ -70,7 +72,7 @@ pub struct PlannedWave {
 pub struct PlannedNode {
     pub node: NodeName,
     pub role: Role,
-    /// Its value of the label that has a budget of its own.
+    /// Its value of the label that has a budget of its own; empty if it does not have that label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// It is not well now, and this may help: it costs no budget, and does not count if it fails again.
@@ -90,6 +92,7 @@ pub struct Budgets {
 pub struct RoleBudget {
     /// How many nodes the role has.
     pub nodes: u32,
+    /// A share is one of those whose machines are there.
     pub max_unavailable: u32,
 }
 

@@ -1,0 +1,171 @@
+//! What is going to happen, from the environment as it is, the strategy and a seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use muster_core::names::{NodeName, Role, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::{FORMAT, Plan, PlannedWave, Prediction, Unwell};
+use muster_core::rollout::strategy::{OnFailure, Promote, Reach, Strategy, Wave};
+
+use crate::budget::{budgets, domain_of};
+use crate::order::{Ticket, draw};
+use crate::predict::predict;
+use crate::sight::Sight;
+use crate::stages::stages;
+use crate::unwell::{Condition, condition};
+use crate::waves::{Mover, Place, waves};
+
+pub use crate::refusal::PlanError;
+
+/// Where a fleet is to go, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub to: Version,
+    pub strategy: Strategy,
+    /// Which roles each role comes after.
+    pub after: BTreeMap<Role, BTreeSet<Role>>,
+    /// Decides the order among equals.
+    pub seed: u64,
+    /// Everybody in one transaction, without waves and budgets. The first version of an environment always goes so: nothing
+    /// runs that could break.
+    pub at_once: bool,
+    /// Whether nodes may go back to an earlier release.
+    pub allow_older: bool,
+    /// Goes back from what this rollout has done.
+    pub rolls_back: Option<RolloutId>,
+}
+
+impl Request {
+    /// The one that a plan was made for: asked again, it says what has changed since.
+    pub fn of(plan: &Plan) -> Self {
+        Self {
+            to: plan.to.clone(),
+            strategy: plan.strategy.clone(),
+            after: plan.after.clone(),
+            seed: plan.seed,
+            at_once: plan.at_once,
+            allow_older: plan.allow_older,
+            rolls_back: plan.rolls_back,
+        }
+    }
+
+    /// How it is carried out. What is known to be good needs no canary, and what goes back must not go back in turn; budgets
+    /// hold as ever.
+    fn strategy(&self) -> Strategy {
+        if self.rolls_back.is_none() {
+            return self.strategy.clone();
+        }
+        let wave = Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
+        Strategy { waves: vec![wave], on_failure: OnFailure::Pause, ..self.strategy.clone() }
+    }
+}
+
+/// Plans a rollout. The same environment and request give the same plan, wherever and whenever.
+pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
+    let fleet = sight.fleet;
+    let digest = crate::refusal::check(sight, request)?;
+    let strategy = request.strategy();
+    let seen = survey(sight, request, &strategy);
+    let with_nodes: BTreeSet<&Role> = fleet.designed().map(|(_, _, record)| &record.role).collect();
+    let stages = stages(&request.after, &with_nodes)?;
+    let from = fleet.current_version().map(|(version, _)| version.clone());
+    let at_once = request.at_once || from.is_none();
+
+    let mut staged: BTreeMap<u32, Vec<Mover<'_>>> = BTreeMap::new();
+    for mover in seen.movers {
+        staged.entry(stages.get(mover.role).copied().unwrap_or(1)).or_default().push(mover);
+    }
+    let cut = |(stage, movers): (u32, Vec<Mover<'_>>)| waves(stage, &movers, &strategy, request.seed);
+    let mut waves: Vec<PlannedWave> = staged.into_iter().flat_map(cut).collect();
+    if at_once {
+        waves = everybody(waves);
+    }
+    end_of_all(&mut waves, &strategy);
+
+    let mut plan = Plan {
+        format: FORMAT,
+        env: fleet.env.clone(),
+        from,
+        to: request.to.clone(),
+        digest,
+        allow_older: request.allow_older,
+        rolls_back: request.rolls_back,
+        at_once,
+        seed: request.seed,
+        budgets: budgets(fleet.designed(), &strategy.max_unavailable),
+        strategy,
+        after: request.after.clone(),
+        waves,
+        already: seen.already,
+        unwell: seen.unwell,
+        predicted: Prediction::default(),
+    };
+    plan.predicted = predict(fleet, &plan);
+    Ok(plan)
+}
+
+/// What is there to be planned with.
+struct Survey<'a> {
+    movers: Vec<Mover<'a>>,
+    already: BTreeSet<NodeName>,
+    unwell: Vec<Unwell>,
+}
+
+fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Survey<'a> {
+    let mut survey = Survey { movers: Vec::new(), already: BTreeSet::new(), unwell: Vec::new() };
+    // Who is leaving is not among them.
+    for (name, node, record) in sight.fleet.designed() {
+        let desired = sight.fleet.desired_of(name);
+        let is_told = desired.as_ref().is_some_and(|desired| desired.version == request.to);
+        let condition = condition(sight, name, node, record, desired.as_ref());
+        let (place, unwell) = match condition {
+            Condition::Well => (Place::Drawn, None),
+            Condition::OnItsWay(unwell) => (Place::Drawn, Some(unwell)),
+            Condition::Repairable(unwell) => (Place::First, Some(unwell)),
+            Condition::OutOfReach(unwell) => (Place::Last, unwell),
+        };
+        // One that runs the target, and cannot be reached just now, is where it should be: to tell it again would change
+        // nothing. And whoever goes back leaves alone who never went, well or not.
+        let runs_it = || {
+            let answered = desired.as_ref().is_some_and(|desired| node.has_answered(desired.generation));
+            let state = node.state().filter(|(state, _)| state.is_validated() && *state.version() == request.to);
+            answered && state.is_some() && place != Place::First
+        };
+        let is_there = is_told && (request.rolls_back.is_some() || runs_it());
+        survey.unwell.extend(unwell.map(|unwell| Unwell { repaired: unwell.repaired && !is_there, ..unwell }));
+        if is_there {
+            survey.already.insert(name.clone());
+            continue;
+        }
+        let domain = domain_of(record, strategy.max_unavailable.per.as_ref());
+        let ticket =
+            Ticket { domain: domain.unwrap_or(&record.failure_domain), draw: draw(request.seed, name.as_str()) };
+        survey.movers.push(Mover { name, role: &record.role, place, ticket, domain });
+    }
+    survey
+}
+
+/// All waves as one.
+fn everybody(waves: Vec<PlannedWave>) -> Vec<PlannedWave> {
+    let nodes: Vec<_> = waves.into_iter().flat_map(|wave| wave.nodes).collect();
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let (soak, promote) = (SignedDuration::ZERO, Promote::Auto);
+    vec![PlannedWave { stage: 1, wave: 1, canary: true, nodes, soak, promote }]
+}
+
+/// After the last wave of all nothing begins, so nobody is asked whether it may, and nothing is waited for unless the
+/// strategy says so.
+fn end_of_all(waves: &mut [PlannedWave], strategy: &Strategy) {
+    let Some(last) = waves.last_mut() else { return };
+    last.promote = Promote::Auto;
+    let index = usize::try_from(last.wave.saturating_sub(1)).unwrap_or(usize::MAX);
+    if let Some(wave) = strategy.waves.get(index) {
+        last.soak = strategy.soak_of(wave, last.canary, true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

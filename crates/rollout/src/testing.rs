@@ -1,0 +1,389 @@
+//! A small environment in memory, made in a few lines, for tests of the engine and of whatever drives it.
+//!
+//! It is built from keys, as a real one is. Time stands still until somebody moves it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests alone use it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::{Fleet, KeyChange};
+use muster_core::generation::Generation;
+use muster_core::keys::{self, Keys};
+use muster_core::liveness::Link;
+use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::pause::{PauseRecord, PauseScope};
+use muster_core::reason::Reason;
+use muster_core::records::{LastRun, Leaving, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
+use muster_core::release_manifest::SignedManifest;
+use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::{Plan, PlannedNode, PlannedWave, Prediction, RoleBudget, Unwell};
+use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
+use muster_core::rollout::strategy::{Promote, Strategy};
+use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+
+use crate::plan::Request;
+use crate::sight::Sight;
+
+/// How long an agent is looked for in these tests.
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+pub fn role(name: &str) -> Role {
+    Role::new(name).unwrap()
+}
+
+pub fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub fn version(name: &str) -> Version {
+    Version::new(name).unwrap()
+}
+
+/// An order of roles: `after(&[("web", "db cache")])`.
+pub fn after(order: &[(&str, &str)]) -> BTreeMap<Role, BTreeSet<Role>> {
+    let parents = |names: &str| names.split_whitespace().map(role).collect();
+    order.iter().map(|(name, names)| (role(name), parents(names))).collect()
+}
+
+/// A request for a version with a strategy, seed 1, and nothing else.
+pub fn request(to: &str, strategy: Strategy) -> Request {
+    Request {
+        to: version(to),
+        strategy,
+        after: BTreeMap::new(),
+        seed: 1,
+        at_once: false,
+        allow_older: false,
+        rolls_back: None,
+    }
+}
+
+/// How the last run of a node has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Validated,
+    Configured,
+    Pending(Reason),
+    Failed(Reason),
+    Invalid(Reason),
+}
+
+/// An environment, and who is connected.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub fleet: Fleet,
+    pub keys: Keys,
+    pub now: Timestamp,
+    /// How long a run takes, in what nodes report.
+    pub run_time: SignedDuration,
+    revision: u64,
+    /// When each key was last put.
+    put_at: BTreeMap<String, Revision>,
+    silent: BTreeMap<NodeName, Timestamp>,
+}
+
+impl World {
+    /// With the releases v1 to v4, of serials 1 to 4, and no version chosen.
+    pub fn new() -> Self {
+        let env = EnvName::new("test").unwrap();
+        let mut world = Self {
+            keys: Keys::of(&env),
+            fleet: Fleet::new(env),
+            now: "2026-11-16T10:00:00Z".parse().unwrap(),
+            run_time: SignedDuration::from_secs(20),
+            revision: 0,
+            put_at: BTreeMap::new(),
+            silent: BTreeMap::new(),
+        };
+        world.put(world.keys.store_epoch(), "7");
+        for serial in 1..=4 {
+            world.release(&format!("v{serial}"), serial);
+        }
+        world
+    }
+
+    /// The same with v1 chosen, and nodes that run it: `World::of(&[("web", 4, "a b"), ("db", 2, "a b")])` are web1 to web4
+    /// and db1 and db2, in the failure domains a and b by turns.
+    pub fn of(roles: &[(&str, u32, &str)]) -> Self {
+        let mut world = Self::new();
+        world.choose("v1");
+        for (name, count, domains) in roles {
+            let domains: Vec<&str> = domains.split_whitespace().collect();
+            for number in 1..=*count {
+                let at = usize::try_from(number - 1).unwrap() % domains.len();
+                let node = format!("{name}{number}");
+                world.node(&node, name, domains[at], &[]);
+                world.ends(&node, "v1", Ended::Validated);
+            }
+        }
+        world
+    }
+
+    /// Looks at it.
+    pub fn see<R>(&self, look: impl FnOnce(&Sight<'_>) -> R) -> R {
+        let link = |node: &NodeName| match self.silent.get(node) {
+            Some(since) => Link::Silent { since: *since },
+            None => Link::Connected { since: Timestamp::UNIX_EPOCH },
+        };
+        look(&Sight { fleet: &self.fleet, link: &link, patience: PATIENCE, now: self.now })
+    }
+
+    pub fn pass(&mut self, time: SignedDuration) {
+        self.now += time;
+    }
+
+    pub fn release(&mut self, name: &str, serial: u64) {
+        let digest = format!("sha256:{serial:064x}");
+        let record = ReleaseRecord {
+            digest: digest.clone(),
+            serial,
+            size: 1,
+            content: digest,
+            signed: SignedManifest::default(),
+            pushed: self.now,
+            by: "test".into(),
+        };
+        self.put_json(self.keys.release(&version(name)), &record);
+    }
+
+    /// Makes it the version of the environment.
+    pub fn choose(&mut self, name: &str) -> Revision {
+        self.put(self.keys.current_version(), name)
+    }
+
+    /// A node of the design with a machine and a connected agent, which has reported nothing.
+    pub fn node(&mut self, name: &str, of: &str, failure_domain: &str, labels: &[(&str, &str)]) {
+        let record = NodeRecord {
+            role: role(of),
+            profile: None,
+            labels: labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect(),
+            failure_domain: failure_domain.into(),
+            position: 0,
+            flavor: None,
+            leaving: None,
+        };
+        self.put_json(self.keys.node(&node(name)), &record);
+        self.put(self.keys.provisioned(true, &node(name)), "{}");
+    }
+
+    /// Changes what the design says of a node.
+    pub fn redesign(&mut self, name: &str, change: impl FnOnce(&mut NodeRecord)) {
+        let mut record = self.fleet.get(&node(name)).unwrap().record.clone().unwrap();
+        change(&mut record);
+        self.put_json(self.keys.node(&node(name)), &record);
+    }
+
+    pub fn leaves(&mut self, name: &str) {
+        let leaving = Some(Leaving { since: self.now, until: self.now });
+        self.redesign(name, |record| record.leaving = leaving);
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.delete(self.keys.node(&node(name)));
+    }
+
+    /// The node's machine has never been there, nor its agent.
+    pub fn unmade(&mut self, name: &str) {
+        self.delete(self.keys.provisioned(true, &node(name)));
+        self.silent(name, SignedDuration::from_hours(1));
+    }
+
+    /// The agent's connection ended so long ago.
+    pub fn silent(&mut self, name: &str, ago: SignedDuration) {
+        self.silent.insert(node(name), self.now - ago);
+    }
+
+    pub fn connected(&mut self, name: &str) {
+        self.silent.remove(&node(name));
+    }
+
+    pub fn pause(&mut self, name: &str) {
+        let pause = PauseRecord { by: "ann".into(), reason: "disk".into(), since: self.now, until: None };
+        self.put_json(self.keys.pause(&PauseScope::Host { node: node(name) }), &pause);
+    }
+
+    /// A run of what the node should run now ends, and is reported.
+    pub fn answers(&mut self, name: &str, ended: Ended) {
+        let desired = self.fleet.desired_of(&node(name)).expect("a version was chosen").version;
+        self.ends(name, desired.as_str(), ended);
+    }
+
+    /// A run of this version ends, for whatever the node was last told.
+    pub fn ends(&mut self, name: &str, at: &str, ended: Ended) {
+        let generation = self.fleet.desired_of(&node(name)).map(|desired| desired.generation).unwrap_or_default();
+        let (result, outcome, reason) = match ended {
+            Ended::Validated => (Ok(Validated::Success), Outcome::Validated(Verdict::Passed), None),
+            Ended::Invalid(reason) => (Ok(Validated::Failure), Outcome::Validated(Verdict::Failed), Some(reason)),
+            Ended::Configured => (Err(Configured::Success), Outcome::Configured(RunResult::Changed), None),
+            Ended::Pending(reason) => (Err(Configured::Pending), Outcome::Configured(RunResult::Pending), Some(reason)),
+            Ended::Failed(reason) => (Err(Configured::Failure), Outcome::Configured(RunResult::Failed), Some(reason)),
+        };
+        let state = match result {
+            Ok(result) => ServiceState::Validated { result, version: version(at) },
+            Err(result) => ServiceState::Configured { result, version: version(at) },
+        };
+        let known = self.fleet.get(&node(name)).cloned().unwrap_or_default();
+        let mut txn = Txn::new();
+        for old in known.states.keys().filter(|old| **old != state) {
+            txn = txn.op(Op::delete(self.keys.status(old, &node(name))));
+        }
+        let run = RunId::new(format!("run-{}", self.revision)).unwrap();
+        let leaf = StatusLeaf { since: self.now, run: run.clone(), log: None };
+        txn = txn.op(Op::put_json(self.keys.status(&state, &node(name)), &leaf).unwrap());
+        let before = known.observed.map(|(observed, _)| observed).unwrap_or_default();
+        let last = LastRun {
+            run,
+            outcome,
+            version: version(at),
+            digest: String::new(),
+            generation,
+            causes: vec![Cause::Version { version: version(at) }],
+            reason,
+            attempt: 0,
+            started: self.now - self.run_time,
+            ended: self.now,
+            counts: Counts::default(),
+            first_failure: None,
+            errors: Vec::new(),
+            log: None,
+        };
+        let observed = Observed {
+            incarnation: 1,
+            seq: before.seq + 1,
+            state: Some(state.clone()),
+            since: Some(self.now),
+            passed: if state.is_validated() { Some(version(at)) } else { before.passed.clone() },
+            rebooted: false,
+            last: Some(last),
+            ..before
+        };
+        txn = txn.op(Op::put_json(self.keys.observed(&node(name)), &observed).unwrap());
+        self.commit(&txn).unwrap();
+    }
+
+    /// The machine was started again.
+    pub fn reboots(&mut self, name: &str) {
+        let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
+        observed.rebooted = true;
+        self.put_json(self.keys.observed(&node(name)), &observed);
+    }
+
+    /// A staged rollout is under way: `current_version` and `rollouts/active` in one transaction.
+    pub fn active(&mut self, id: u64, from: &str, to: &str) {
+        let number = self.fleet.current_version().map(|(_, at)| at.0).unwrap_or_default();
+        let generation = Generation { epoch: 7, number };
+        let active = ActiveRollout {
+            id: RolloutId(id),
+            from: Some(FromVersion { version: version(from), generation, allow_older: false }),
+            to: version(to),
+            floor: RolloutId(0),
+            at_once: false,
+            completed: false,
+        };
+        let txn = Txn::new().op(Op::put(self.keys.current_version(), to)).op(Op::put_json(
+            self.keys.active_rollout(),
+            &active,
+        )
+        .unwrap());
+        self.commit(&txn).unwrap();
+    }
+
+    pub fn grant(&mut self, name: &str, to: &str, rollout: u64) -> Revision {
+        let record = DesiredRecord {
+            version: version(to),
+            rollout: RolloutId(rollout),
+            granted: self.now,
+            expires: None,
+            allow_older: false,
+            confirm_within: None,
+            kept: None,
+        };
+        self.put_json(self.keys.desired(&node(name)), &record)
+    }
+
+    pub fn put(&mut self, key: String, value: impl Into<Vec<u8>>) -> Revision {
+        self.commit(&Txn::new().op(Op::put(key, value))).unwrap()
+    }
+
+    pub fn put_json<T: serde::Serialize>(&mut self, key: String, value: &T) -> Revision {
+        self.commit(&Txn::new().op(Op::put_json(key, value).unwrap())).unwrap()
+    }
+
+    pub fn delete(&mut self, key: String) -> Revision {
+        self.commit(&Txn::new().op(Op::delete(key))).unwrap()
+    }
+
+    /// Commits a transaction as a store would; or says which guard did not hold, and changes nothing.
+    pub fn commit(&mut self, txn: &Txn) -> Result<Revision, Guard> {
+        for guard in &txn.guards {
+            let there = self.put_at.get(guard.key()).copied();
+            if Guard::seen(guard.key(), there) != *guard {
+                return Err(guard.clone());
+            }
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let mut changes = Vec::new();
+        for op in &txn.ops {
+            let value = match op {
+                Op::Put { value, .. } => Some(value.as_slice()),
+                Op::Delete { .. } => None,
+            };
+            match value {
+                Some(_) => self.put_at.insert(op.key().to_owned(), revision),
+                None => self.put_at.remove(op.key()),
+            };
+            let (_, key) = keys::parse(op.key()).unwrap();
+            changes.push((KeyChange { key: op.key(), value, revision }, key));
+        }
+        self.fleet.apply(revision, changes);
+        Ok(revision)
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A plan as text: a line for each wave, `*` for what is repaired.
+pub fn story(plan: &Plan) -> String {
+    let mut lines = Vec::new();
+    let from = plan.from.as_ref().map_or("nothing", Version::as_str);
+    lines.push(format!("{from} -> {}{}", plan.to, if plan.at_once { ", at once" } else { "" }));
+    for PlannedWave { stage, wave, nodes, soak, promote, .. } in &plan.waves {
+        let shown = |planned: &PlannedNode| {
+            let domain = planned.domain.as_ref().map(|domain| format!("@{domain}")).unwrap_or_default();
+            format!("{}{}{domain}", if planned.repair { "*" } else { "" }, planned.node)
+        };
+        let nodes: Vec<String> = nodes.iter().map(shown).collect();
+        let mut line = format!("stage {stage} wave {wave}: {}", nodes.join(" "));
+        if !soak.is_zero() {
+            line += &format!(", soak {soak:#}");
+        }
+        if *promote == Promote::Manual {
+            line += ", then ask";
+        }
+        lines.push(line);
+    }
+    if !plan.already.is_empty() {
+        let already: Vec<&str> = plan.already.iter().map(NodeName::as_str).collect();
+        lines.push(format!("already there: {}", already.join(" ")));
+    }
+    for Unwell { node, word, why, repaired } in &plan.unwell {
+        let then = if *repaired { "is repaired" } else { "waits" };
+        lines.push(format!("{} {node}: {why}; {then}", word.as_str()));
+    }
+    let budget =
+        |(role, budget): (&Role, &RoleBudget)| format!("{role} {} of {}", budget.max_unavailable, budget.nodes);
+    let roles: Vec<String> = plan.budgets.roles.iter().map(budget).collect();
+    let domains = plan.budgets.domains.iter().map(|(domain, count)| format!("@{domain} {count}"));
+    lines.push(format!("unavailable at most: {}", roles.into_iter().chain(domains).collect::<Vec<_>>().join(", ")));
+    let Prediction { node, measured, total } = plan.predicted;
+    lines.push(format!("{total:#} if a node takes {node:#}{}", if measured { "" } else { ", which is a guess" }));
+    lines.join("\n")
+}
