@@ -585,7 +585,7 @@ impl Fleet {
     }
 
     /// What nodes should run that were granted nothing.
-    fn base(&self) -> Option<Desired> {
+    pub fn base(&self) -> Option<Desired> {
         let waiting = self.active.as_ref().filter(|(active, _)| !active.at_once && !active.completed);
         let Some((active, _)) = waiting else { return self.desired() };
         let from = active.from.as_ref()?;

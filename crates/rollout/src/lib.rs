@@ -12,12 +12,17 @@
 //! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
 pub mod budget;
+pub mod health;
+pub mod operate;
 mod order;
 pub mod plan;
 pub mod predict;
+pub mod progress;
 mod refusal;
 pub mod sight;
 pub mod stages;
+pub mod start;
+pub mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod unwell;

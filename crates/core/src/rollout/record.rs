@@ -111,6 +111,11 @@ pub struct RolloutRecord {
     pub healthy: u32,
     #[schema(value_type = String, format = DateTime)]
     pub progress: Timestamp,
+    /// Since when nothing can be done, and nobody is to blame: it is not the time for it, or what is left is paused. The
+    /// deadline for progress stands still meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub idle: Option<Timestamp>,
     /// How many grants were made.
     #[serde(default)]
     pub grants: u64,

@@ -1,0 +1,243 @@
+//! How a node stands in a rollout: what it was granted, what it answered, and whether its agent is there.
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::Node;
+use muster_core::generation::Generation;
+use muster_core::liveness::Link;
+use muster_core::names::{NodeName, Version};
+use muster_core::records::StatusLeaf;
+use muster_core::report::Cause;
+use muster_core::rollout::record::{DesiredRecord, FailedHow, RolloutRecord};
+use muster_core::rollout::strategy::Strategy;
+use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_core::txn::Revision;
+
+use crate::sight::Sight;
+use crate::unwell::is_still_being_made;
+
+/// How a node stands in a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It was not granted anything yet, or is to be granted once more.
+    Waiting,
+    /// It was granted, and has not proved itself. Without a deadline: its machine was started again, and it proves itself
+    /// once more.
+    Moving {
+        deadline: Option<Timestamp>,
+    },
+    /// It waits for others.
+    Pending {
+        deadline: Timestamp,
+    },
+    /// It has proved itself, and is watched for a moment.
+    Soaking {
+        until: Timestamp,
+    },
+    /// It has proved itself, and its agent is away.
+    Away {
+        since: Timestamp,
+    },
+    Healthy {
+        since: Timestamp,
+    },
+    Failed(FailedHow),
+    /// An operator has set it aside.
+    Skipped,
+    /// It has no machine yet and never served: it blocks nobody, and begins with the target once it is there.
+    NotThere,
+}
+
+impl Health {
+    /// Whether a wave need not wait for it.
+    pub fn is_done(self) -> bool {
+        match self {
+            Health::Healthy { .. } | Health::Failed(_) | Health::Skipped | Health::NotThere => true,
+            Health::Waiting
+            | Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Away { .. } => false,
+        }
+    }
+}
+
+/// What the nodes of a rollout are judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measure<'a> {
+    pub record: &'a RolloutRecord,
+    pub strategy: &'a Strategy,
+    pub epoch: u64,
+    pub now: Timestamp,
+    pub patience: SignedDuration,
+}
+
+/// What a rollout has granted to a node, with its revision. Who was set aside keeps what it had: that is no grant.
+pub(crate) fn grant_of<'n>(record: &RolloutRecord, node: &'n Node) -> Option<(&'n DesiredRecord, Revision)> {
+    let (grant, at) = node.desired.as_ref()?;
+    (grant.rollout == record.id && grant.kept.is_none() && grant.version == record.to).then_some((grant, *at))
+}
+
+impl Measure<'_> {
+    /// How a node stands. `is_settled`: its wave was whole, and a short interruption does not undo that.
+    pub(crate) fn health(&self, name: &NodeName, node: &Node, link: Link, is_settled: bool) -> Health {
+        if self.record.skipped.contains(name) {
+            return Health::Skipped;
+        }
+        if is_not_there(node, link) {
+            return Health::NotThere;
+        }
+        let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
+        let health = self.health_of(grant, at, node, link, is_settled);
+        let failed_before = self.record.retry_before.is_some_and(|before| at < before);
+        let again = match health {
+            Health::Failed(_) => failed_before || self.record.retry.contains(name),
+            Health::Waiting | Health::Moving { .. } | Health::Pending { .. } | Health::Away { .. } => {
+                self.record.retry.contains(name)
+            }
+            // It has proved itself meanwhile.
+            Health::Soaking { .. } | Health::Healthy { .. } | Health::Skipped | Health::NotThere => false,
+        };
+        if again { Health::Waiting } else { health }
+    }
+
+    fn health_of(&self, grant: &DesiredRecord, at: Revision, node: &Node, link: Link, is_settled: bool) -> Health {
+        let deadlines = &self.strategy.deadlines;
+        let expires = grant.expires.unwrap_or_else(|| later(grant.granted, deadlines.node));
+        let silent = match link {
+            Link::Connected { .. } => None,
+            Link::Silent { since } => Some(since),
+        };
+        let moving = |deadline: Timestamp| match silent {
+            _ if self.now < deadline => Health::Moving { deadline: Some(deadline) },
+            Some(_) => Health::Failed(FailedHow::Unreachable),
+            None => Health::Failed(FailedHow::Expired),
+        };
+        let Some((state, leaf)) = answer(node, Generation { epoch: self.epoch, number: at.0 }) else {
+            return moving(expires);
+        };
+        if *state.version() != self.record.to {
+            // Checks between runs speak of what the node ran before: they are no answer.
+            return if went_back(node, &self.record.to) {
+                Health::Failed(FailedHow::WentBack)
+            } else {
+                moving(expires)
+            };
+        }
+        match state {
+            ServiceState::Configured { result: Configured::Failure, .. } => Health::Failed(FailedHow::NotConfigured),
+            ServiceState::Configured { result: Configured::Pending, .. } => {
+                let deadline = later(leaf.since, deadlines.pending);
+                let is_late = self.now >= deadline;
+                if is_late { Health::Failed(FailedHow::PendingTooLong) } else { Health::Pending { deadline } }
+            }
+            ServiceState::Validated { result: Validated::Failure, .. } if self.strategy.gate.validated => {
+                Health::Failed(FailedHow::NotValidated)
+            }
+            // It may have waited for others until then, and that does not count.
+            ServiceState::Configured { result: Configured::Success, .. } if self.strategy.gate.validated => {
+                moving(expires.max(later(leaf.since, deadlines.node)))
+            }
+            ServiceState::Configured { result: Configured::Success, .. } | ServiceState::Validated { .. } => {
+                self.proved(grant, node, leaf, silent, is_settled)
+            }
+        }
+    }
+
+    fn proved(
+        &self,
+        grant: &DesiredRecord,
+        node: &Node,
+        leaf: &StatusLeaf,
+        silent: Option<Timestamp>,
+        is_settled: bool,
+    ) -> Health {
+        if is_rebooted(node) {
+            return Health::Moving { deadline: None };
+        }
+        if let Some(since) = silent {
+            let is_hiccup = is_settled && self.now.duration_since(since) < self.patience;
+            if !is_hiccup {
+                return Health::Away { since };
+            }
+        }
+        let until = later(leaf.since.max(grant.granted), self.strategy.soak);
+        if self.now < until { Health::Soaking { until } } else { Health::Healthy { since: until } }
+    }
+
+    /// Whether others can count on a node now that no rollout moves: it has proved that it runs what it was told.
+    pub(crate) fn is_serving(&self, node: &Node, told: Option<(&Version, Generation)>) -> bool {
+        let Some((version, generation)) = told else { return false };
+        let Some((state, _)) = answer(node, generation) else { return false };
+        let proved = match state {
+            ServiceState::Configured { result: Configured::Success, .. }
+            | ServiceState::Validated { result: Validated::Failure, .. } => !self.strategy.gate.validated,
+            ServiceState::Validated { result: Validated::Success, .. } => true,
+            ServiceState::Configured { result: Configured::Failure | Configured::Pending, .. } => false,
+        };
+        proved && state.version() == version && !is_rebooted(node)
+    }
+}
+
+/// Whether a node that serves was told together with everybody else to go elsewhere, and has not answered. It may run at any
+/// moment, so nobody can count on it; but it is not broken, and to move it takes something away.
+pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>) -> bool {
+    let serves = node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted);
+    serves && told.is_some_and(|(_, generation)| !node.has_answered(generation))
+}
+
+/// The state that a node is in, if that is its answer to what it was told under a generation.
+fn answer(node: &Node, told: Generation) -> Option<(&ServiceState, &StatusLeaf)> {
+    node.state().filter(|_| node.has_answered(told))
+}
+
+fn went_back(node: &Node, from: &Version) -> bool {
+    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+    let causes = last.into_iter().flat_map(|last| &last.causes);
+    causes.into_iter().any(|cause| matches!(cause, Cause::WentBack { version, .. } if version == from))
+}
+
+fn is_rebooted(node: &Node) -> bool {
+    node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
+}
+
+/// Whether there is nobody to be told: the node has no machine yet, and never served.
+fn is_not_there(node: &Node, link: Link) -> bool {
+    matches!(link, Link::Silent { .. }) && is_still_being_made(node)
+}
+
+/// Whether a node has failed in a rollout, as far as its own records say.
+pub(crate) fn has_failed(sight: &Sight<'_>, record: &RolloutRecord, node: &Node) -> bool {
+    let Some((grant, at)) = grant_of(record, node) else { return false };
+    let answered = answer(node, Generation { epoch: sight.fleet.epoch(), number: at.0 });
+    let is_late = grant.expires.is_some_and(|expires| expires <= sight.now);
+    match answered {
+        None => is_late,
+        Some((state, _)) if *state.version() != record.to => is_late || went_back(node, &record.to),
+        Some((state, _)) => state.is_failure() || (!state.is_validated() && is_late),
+    }
+}
+
+/// Whether a node may be granted once more: it has failed. Else how it stands.
+pub(crate) fn retryable(
+    sight: &Sight<'_>,
+    record: &RolloutRecord,
+    name: &NodeName,
+    node: &Node,
+) -> Result<(), &'static str> {
+    if record.skipped.contains(name) {
+        return Err("it was set aside");
+    }
+    let Some((_, at)) = grant_of(record, node) else { return Err("it was not granted anything yet") };
+    if has_failed(sight, record, node) {
+        return Ok(());
+    }
+    match answer(node, Generation { epoch: sight.fleet.epoch(), number: at.0 }) {
+        Some((state, _)) if state.is_validated() => Err("it has been moved"),
+        Some((state, _)) if state.is_pending() => Err("it waits for others"),
+        Some(_) | None => Err("it is on its way"),
+    }
+}
+
+pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.saturating_add(by).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,321 @@
+//! What an operator may say to a rollout. Each word rewrites the record under its revision, as every step does: once it is
+//! acknowledged, nothing follows that was decided before it.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use muster_core::fleet::{Fleet, Node};
+use muster_core::keys::Keys;
+use muster_core::names::NodeName;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{DesiredRecord, Halt, Phase, Promoted, RolloutRecord};
+use muster_core::spelling;
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use thiserror::Error;
+
+use crate::health;
+use crate::sight::Sight;
+use crate::step::untouched;
+
+/// So many nodes can be named in a record, so that it stays small: whoever sets more aside wants another plan.
+pub const MOST_NAMED: usize = 100;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    Pause {
+        reason: String,
+    },
+    /// Go on. Failures that were seen no longer stop it; checks that could not say, or said no, are made again.
+    Resume,
+    Abort {
+        reason: String,
+    },
+    /// Let the next wave begin: the gate has passed, or has stopped the rollout and somebody has looked.
+    Promote {
+        /// And do not ask again in this rollout.
+        full: bool,
+    },
+    /// Go on without a node. It stays where it is, whatever it was told last, for good; it no longer counts, neither as
+    /// failed nor for the budget.
+    Skip {
+        node: NodeName,
+    },
+    /// Grant failed nodes once more. A rollout that stopped because of failures, or because nothing got better, goes on.
+    Retry(Retried),
+    /// Let others use the slot of a node that will not give it back.
+    Release {
+        node: NodeName,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retried {
+    Nodes(Vec<NodeName>),
+    AllFailed,
+}
+
+/// What a command changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operated {
+    pub record: RolloutRecord,
+    /// A node that is to stay where it is.
+    pub kept: Option<Kept>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    pub node: NodeName,
+    pub desired: DesiredRecord,
+    pub record_at: Option<Revision>,
+    pub desired_at: Option<Revision>,
+}
+
+#[derive(Debug, Error)]
+pub enum OperateRefused {
+    #[error("rollout {id} is {phase}: there is nothing to {verb} any more")]
+    Over { id: RolloutId, phase: &'static str, verb: &'static str },
+    #[error("no wave of rollout {id} waits for being promoted: {instead}")]
+    NothingToPromote { id: RolloutId, instead: &'static str },
+    #[error("rollout {id} moved everybody at once: no node can be set aside or granted once more")]
+    AtOnce { id: RolloutId },
+    #[error("there is no node {node} in the design{}", did_you_mean(.nearest.as_ref()))]
+    UnknownNode { node: NodeName, nearest: Option<String> },
+    #[error("{node} has not failed in this rollout: {state}")]
+    NotFailed { node: NodeName, state: &'static str },
+    #[error("no node has failed in rollout {id}")]
+    NobodyFailed { id: RolloutId },
+    #[error("{count} nodes are named in rollout {id} already, and a record holds no more; make a new plan instead")]
+    TooMany { id: RolloutId, count: usize },
+}
+
+fn did_you_mean(nearest: Option<&String>) -> String {
+    nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
+}
+
+/// Says what a command changes; nothing if it is so already.
+pub fn operate(
+    record: &RolloutRecord,
+    command: &Command,
+    by: &str,
+    sight: &Sight<'_>,
+) -> Result<Option<Operated>, OperateRefused> {
+    let mut next = record.clone();
+    let mut kept = None;
+    match command {
+        Command::Pause { reason } => {
+            is_open(record, "pause")?;
+            if record.phase == Phase::Running {
+                let why = Halt::Operator { by: by.to_owned(), reason: reason.clone() };
+                enter(&mut next, Phase::Paused { why }, sight.now);
+            }
+        }
+        Command::Resume => {
+            is_open(record, "resume")?;
+            if let Phase::Paused { why } = &record.phase {
+                resume(&mut next, why, sight);
+            }
+        }
+        Command::Abort { reason } => {
+            if !matches!(record.phase, Phase::Aborted { .. }) {
+                is_open(record, "abort")?;
+                enter(&mut next, Phase::Aborted { by: by.to_owned(), reason: reason.clone() }, sight.now);
+            }
+        }
+        Command::Promote { full } => {
+            is_open(record, "promote")?;
+            promote(&mut next, *full, by, sight)?;
+        }
+        Command::Skip { node } => {
+            is_open(record, "skip")?;
+            is_staged(record)?;
+            let known = known(sight.fleet, node)?;
+            if !record.skipped.contains(node) {
+                has_room(record, 1)?;
+                kept = keep(sight, record, node, known);
+                next.skipped.insert(node.clone());
+                next.retry.remove(node);
+                next.released.remove(node);
+                next.progress = sight.now;
+            }
+        }
+        Command::Retry(which) => {
+            is_open(record, "retry")?;
+            is_staged(record)?;
+            retry(&mut next, which, sight)?;
+        }
+        Command::Release { node } => {
+            is_open(record, "release")?;
+            known(sight.fleet, node)?;
+            if !record.released.contains(node) && !record.skipped.contains(node) {
+                has_room(record, 1)?;
+                next.released.insert(node.clone());
+                next.progress = sight.now;
+            }
+        }
+    }
+    if next == *record {
+        return Ok(None);
+    }
+    next.seen = sight.fleet.revision;
+    Ok(Some(Operated { record: next, kept }))
+}
+
+impl Operated {
+    /// The transaction, refused if anything of the rollout was decided since `at`.
+    pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
+        let keys = Keys::of(&fleet.env);
+        let mut txn = untouched(&keys, fleet, &self.record, at);
+        txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
+        if let Some(Kept { node, desired, record_at, desired_at }) = &self.kept {
+            txn.guards.push(Guard::seen(keys.node(node), *record_at));
+            txn.guards.push(Guard::seen(keys.desired(node), *desired_at));
+            txn.ops.push(Op::put_json(keys.desired(node), desired)?);
+        }
+        Ok(txn)
+    }
+}
+
+fn enter(record: &mut RolloutRecord, phase: Phase, now: Timestamp) {
+    record.phase = phase;
+    record.phase_since = now;
+    record.idle = None;
+    record.progress = now;
+}
+
+fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
+    let cause = match why {
+        Halt::NothingToGoBackTo { why } => why,
+        Halt::Operator { .. }
+        | Halt::Failures { .. }
+        | Halt::GateFailed { .. }
+        | Halt::GateInconclusive { .. }
+        | Halt::NoProgress { .. }
+        | Halt::Blocked { .. } => why,
+    };
+    match cause {
+        // What has failed while an operator's pause lasted was not seen by whoever ends that.
+        Halt::Failures { .. } => record.forgiven_before = Some(after(sight.fleet.revision)),
+        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => {
+            if let Some(wave) = record.waves.last_mut() {
+                wave.gate = None;
+            }
+        }
+        Halt::Operator { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } | Halt::NothingToGoBackTo { .. } => {}
+    }
+    enter(record, Phase::Running, sight.now);
+}
+
+/// Everything that the view holds was written before this.
+fn after(revision: Revision) -> Revision {
+    Revision(revision.0.saturating_add(1))
+}
+
+fn promote(record: &mut RolloutRecord, full: bool, by: &str, sight: &Sight<'_>) -> Result<(), OperateRefused> {
+    match waits_for_promotion(record) {
+        Ok(()) => {}
+        Err(_) if full => {
+            record.full = true;
+            return Ok(());
+        }
+        Err(instead) => return Err(OperateRefused::NothingToPromote { id: record.id, instead }),
+    }
+    record.full |= full;
+    let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) else { return Ok(()) };
+    wave.promoted = Some(Promoted { by: by.to_owned(), at: sight.now });
+    // Somebody has looked at what the checks said, and goes on. An operator's own pause is another matter.
+    if let Phase::Paused { why: Halt::GateFailed { .. } | Halt::GateInconclusive { .. } } = &record.phase {
+        enter(record, Phase::Running, sight.now);
+    }
+    Ok(())
+}
+
+/// Whether the wave that goes on is a person's turn. Else what it waits for instead.
+fn waits_for_promotion(record: &RolloutRecord) -> Result<(), &'static str> {
+    let Some(wave) = record.waves.last() else { return Err("it has no waves") };
+    match (wave.passed, &wave.promoted, wave.settled, &wave.gate) {
+        (Some(_), _, _, _) => Err("its last wave has passed"),
+        // Two operators may say it at the same moment: it is said.
+        (None, Some(_), _, _) => Ok(()),
+        (None, None, None, _) => Err("its nodes are still being moved"),
+        (None, None, Some(_), None) => Err("the wave is still being watched, and its checks have not been made"),
+        (None, None, Some(_), Some(_)) => Ok(()),
+    }
+}
+
+fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Result<(), OperateRefused> {
+    let mut again = BTreeSet::new();
+    let mut all = None;
+    match which {
+        Retried::Nodes(nodes) => {
+            for name in nodes {
+                let node = known(sight.fleet, name)?;
+                if !record.retry.contains(name) {
+                    let state = health::retryable(sight, record, name, node);
+                    state.map_err(|state| OperateRefused::NotFailed { node: name.clone(), state })?;
+                    again.insert(name.clone());
+                }
+            }
+            has_room(record, again.len())?;
+        }
+        Retried::AllFailed => {
+            let failed = sight
+                .fleet
+                .designed()
+                .filter(|(name, node, _)| !record.skipped.contains(*name) && health::has_failed(sight, record, node));
+            again.extend(failed.map(|(name, _, _)| name.clone()));
+            if again.is_empty() && record.retry.is_empty() && record.retry_before.is_none() {
+                return Err(OperateRefused::NobodyFailed { id: record.id });
+            }
+            if has_room(record, again.difference(&record.retry).count()).is_err() {
+                again.clear();
+                all = Some(after(sight.fleet.revision));
+            }
+        }
+    }
+    record.retry.append(&mut again);
+    record.retry_before = all.or(record.retry_before);
+    if let Phase::Paused { why: Halt::Failures { .. } | Halt::NoProgress { .. } } = &record.phase {
+        enter(record, Phase::Running, sight.now);
+    }
+    Ok(())
+}
+
+/// The node stays at what it was told last, under the generation under which it was told: it is not told anew.
+fn keep(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> Option<Kept> {
+    let told = sight.fleet.desired_of(name)?;
+    let desired = DesiredRecord {
+        version: told.version,
+        rollout: record.id,
+        granted: sight.now,
+        expires: None,
+        allow_older: told.allow_older,
+        confirm_within: told.confirm_within,
+        kept: Some(told.generation),
+    };
+    let desired_at = node.desired.as_ref().map(|(_, at)| *at);
+    Some(Kept { node: name.clone(), desired, record_at: node.record_at, desired_at })
+}
+
+fn is_open(record: &RolloutRecord, verb: &'static str) -> Result<(), OperateRefused> {
+    if record.phase.is_open() {
+        return Ok(());
+    }
+    Err(OperateRefused::Over { id: record.id, phase: record.phase.word(), verb })
+}
+
+fn is_staged(record: &RolloutRecord) -> Result<(), OperateRefused> {
+    if record.at_once { Err(OperateRefused::AtOnce { id: record.id }) } else { Ok(()) }
+}
+
+fn has_room(record: &RolloutRecord, more: usize) -> Result<(), OperateRefused> {
+    let count = record.skipped.len() + record.released.len() + record.retry.len();
+    if count + more > MOST_NAMED { Err(OperateRefused::TooMany { id: record.id, count }) } else { Ok(()) }
+}
+
+fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Result<&'a Node, OperateRefused> {
+    fleet.get(name).filter(|node| node.is_designed()).ok_or_else(|| {
+        let names = fleet.designed().map(|(name, _, _)| name.as_str());
+        let nearest = spelling::nearest(name.as_str(), names).map(str::to_owned);
+        OperateRefused::UnknownNode { node: name.clone(), nearest }
+    })
+}

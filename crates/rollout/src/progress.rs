@@ -1,0 +1,324 @@
+//! How a rollout stands, and why what does not move does not: worked out when somebody asks, by the same look at the fleet
+//! and the same choice of nodes that a step makes.
+
+use std::collections::BTreeSet;
+
+use muster_core::fleet::Node;
+use muster_core::generation::Generation;
+use muster_core::names::NodeName;
+use muster_core::rollout::progress::{Hold, NodeProgress, NodeState, Progress, WaveProgress};
+use muster_core::rollout::record::{FailedHow, Phase, RolloutRecord};
+use muster_core::rollout::windows;
+use muster_core::service_state::{Configured, ServiceState, Validated};
+
+use crate::health::{Health, grant_of};
+use crate::sight::Sight;
+use crate::step::{Fact, Held, Indexed, Ledger, Survey, Waits, move_on};
+
+/// So many single nodes are named as what holds a rollout up. How each of them stands is with the waves.
+const NAMED_HOLDS: usize = 20;
+
+/// How a rollout stands. It is of the rollout that governs: what others have granted since says nothing about an older one.
+pub fn progress(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progress {
+    if record.at_once {
+        return at_once(plan, record, sight);
+    }
+    let survey = Survey::take(plan, record, sight);
+    let mut ledger = Ledger::open(plan, record, &survey, sight);
+    let mut refused: Vec<(&NodeName, Held)> = Vec::new();
+    ledger.choose(&mut |fact, held| refused.push((fact.name, held)));
+    // In the order of names, as the facts are.
+    refused.sort_by_key(|(name, _)| *name);
+    let told = Told { record, survey: &survey, ledger: &ledger, sight, refused };
+
+    let waves = plan.plan().waves.iter().enumerate();
+    let waves = waves.map(|(wave, planned)| {
+        let orders = plan.orders_in(wave).zip(&planned.nodes);
+        let in_plan = orders.map(|(order, node)| match survey.at(order) {
+            Some(fact) => told.node(fact),
+            None => removed(node.node.clone(), node.role.clone()),
+        });
+        let late = survey.late().filter(|fact| fact.wave == Some(wave)).map(|fact| told.node(fact));
+        WaveProgress { nodes: in_plan.chain(late).collect() }
+    });
+    Progress { waves: waves.collect(), holds: told.holds(plan) }
+}
+
+/// Why a node is not moved by a rollout that has not ended, or none if nothing is to be done with it.
+pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: &NodeName) -> Option<Hold> {
+    if !record.phase.is_open() || record.at_once {
+        return None;
+    }
+    let progress = progress(plan, record, sight);
+    let found = progress.waves.iter().enumerate().find_map(|(wave, nodes)| {
+        let of_it = nodes.nodes.iter().find(|progress| progress.node == *node)?;
+        Some((wave, of_it.clone()))
+    });
+    let (wave, NodeProgress { state, hold, deadline, .. }) = found?;
+    match state {
+        NodeState::Healthy | NodeState::Skipped | NodeState::Removed => None,
+        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => {
+            Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline }))
+        }
+        NodeState::Waiting if wave >= record.waves.len() => turn(plan, record.waves.len().saturating_sub(1)),
+        NodeState::Waiting => hold.or_else(|| progress.holds.into_iter().next()),
+    }
+}
+
+fn turn(plan: &Indexed, wave: usize) -> Option<Hold> {
+    let planned = plan.plan().waves.get(wave)?;
+    Some(Hold::Turn { stage: planned.stage, wave: planned.wave })
+}
+
+fn removed(node: NodeName, role: muster_core::names::Role) -> NodeProgress {
+    NodeProgress { node, role, state: NodeState::Removed, granted: None, deadline: None, hold: None }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// What the answers are taken from.
+struct Told<'s> {
+    record: &'s RolloutRecord,
+    survey: &'s Survey<'s>,
+    ledger: &'s Ledger<'s>,
+    sight: &'s Sight<'s>,
+    refused: Vec<(&'s NodeName, Held)>,
+}
+
+impl Told<'_> {
+    fn node(&self, fact: &Fact<'_>) -> NodeProgress {
+        let grant = grant_of(self.record, fact.node);
+        let deadline = match fact.health {
+            Health::Moving { deadline } => deadline,
+            Health::Pending { deadline } => Some(deadline),
+            Health::Waiting
+            | Health::Soaking { .. }
+            | Health::Away { .. }
+            | Health::Healthy { .. }
+            | Health::Failed(_)
+            | Health::Skipped
+            | Health::NotThere => None,
+        };
+        NodeProgress {
+            node: fact.name.clone(),
+            role: fact.record.role.clone(),
+            state: self.state(fact),
+            granted: grant.map(|(grant, _)| grant.granted),
+            deadline,
+            hold: self.hold(fact),
+        }
+    }
+
+    fn state(&self, fact: &Fact<'_>) -> NodeState {
+        match fact.health {
+            Health::Waiting | Health::NotThere => NodeState::Waiting,
+            Health::Moving { .. } | Health::Away { .. } => NodeState::Granted,
+            Health::Pending { deadline } => {
+                let since = fact.node.state().map_or(deadline, |(_, leaf)| leaf.since);
+                NodeState::Pending { since }
+            }
+            Health::Soaking { until } => NodeState::Soaking { until },
+            Health::Healthy { .. } => NodeState::Healthy,
+            Health::Failed(how) => {
+                let error = fact.failure().and_then(|failure| failure.error);
+                NodeState::Failed { how, error, forgiven: !fact.counts_as_failed() }
+            }
+            Health::Skipped => NodeState::Skipped,
+        }
+    }
+
+    /// What a node of a wave that has begun waits for.
+    fn hold(&self, fact: &Fact<'_>) -> Option<Hold> {
+        match fact.health {
+            Health::NotThere => Some(Hold::Machine { node: fact.name.clone() }),
+            Health::Away { since } => Some(Hold::Silent { node: fact.name.clone(), since }),
+            Health::Waiting => {
+                let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
+                let (_, held) = self.refused.get(found)?;
+                self.because(fact, *held)
+            }
+            Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Healthy { .. }
+            | Health::Failed(_)
+            | Health::Skipped => None,
+        }
+    }
+
+    fn because(&self, fact: &Fact<'_>, held: Held) -> Option<Hold> {
+        let node = fact.name.clone();
+        match held {
+            Held::RoleBefore { stage, wave } => Some(Hold::Turn { stage, wave }),
+            Held::Paused => {
+                let paused = self.sight.fleet.pause_of(fact.name, &fact.record.role, self.sight.now)?;
+                Some(Hold::Paused { node, paused })
+            }
+            Held::Silent { since } => Some(Hold::Silent { node, since }),
+            Held::Brake => {
+                let rack = self.survey.rack(fact);
+                let (silent, nodes) = (count(rack.silent), count(rack.nodes));
+                Some(Hold::Brake { domain: fact.record.failure_domain.clone(), silent, nodes })
+            }
+            Held::Ramp { in_flight, allowed } => {
+                Some(Hold::Ramp { in_flight: count(in_flight), allowed: count(allowed) })
+            }
+            Held::BudgetOfRole => {
+                let slots = self.ledger.of_role(fact)?;
+                let (unavailable, allowed) = (count(slots.used), count(slots.max));
+                Some(Hold::RoleBudget { role: fact.record.role.clone(), unavailable, allowed })
+            }
+            Held::BudgetOfDomain => {
+                let (domain, slots) = (self.survey.domain_name(fact)?, self.ledger.of_domain(fact)?);
+                let (unavailable, allowed) = (count(slots.used), count(slots.max));
+                Some(Hold::DomainBudget { domain: domain.to_owned(), unavailable, allowed })
+            }
+            Held::Next => None,
+        }
+    }
+
+    /// What holds the rollout up, the widest first.
+    fn holds(&self, plan: &Indexed) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        match &self.record.phase {
+            Phase::Running => {}
+            Phase::Paused { why } => holds.push(Hold::Halted { why: why.clone() }),
+            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+                return Vec::new();
+            }
+        }
+        let now = self.sight.now;
+        let windows = &plan.plan().strategy.windows;
+        if !windows::is_open(windows, now) {
+            holds.push(Hold::Window { opens: windows::next_opening(windows, now) });
+        }
+        let mut next = self.record.clone();
+        match move_on(plan, &mut next, self.survey, now) {
+            Waits::ForSoak { until } => holds.push(Hold::Soak { until }),
+            Waits::ForChecks { wave } => {
+                let settled = next.waves.last().and_then(|wave| wave.settled).unwrap_or(now);
+                let soak = plan.plan().waves.get(wave).map(|wave| wave.soak).unwrap_or_default();
+                holds.push(Hold::Gate { since: crate::health::later(settled, soak) });
+            }
+            Waits::ForPromotion => {
+                let planned = next.waves.len().checked_sub(1).and_then(|wave| plan.plan().waves.get(wave));
+                holds.extend(planned.map(|wave| Hold::Promotion { stage: wave.stage, wave: wave.wave }));
+            }
+            Waits::ForNodes | Waits::ForNothing | Waits::Failed { .. } | Waits::Unclear { .. } => {}
+        }
+        self.hold_of_nodes(plan, &mut holds);
+        holds
+    }
+
+    /// What single nodes wait for: each reason once, and the first few nodes by name.
+    fn hold_of_nodes(&self, plan: &Indexed, holds: &mut Vec<Hold>) {
+        let mut wide = Vec::new();
+        let mut named = Vec::new();
+        let mut seen: BTreeSet<(u8, usize)> = BTreeSet::new();
+        let mut is_budget = false;
+        for fact in self.survey.in_order(plan, self.record.waves.len()).filter(|fact| !fact.health.is_done()) {
+            let Some(hold) = self.hold(fact) else {
+                if fact.health != Health::Waiting && named.len() < NAMED_HOLDS {
+                    let NodeProgress { node, state, deadline, .. } = self.node(fact);
+                    named.push(Hold::Node { node, state, deadline });
+                }
+                continue;
+            };
+            let (rank, of) = match &hold {
+                Hold::Brake { .. } => (0, fact.rack),
+                Hold::RoleBudget { .. } => (1, fact.role),
+                Hold::DomainBudget { .. } => (2, fact.domain.unwrap_or_default()),
+                Hold::Ramp { .. } => (3, fact.wave.unwrap_or_default()),
+                Hold::Turn { .. } => (4, fact.role),
+                Hold::Halted { .. }
+                | Hold::Window { .. }
+                | Hold::Soak { .. }
+                | Hold::Gate { .. }
+                | Hold::Promotion { .. }
+                | Hold::Node { .. }
+                | Hold::Paused { .. }
+                | Hold::Silent { .. }
+                | Hold::Machine { .. } => {
+                    if named.len() < NAMED_HOLDS {
+                        named.push(hold);
+                    }
+                    continue;
+                }
+            };
+            is_budget |= matches!(hold, Hold::RoleBudget { .. } | Hold::DomainBudget { .. });
+            if seen.insert((rank, of)) {
+                wide.push((rank, hold));
+            }
+        }
+        wide.sort_by_key(|(rank, _)| *rank);
+        holds.extend(wide.into_iter().map(|(_, hold)| hold));
+        // Those that have failed hold nothing up by that, but what they use of the budget does.
+        if is_budget {
+            let failed = self.survey.facts.iter().filter(|fact| fact.failed_how().is_some() && fact.is_unavailable);
+            for fact in failed.take(NAMED_HOLDS.saturating_sub(named.len())) {
+                named.push(Hold::Node { node: fact.name.clone(), state: self.state(fact), deadline: None });
+            }
+        }
+        holds.append(&mut named);
+    }
+}
+
+/// Everybody was told in one transaction: each node answers for itself.
+fn at_once(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progress {
+    let waves = plan.plan().waves.iter().map(|planned| {
+        let nodes = planned.nodes.iter().map(|planned| {
+            let known = sight.fleet.get(&planned.node).filter(|node| node.is_designed());
+            let Some(node) = known else { return removed(planned.node.clone(), planned.role.clone()) };
+            NodeProgress {
+                node: planned.node.clone(),
+                role: planned.role.clone(),
+                state: answered_at_once(sight, record, &planned.node, node),
+                granted: Some(record.started),
+                deadline: None,
+                hold: None,
+            }
+        });
+        WaveProgress { nodes: nodes.collect() }
+    });
+    let mut holds = Vec::new();
+    if let Phase::Paused { why } = &record.phase {
+        holds.push(Hold::Halted { why: why.clone() });
+    }
+    let waves: Vec<WaveProgress> = waves.collect();
+    if record.phase.is_open() {
+        let undone = waves.iter().flat_map(|wave| &wave.nodes).filter(|node| match node.state {
+            NodeState::Healthy | NodeState::Removed | NodeState::Skipped => false,
+            NodeState::Waiting
+            | NodeState::Granted
+            | NodeState::Pending { .. }
+            | NodeState::Soaking { .. }
+            | NodeState::Failed { .. } => true,
+        });
+        let named = undone.take(NAMED_HOLDS);
+        holds.extend(named.map(|NodeProgress { node, state, .. }| Hold::Node {
+            node: node.clone(),
+            state: state.clone(),
+            deadline: None,
+        }));
+    }
+    Progress { waves, holds }
+}
+
+fn answered_at_once(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> NodeState {
+    let told = sight.fleet.desired_of(name).filter(|told| told.version == record.to);
+    let answered = |generation: Generation| node.state().filter(|_| node.has_answered(generation));
+    let Some((state, leaf)) = told.and_then(|told| answered(told.generation)) else { return NodeState::Granted };
+    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+    let error = last.and_then(|last| last.errors.first()).cloned();
+    let failed = |how| NodeState::Failed { how, error, forgiven: true };
+    match state {
+        _ if *state.version() != record.to => NodeState::Granted,
+        ServiceState::Configured { result: Configured::Success, .. } => NodeState::Granted,
+        ServiceState::Configured { result: Configured::Pending, .. } => NodeState::Pending { since: leaf.since },
+        ServiceState::Configured { result: Configured::Failure, .. } => failed(FailedHow::NotConfigured),
+        ServiceState::Validated { result: Validated::Failure, .. } => failed(FailedHow::NotValidated),
+        ServiceState::Validated { result: Validated::Success, .. } => NodeState::Healthy,
+    }
+}

@@ -1,0 +1,236 @@
+//! How a rollout begins: one transaction, in which the environment gets its new version, and nobody moves yet.
+
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::Version;
+use muster_core::records::AllowOlder;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::{ActiveRollout, FromVersion, Halt, Phase, RolloutRecord, WaveState};
+use muster_core::txn::{Guard, Op, Revision, Txn};
+use thiserror::Error;
+
+use crate::sight::Sight;
+
+/// So many rollouts are remembered.
+pub const REMEMBERED: usize = 50;
+/// So many are forgotten at a time, so that the transaction stays small.
+const FORGOTTEN_AT_ONCE: usize = 8;
+
+/// Who wants a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Starting {
+    /// Made by whoever asks: the same request again is the same rollout.
+    pub request: String,
+    pub by: String,
+    /// Take the place of a rollout that is not over.
+    pub supersede: bool,
+}
+
+/// A rollout that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub id: RolloutId,
+    /// None if the same request has started it before.
+    pub txn: Option<Txn>,
+    /// The plans of rollouts that are forgotten with it: their blobs may go.
+    pub forgotten: Vec<String>,
+}
+
+#[derive(Debug, Error)]
+pub enum StartRefused {
+    #[error(
+        "rollout {id} to {to} is {phase}, with {healthy} of {nodes} nodes moved; end it with `muster rollout abort`, or take \
+         its place with --supersede"
+    )]
+    Open { id: RolloutId, to: Version, phase: &'static str, healthy: u32, nodes: usize },
+    #[error("the environment is being destroyed")]
+    Destroying,
+    #[error("the environment is being restored from a backup; wait until that is done, then start again")]
+    Restoring,
+    #[error("release {version} is not in the environment; push it with `muster release push`, then start again")]
+    NoRelease { version: Version },
+    #[error("release {version} is another one than the one that was planned for; make a new plan")]
+    AnotherRelease { version: Version },
+    #[error("rollout {id} is {phase}; there is nothing of it to go back from")]
+    NotGoverning { id: RolloutId, phase: &'static str },
+    #[error("rollout {id} was rolled back by rollout {by} already")]
+    RolledBackAlready { id: RolloutId, by: RolloutId },
+    #[error("what is to be stored cannot be written as JSON")]
+    Unwritable(#[from] serde_json::Error),
+}
+
+/// Begins a rollout. `plan_digest` names the blob that holds the plan.
+pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starting) -> Result<Started, StartRefused> {
+    if let Some(id) = of_request(sight.fleet, &starting.request) {
+        return Ok(Started { id, txn: None, forgotten: Vec::new() });
+    }
+    let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
+    let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
+    if !starting.supersede {
+        return Err(StartRefused::Open {
+            id: old.id,
+            to: old.to.clone(),
+            phase: old.phase.word(),
+            healthy: old.healthy,
+            nodes: sight.fleet.designed().count(),
+        });
+    }
+    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| Phase::Superseded { by })))
+}
+
+/// Begins the rollout that goes back from another one, and ends that. It does so once: the record of the old one says by
+/// which it was rolled back, and is compared.
+pub fn roll_back(
+    sight: &Sight<'_>,
+    plan: &Plan,
+    plan_digest: &str,
+    starting: Starting,
+    back_from: (&RolloutRecord, Revision),
+    why: &Halt,
+) -> Result<Started, StartRefused> {
+    if let Some(id) = of_request(sight.fleet, &starting.request) {
+        return Ok(Started { id, txn: None, forgotten: Vec::new() });
+    }
+    let (old, at) = back_from;
+    match &old.phase {
+        Phase::RolledBack { by, .. } => return Err(StartRefused::RolledBackAlready { id: old.id, by: *by }),
+        Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
+        }
+    }
+    if sight.fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
+        return Err(StartRefused::NotGoverning { id: old.id, phase: old.phase.word() });
+    }
+    let ended = |by| Phase::RolledBack { by, why: why.clone() };
+    begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
+}
+
+/// The last version that a whole rollout has validated, for going back from another one. Going back from a version to
+/// itself is not going back.
+pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
+    let left = fleet.rollouts().get(&except).map(|(record, _)| &record.to);
+    let completed = fleet.rollouts().values().rev().filter(|(record, _)| record.phase == Phase::Completed);
+    let others = completed.filter(|(record, _)| record.id != except && Some(&record.to) != left);
+    others.map(|(record, _)| record.to.clone()).next()
+}
+
+/// A rollout whose place is taken, and how it ends by that.
+type Ended<'a> = (&'a RolloutRecord, Revision, &'a dyn Fn(RolloutId) -> Phase);
+
+fn begin(
+    sight: &Sight<'_>,
+    plan: &Plan,
+    plan_digest: &str,
+    starting: Starting,
+    ended: Option<Ended<'_>>,
+) -> Result<Started, StartRefused> {
+    let Sight { fleet, now, .. } = *sight;
+    may_begin(fleet, plan)?;
+    let keys = Keys::of(&fleet.env);
+    let active = fleet.active_rollout();
+    let newest = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
+    let id = newest.max(active.map(|(active, _)| active.id).unwrap_or_default()).next();
+    // Before the first version there is nothing that nodes could stay at.
+    let base = fleet.base();
+    let at_once = plan.at_once || base.is_none();
+    let floor = if at_once { id } else { active.map(|(active, _)| active.floor).unwrap_or_default() };
+    let from = base.map(|base| FromVersion {
+        version: base.version,
+        generation: base.generation,
+        allow_older: base.allow_older,
+    });
+    let record = RolloutRecord {
+        id,
+        request: starting.request,
+        from: from.as_ref().map(|from| from.version.clone()),
+        to: plan.to.clone(),
+        plan: plan_digest.to_owned(),
+        rolls_back: plan.rolls_back,
+        at_once,
+        by: starting.by.clone(),
+        started: now,
+        phase: Phase::Running,
+        phase_since: now,
+        waves: plan.waves.first().filter(|_| !at_once).map(|_| WaveState::begun(now)).into_iter().collect(),
+        full: false,
+        skipped: Default::default(),
+        released: Default::default(),
+        retry: Default::default(),
+        retry_before: None,
+        forgiven_before: None,
+        healthy: 0,
+        progress: now,
+        idle: None,
+        grants: 0,
+        seen: fleet.revision,
+    };
+    let governing = ActiveRollout { id, from, to: plan.to.clone(), floor, at_once, completed: false };
+    let current_at = fleet.current_version().map(|(_, at)| at);
+    let mut txn = Txn::new()
+        .guard(Guard::Absent { key: keys.destroying() })
+        .guard(Guard::Absent { key: keys.restoring() })
+        .guard(Guard::seen(keys.active_rollout(), active.map(|(_, at)| at)))
+        .guard(Guard::seen(keys.current_version(), current_at))
+        .guard(Guard::Absent { key: keys.rollout(id) })
+        .op(Op::put(keys.current_version(), plan.to.as_str()))
+        .op(permission(&keys, plan, starting.by)?)
+        .op(Op::put_json(keys.active_rollout(), &governing)?)
+        .op(Op::put_json(keys.rollout(id), &record)?);
+    let mut kept = None;
+    if let Some((old, at, phase)) = ended {
+        let old = RolloutRecord { phase: phase(id), phase_since: now, seen: fleet.revision, ..old.clone() };
+        txn = txn
+            .guard(Guard::Unchanged { key: keys.rollout(old.id), since: at })
+            .op(Op::put_json(keys.rollout(old.id), &old)?);
+        kept = Some(old.id);
+    }
+    let mut forgotten = Vec::new();
+    for old in outlived(fleet).filter(|old| Some(old.id) != kept) {
+        txn.ops.push(Op::delete(keys.rollout(old.id)));
+        forgotten.push(old.plan.clone());
+    }
+    Ok(Started { id, txn: Some(txn), forgotten })
+}
+
+fn may_begin(fleet: &Fleet, plan: &Plan) -> Result<(), StartRefused> {
+    if fleet.restoring().is_some() {
+        return Err(StartRefused::Restoring);
+    }
+    if fleet.destroying().is_some() {
+        return Err(StartRefused::Destroying);
+    }
+    match fleet.releases().get(&plan.to) {
+        None => Err(StartRefused::NoRelease { version: plan.to.clone() }),
+        Some(release) if release.digest != plan.digest => {
+            Err(StartRefused::AnotherRelease { version: plan.to.clone() })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Written with the version: the permission is for this choice of it, and for no later one.
+fn permission(keys: &Keys, plan: &Plan, by: String) -> Result<Op, serde_json::Error> {
+    if plan.allow_older {
+        Op::put_json(keys.allow_older(), &AllowOlder { version: plan.to.clone(), by })
+    } else {
+        Ok(Op::delete(keys.allow_older()))
+    }
+}
+
+fn of_request(fleet: &Fleet, request: &str) -> Option<RolloutId> {
+    let same = fleet.rollouts().values().find(|(record, _)| !request.is_empty() && record.request == request);
+    same.map(|(record, _)| record.id)
+}
+
+/// Rollouts that need not be remembered any more. The last ones that were completed are, however old: they say where one
+/// can go back to.
+fn outlived(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
+    let records = || fleet.rollouts().values().map(|(record, _)| record);
+    let completed = records().rev().filter(|record| record.phase == Phase::Completed);
+    let needed: Vec<RolloutId> = completed.take(2).map(|record| record.id).collect();
+    let active = fleet.active_rollout().map(|(active, _)| active.id);
+    // The one that begins is remembered too.
+    let old = records().rev().skip(REMEMBERED.saturating_sub(1));
+    let old = old.filter(move |record| !needed.contains(&record.id) && Some(record.id) != active);
+    old.take(FORGOTTEN_AT_ONCE)
+}

@@ -1,0 +1,47 @@
+//! When too much has failed.
+
+use muster_core::rollout::record::{FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
+
+use super::{Fact, Indexed, Survey};
+
+/// Whether a limit is exceeded: more have failed than it says, not as many.
+///
+/// Each wave that has begun is looked at, also those that have passed: a first node that fails after an hour says as much
+/// as one that fails at once.
+pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'_>) -> Option<Halt> {
+    if survey.failures == 0 {
+        return None;
+    }
+    let all = plan.plan().node_count();
+    let limits = plan.plan().strategy.failures;
+    let begun = plan.plan().waves.iter().take(record.waves.len()).enumerate();
+    for (wave, planned) in begun {
+        let failed = survey.waves.get(wave).map_or(0, |tally| tally.failures);
+        let (limit, threshold) = match planned.canary {
+            true => (limits.canary, Threshold::Canary),
+            false => (limits.wave, Threshold::Wave),
+        };
+        if failed > limit.of(all) {
+            let of_it = survey.failed().filter(|fact| fact.wave == Some(wave));
+            return Some(halt(threshold, failed, limit.of(all), of_it));
+        }
+    }
+    let limit = limits.total.of(all);
+    (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
+}
+
+fn halt<'s>(threshold: Threshold, failed: usize, tolerated: usize, nodes: impl Iterator<Item = &'s Fact<'s>>) -> Halt {
+    let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    let nodes = nodes.take(NAMED_FAILURES).filter_map(Fact::failure).collect();
+    Halt::Failures { threshold, failed: count(failed), tolerated: count(tolerated), nodes }
+}
+
+impl Fact<'_> {
+    /// How it failed, with the first thing that went wrong.
+    pub(crate) fn failure(&self) -> Option<FailedNode> {
+        let how = self.failed_how()?;
+        let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+        let error = last.and_then(|last| last.errors.first()).cloned();
+        Some(FailedNode { node: self.name.clone(), how, error })
+    }
+}

@@ -1,0 +1,414 @@
+//! One look at the whole fleet, through the eyes of a rollout.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::fleet::Node;
+use muster_core::generation::Generation;
+use muster_core::liveness::Link;
+use muster_core::names::{NodeName, Version};
+use muster_core::records::NodeRecord;
+use muster_core::rollout::record::{FailedHow, RolloutRecord};
+use muster_core::rollout::strategy::PerLabel;
+
+use crate::budget::domain_of;
+use crate::health::{Health, Measure, grant_of, is_on_its_way, later};
+use crate::sight::Sight;
+use crate::unwell::is_still_being_made;
+
+use super::{Indexed, Place};
+
+/// What a rollout knows of one node of the design.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fact<'a> {
+    pub name: &'a NodeName,
+    pub node: &'a Node,
+    pub record: &'a NodeRecord,
+    /// The wave that it is moved in. None: it is told the target already, by no grant of this rollout.
+    pub wave: Option<usize>,
+    pub repair: bool,
+    pub role: usize,
+    pub domain: Option<usize>,
+    /// Those that are likely to fail together.
+    pub rack: usize,
+    pub silent: Option<Timestamp>,
+    pub health: Health,
+    /// It serves nobody yet: its machine is being made, and no rollout has told it anything.
+    pub is_new: bool,
+    /// Nobody can count on it now, and that uses the budget up.
+    pub is_unavailable: bool,
+    /// To move it takes nothing from anybody: it is down already, and counted as such, or an operator has released it.
+    pub is_free: bool,
+    /// An operator has seen that it failed.
+    pub is_forgiven: bool,
+}
+
+/// Nodes of a role, or of a domain, that has a budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub nodes: usize,
+    pub unavailable: usize,
+}
+
+/// Nodes that are likely to fail together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RackTally {
+    pub nodes: usize,
+    pub silent: usize,
+}
+
+impl RackTally {
+    /// More than half of it is silent, and not one alone: that is not the nodes' fault, and nothing more is done there.
+    pub(crate) fn is_braked(self) -> bool {
+        self.silent >= 2 && self.silent * 2 > self.nodes
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WaveTally {
+    /// Those that the wave waits for.
+    pub undone: usize,
+    /// Of these, those whose agent is there, or that have a deadline of their own.
+    pub undone_present: usize,
+    /// On their way: granted, not answered for good or ill.
+    pub moving: usize,
+    pub healthy: usize,
+    /// Those that count against the limits.
+    pub failures: usize,
+}
+
+/// Names that get a number each, so that they are compared once.
+#[derive(Debug)]
+pub(crate) struct Numbered<'a, T> {
+    numbers: HashMap<&'a str, usize>,
+    pub all: Vec<(&'a str, T)>,
+    /// Nodes are looked at by name, and most have the role of the one before.
+    last: usize,
+}
+
+impl<'a, T: Default> Numbered<'a, T> {
+    fn new() -> Self {
+        Self { numbers: HashMap::new(), all: Vec::new(), last: 0 }
+    }
+
+    fn number(&mut self, name: &'a str) -> usize {
+        if self.all.get(self.last).is_some_and(|(known, _)| *known == name) {
+            return self.last;
+        }
+        let next = self.all.len();
+        self.last = *self.numbers.entry(name).or_insert(next);
+        if self.last == next {
+            self.all.push((name, T::default()));
+        }
+        self.last
+    }
+
+    fn at(&mut self, number: usize) -> Option<&mut T> {
+        self.all.get_mut(number).map(|(_, tally)| tally)
+    }
+}
+
+pub(crate) struct Survey<'a> {
+    /// The nodes of the design, by name.
+    pub facts: Vec<Fact<'a>>,
+    /// Where in `facts` the nodes of the plan are, in its order; none for those that have left.
+    pub by_order: Vec<Option<usize>>,
+    /// Those that joined after the plan was made.
+    pub late: Vec<usize>,
+    pub roles: Numbered<'a, Tally>,
+    pub domains: Numbered<'a, Tally>,
+    pub racks: Numbered<'a, RackTally>,
+    pub waves: Vec<WaveTally>,
+    pub healthy: u32,
+    /// Those that count against the limits, in all.
+    pub failures: usize,
+    /// When a node last became healthy.
+    pub last_healthy: Timestamp,
+    /// When a node will be seen otherwise though nothing happens.
+    pub recheck: Option<Timestamp>,
+}
+
+/// What is the same for all nodes.
+struct Ground<'a> {
+    measure: Measure<'a>,
+    floor: muster_core::rollout::RolloutId,
+    base: Option<(Version, Generation)>,
+    passed: usize,
+    per: Option<&'a PerLabel>,
+}
+
+impl<'a> Survey<'a> {
+    pub(crate) fn take(plan: &'a Indexed, record: &'a RolloutRecord, sight: &Sight<'a>) -> Self {
+        let fleet = sight.fleet;
+        let ground = Ground {
+            measure: Measure {
+                record,
+                strategy: &plan.plan().strategy,
+                epoch: fleet.epoch(),
+                now: sight.now,
+                patience: sight.patience,
+            },
+            floor: fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default(),
+            base: fleet.base().map(|base| (base.version, base.generation)),
+            passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
+            per: plan.plan().strategy.max_unavailable.per.as_ref(),
+        };
+        let mut survey = Survey {
+            facts: Vec::with_capacity(plan.places().len()),
+            by_order: vec![None; plan.plan().node_count()],
+            late: Vec::new(),
+            roles: Numbered::new(),
+            domains: Numbered::new(),
+            racks: Numbered::new(),
+            waves: vec![WaveTally::default(); plan.plan().waves.len()],
+            healthy: 0,
+            failures: 0,
+            last_healthy: record.started,
+            recheck: None,
+        };
+        // Both are sorted by name: they are gone through side by side.
+        let mut places = plan.places().iter().peekable();
+        for (name, node, design) in fleet.designed() {
+            while places.next_if(|(planned, _)| planned < name).is_some() {}
+            let place = places.next_if(|(planned, _)| planned == name).map(|(_, place)| *place);
+            survey.see(plan, &ground, sight, name, node, design, place);
+        }
+        survey.give_up_on_silent(record, plan.plan().strategy.deadlines.pending, sight.now);
+        survey.count_failures();
+        survey
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the body of one loop, given a name")]
+    fn see(
+        &mut self,
+        plan: &Indexed,
+        ground: &Ground<'a>,
+        sight: &Sight<'a>,
+        name: &'a NodeName,
+        node: &'a Node,
+        design: &'a NodeRecord,
+        place: Option<Place>,
+    ) {
+        let Ground { measure, .. } = ground;
+        let record = measure.record;
+        let link = (sight.link)(name);
+        let silent = match link {
+            Link::Connected { .. } => None,
+            Link::Silent { since } => Some(since),
+        };
+        let grant = grant_of(record, node);
+        let own = node.desired.as_ref().filter(|(desired, _)| desired.rollout >= ground.floor);
+        let told = match own {
+            Some((desired, at)) => {
+                let kept = desired.kept.filter(|kept| kept.epoch == measure.epoch);
+                Some((&desired.version, kept.unwrap_or(Generation { epoch: measure.epoch, number: at.0 })))
+            }
+            None => ground.base.as_ref().map(|(version, generation)| (version, *generation)),
+        };
+        let is_told = told.is_some_and(|(version, _)| *version == record.to);
+        let (wave, order, repair) = match place {
+            Some(Place::InWave { wave, order, repair }) => (Some(wave), Some(order), repair),
+            Some(Place::Already) | None if is_told && grant.is_none() => (None, None, false),
+            Some(Place::Already) | None if plan.plan().waves.is_empty() => (None, None, false),
+            Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
+        };
+        let is_settled = wave.and_then(|wave| record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
+        let health = measure.health(name, node, link, is_settled);
+        let is_up = silent.is_none()
+            && match grant {
+                Some(_) => matches!(health, Health::Healthy { .. }),
+                None => measure.is_serving(node, told),
+            };
+        let is_new = grant.is_none() && is_still_being_made(node);
+        let is_released = record.released.contains(name);
+        let is_counted = !is_new && !is_released && health != Health::Skipped;
+        let on_its_way = own.is_none() && is_on_its_way(node, told);
+        let fact = Fact {
+            name,
+            node,
+            record: design,
+            wave,
+            repair,
+            role: self.roles.number(design.role.as_str()),
+            domain: domain_of(design, ground.per).map(|domain| self.domains.number(domain)),
+            rack: self.racks.number(&design.failure_domain),
+            silent,
+            health,
+            is_new,
+            is_unavailable: !is_up && is_counted,
+            is_free: !is_up && (is_released || (is_counted && !on_its_way)),
+            is_forgiven: record.forgiven_before.is_some_and(|before| match grant {
+                Some((_, at)) => at < before,
+                // It was away already when somebody said to go on.
+                None => silent.is_some_and(|since| since <= record.phase_since),
+            }),
+        };
+        self.count(&fact);
+        self.watch(&fact, sight);
+        let index = self.facts.len();
+        match order {
+            Some(order) => {
+                if let Some(slot) = self.by_order.get_mut(order) {
+                    *slot = Some(index);
+                }
+            }
+            None if wave.is_some() => self.late.push(index),
+            None => {}
+        }
+        self.facts.push(fact);
+    }
+
+    /// Counts it for the budgets and for the brake.
+    fn count(&mut self, fact: &Fact<'_>) {
+        if fact.health != Health::NotThere
+            && let Some(rack) = self.racks.at(fact.rack)
+        {
+            rack.nodes += 1;
+            rack.silent += usize::from(fact.silent.is_some());
+        }
+        let (made, unavailable) = (usize::from(!fact.is_new), usize::from(fact.is_unavailable));
+        if let Some(role) = self.roles.at(fact.role) {
+            role.nodes += made;
+            role.unavailable += unavailable;
+        }
+        if let Some(domain) = fact.domain.and_then(|domain| self.domains.at(domain)) {
+            domain.nodes += made;
+            domain.unavailable += unavailable;
+        }
+        let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) else { return };
+        match fact.health {
+            Health::Waiting | Health::Away { .. } => {
+                tally.undone += 1;
+                tally.undone_present += usize::from(fact.silent.is_none());
+            }
+            Health::Moving { .. } | Health::Soaking { .. } => {
+                tally.undone += 1;
+                tally.undone_present += 1;
+                tally.moving += 1;
+            }
+            Health::Pending { .. } => {
+                tally.undone += 1;
+                tally.undone_present += 1;
+            }
+            Health::Healthy { since } => {
+                tally.healthy += 1;
+                self.healthy += 1;
+                self.last_healthy = self.last_healthy.max(since);
+            }
+            Health::Failed(_) | Health::Skipped | Health::NotThere => {}
+        }
+    }
+
+    /// Notes when the node will be seen otherwise though nothing happens.
+    fn watch(&mut self, fact: &Fact<'_>, sight: &Sight<'_>) {
+        let at = match fact.health {
+            Health::Moving { deadline } => deadline,
+            Health::Pending { deadline } => Some(deadline),
+            Health::Soaking { until } => Some(until),
+            // Its wave is whole, and its agent is away for a moment, or for longer.
+            Health::Healthy { .. } => fact.silent.map(|since| later(since, sight.patience)),
+            Health::Waiting | Health::Away { .. } | Health::Failed(_) | Health::Skipped | Health::NotThere => None,
+        };
+        if let Some(at) = at {
+            self.look_again(at);
+        }
+    }
+
+    fn look_again(&mut self, at: Timestamp) {
+        self.recheck = Some(self.recheck.map_or(at, |before| before.min(at)));
+    }
+
+    /// Once everybody else of a wave is done, those whose agents are away are waited for no longer than their time.
+    fn give_up_on_silent(&mut self, record: &RolloutRecord, patience: SignedDuration, now: Timestamp) {
+        let begun = record.waves.len();
+        let mut recheck = None;
+        for fact in &mut self.facts {
+            let (Some(wave), Some(since)) = (fact.wave.filter(|wave| *wave < begun), fact.silent) else { continue };
+            if !matches!(fact.health, Health::Waiting | Health::Away { .. }) {
+                continue;
+            }
+            let Some(tally) = self.waves.get_mut(wave).filter(|tally| tally.undone_present == 0) else { continue };
+            let until = later(since, patience);
+            if now >= until {
+                fact.health = Health::Failed(FailedHow::Unreachable);
+                tally.undone -= 1;
+            } else {
+                recheck = Some(recheck.map_or(until, |before: Timestamp| before.min(until)));
+            }
+        }
+        if let Some(at) = recheck {
+            self.look_again(at);
+        }
+    }
+
+    fn count_failures(&mut self) {
+        for fact in self.facts.iter().filter(|fact| fact.counts_as_failed()) {
+            self.failures += 1;
+            if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
+                tally.failures += 1;
+            }
+        }
+    }
+
+    /// Those that count against the limits, by name.
+    pub(crate) fn failed(&self) -> impl Iterator<Item = &Fact<'a>> {
+        self.facts.iter().filter(|fact| fact.counts_as_failed())
+    }
+
+    /// Whether a wave waits for no node.
+    pub(crate) fn is_done(&self, wave: usize) -> bool {
+        self.waves.get(wave).is_none_or(|tally| tally.undone == 0)
+    }
+
+    pub(crate) fn is_all_done(&self) -> bool {
+        self.waves.iter().all(|tally| tally.undone == 0)
+    }
+
+    /// The nodes of the waves that have begun, in the order in which they are granted; those that joined later come last.
+    pub(crate) fn in_order(&self, plan: &Indexed, begun: usize) -> impl Iterator<Item = &Fact<'a>> {
+        let planned = (0..begun).flat_map(|wave| plan.orders_in(wave));
+        let planned = planned.filter_map(|order| self.by_order.get(order).copied().flatten());
+        let late = self.late.iter().copied();
+        let facts = planned.chain(late).filter_map(|index| self.facts.get(index));
+        facts.filter(move |fact| fact.wave.is_some_and(|wave| wave < begun))
+    }
+
+    /// The node at a place in the order of the plan, unless it has left.
+    pub(crate) fn at(&self, order: usize) -> Option<&Fact<'a>> {
+        self.facts.get(self.by_order.get(order).copied().flatten()?)
+    }
+
+    /// Those that joined after the plan was made.
+    pub(crate) fn late(&self) -> impl Iterator<Item = &Fact<'a>> {
+        self.late.iter().filter_map(|index| self.facts.get(*index))
+    }
+
+    pub(crate) fn rack(&self, fact: &Fact<'_>) -> RackTally {
+        self.racks.all.get(fact.rack).map(|(_, rack)| *rack).unwrap_or_default()
+    }
+
+    pub(crate) fn domain_name(&self, fact: &Fact<'_>) -> Option<&'a str> {
+        self.domains.all.get(fact.domain?).map(|(name, _)| *name)
+    }
+}
+
+impl Fact<'_> {
+    pub(crate) fn failed_how(&self) -> Option<FailedHow> {
+        match self.health {
+            Health::Failed(how) => Some(how),
+            Health::Waiting
+            | Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Away { .. }
+            | Health::Healthy { .. }
+            | Health::Skipped
+            | Health::NotThere => None,
+        }
+    }
+
+    /// A node that was broken before proves nothing by staying so; nor does one whose failure was seen.
+    pub(crate) fn counts_as_failed(&self) -> bool {
+        self.failed_how().is_some() && !self.repair && !self.is_forgiven
+    }
+}

@@ -1,0 +1,119 @@
+//! What fails, what is tolerated, and what follows.
+
+use muster_core::rollout::record::{FailedHow, Halt, Phase, Threshold};
+use muster_core::rollout::strategy::{Amount, Deadlines, Failures, OnFailure, Strategy};
+
+use crate::operate::{Command, Retried};
+use crate::testing::{Ended, World};
+
+use super::Ride;
+use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
+
+fn halt(ride: &Ride) -> (Threshold, u32, u32, FailedHow) {
+    let phase = ride.phase();
+    let Phase::Paused { why: Halt::Failures { threshold, failed, tolerated, nodes } } = phase else {
+        panic!("it did not stop because of failures: {phase:?}")
+    };
+    (threshold, failed, tolerated, nodes[0].how)
+}
+
+fn tolerating(canary: u32, wave: u32, total: u32, strategy: Strategy) -> Strategy {
+    let [canary, wave, total] = [canary, wave, total].map(Amount::Nodes);
+    Strategy { failures: Failures { canary, wave, total }, ..strategy }
+}
+
+#[test]
+fn the_first_failure_of_the_first_wave_stops_it() {
+    for (ended, how) in [(failed(), FailedHow::NotConfigured), (invalid(), FailedHow::NotValidated)] {
+        let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), percents(&[25, 100]));
+        let first = ride.go();
+        assert_eq!(ride.answers(&first[0], ended), Vec::<String>::new());
+        assert_eq!(halt(&ride), (Threshold::Canary, 1, 0, how));
+        assert_eq!(ride.look(), super::super::Step::default(), "nothing more is granted, and nothing is waited for");
+        assert_eq!(ride.version_of(&first[0]), "v2");
+    }
+}
+
+#[test]
+fn a_limit_is_exceeded_and_not_equalled() {
+    let strategy = tolerating(1, 1, 2, budget(4, None));
+    let mut ride = Ride::begin(World::of(&[("web", 8, "a b")]), strategy);
+    let granted = ride.go();
+    assert_eq!(granted.len(), 4);
+    ride.answers(&granted[0], failed());
+    assert_eq!(ride.phase(), Phase::Running, "one is tolerated");
+    ride.answers(&granted[1], failed());
+    assert_eq!(halt(&ride), (Threshold::Canary, 2, 1, FailedHow::NotConfigured));
+}
+
+#[test]
+fn a_grant_expires_and_time_spent_waiting_for_others_does_not_count() {
+    let deadlines = Deadlines { node: minutes(15), pending: minutes(30), progress: minutes(60) };
+    let strategy = Strategy { deadlines, ..budget(2, None) };
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), strategy.clone());
+    let granted = ride.go();
+    assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(15)));
+    ride.after(minutes(15));
+    assert_eq!(halt(&ride), (Threshold::Canary, 2, 0, FailedHow::Expired));
+    assert_eq!(granted.len(), 2);
+
+    let mut ride = Ride::begin(World::of(&[("web", 1, "a")]), strategy);
+    ride.go();
+    ride.world.pass(minutes(14));
+    ride.answers("web1", pending());
+    ride.after(minutes(29));
+    ride.answers("web1", Ended::Configured);
+    ride.after(minutes(15) - seconds(1));
+    assert_eq!(ride.phase(), Phase::Running, "it has its whole time again once it waits for nobody");
+    ride.after(seconds(1));
+    assert_eq!(halt(&ride).3, FailedHow::Expired);
+}
+
+#[test]
+fn waiting_for_others_has_a_deadline_of_its_own() {
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(1, None));
+    let granted = ride.go();
+    ride.answers(&granted[0], pending());
+    assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(30)));
+    ride.after(minutes(30) - seconds(1));
+    assert_eq!(ride.phase(), Phase::Running);
+    ride.after(seconds(1));
+    assert_eq!(halt(&ride).3, FailedHow::PendingTooLong);
+}
+
+#[test]
+fn who_resumes_has_seen_the_failures_and_only_new_ones_stop_it_again() {
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(2, None));
+    let granted = ride.go();
+    ride.answers(&granted[0], failed());
+    assert_eq!(halt(&ride).1, 1);
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.go();
+    assert_eq!(ride.phase(), Phase::Running);
+    let next = ride.well(&granted[1]);
+    assert_eq!(next.len(), 1, "the broken one uses one of two slots up");
+    ride.answers(&next[0], failed());
+    assert_eq!(halt(&ride).1, 1, "this one nobody has seen");
+}
+
+#[test]
+fn a_failed_node_is_granted_once_more_when_somebody_says_so() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+    let granted = ride.go();
+    assert!(ride.say(&Command::Retry(Retried::AllFailed)).is_err(), "nobody has failed");
+    ride.answers(&granted[0], failed());
+    assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.go(), granted, "at no cost: it is down already");
+    assert!(ride.record().retry.is_empty());
+    assert_eq!(ride.ride_on(), Phase::Completed);
+}
+
+#[test]
+fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
+    let strategy = Strategy { on_failure: OnFailure::Rollback, ..budget(1, None) };
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let granted = ride.go();
+    ride.answers(&granted[0], failed());
+    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::NothingToGoBackTo { .. } }), "{:?}", ride.phase());
+}
