@@ -12,6 +12,7 @@
 //! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
 pub mod budget;
+pub mod compare;
 pub mod health;
 pub mod operate;
 mod order;

@@ -260,3 +260,6 @@ struct Numbers<'p> {
     domains: BTreeMap<Option<&'p str>, usize>,
     lines: BTreeMap<(usize, usize), usize>,
 }
+
+#[cfg(test)]
+mod tests;

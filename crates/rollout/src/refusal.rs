@@ -40,7 +40,7 @@ pub enum PlanError {
         window.from.strftime("%H:%M"), window.to.strftime("%H:%M"), window.tz
     )]
     NeverOpens { number: usize, window: Window },
-    #[error("the environment has no nodes: apply a design first, with `muster design apply`")]
+    #[error("the environment has no nodes: apply a design first, with `muster env apply`")]
     NoNodes,
     #[error("the environment is being restored by {by}: wait until that is done, or do it again if it was cut off")]
     BeingRestored { by: String },

@@ -8,6 +8,7 @@ use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Promote, 
 use super::{Request, plan};
 use crate::testing::{Ended, World, after, request, role, story};
 
+mod laws;
 mod refusals;
 
 fn planned(world: &World, request: &Request) -> Plan {

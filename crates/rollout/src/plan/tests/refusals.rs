@@ -75,7 +75,7 @@ fn a_window_that_never_opens() {
 #[test]
 fn an_environment_without_nodes_or_on_its_way_out() {
     let ask = request("v2", Strategy::default());
-    assert_snapshot!(refused(&World::new(), &ask), @"the environment has no nodes: apply a design first, with `muster design apply`");
+    assert_snapshot!(refused(&World::new(), &ask), @"the environment has no nodes: apply a design first, with `muster env apply`");
     let mut world = World::of(&[("web", 1, "a")]);
     world.leaves("web1");
     assert!(refused(&world, &ask).starts_with("the environment has no nodes"));
