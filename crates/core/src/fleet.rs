@@ -585,9 +585,17 @@ impl Fleet {
     }
 
     /// What nodes should run that were granted nothing.
+    ///
+    /// Once a rollout has ended well that is the environment's version; but who was told that version before it began is not
+    /// told anew. When a rollout went back to where most of the fleet still was, its end moves nobody.
     pub fn base(&self) -> Option<Desired> {
-        let waiting = self.active.as_ref().filter(|(active, _)| !active.at_once && !active.completed);
-        let Some((active, _)) = waiting else { return self.desired() };
+        let staged = self.active.as_ref().filter(|(active, _)| !active.at_once);
+        let Some((active, _)) = staged else { return self.desired() };
+        let is_there_already = || active.from.as_ref().is_some_and(|from| from.version == active.to);
+        let still_chosen = || self.current.as_ref().is_some_and(|(version, _)| *version == active.to);
+        if active.completed && !(is_there_already() && still_chosen()) {
+            return self.desired();
+        }
         let from = active.from.as_ref()?;
         // A generation of another life of the store may be higher than any that is to come: this life's first one stands
         // for it.

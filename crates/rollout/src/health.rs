@@ -40,7 +40,11 @@ pub enum Health {
     Healthy {
         since: Timestamp,
     },
-    Failed(FailedHow),
+    Failed {
+        how: FailedHow,
+        /// When it was clear that it had.
+        since: Timestamp,
+    },
     /// An operator has set it aside.
     Skipped,
     /// It has no machine yet and never served: it blocks nobody, and begins with the target once it is there.
@@ -51,7 +55,7 @@ impl Health {
     /// Whether a wave need not wait for it.
     pub fn is_done(self) -> bool {
         match self {
-            Health::Healthy { .. } | Health::Failed(_) | Health::Skipped | Health::NotThere => true,
+            Health::Healthy { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => true,
             Health::Waiting
             | Health::Moving { .. }
             | Health::Pending { .. }
@@ -67,6 +71,8 @@ pub(crate) struct Measure<'a> {
     pub record: &'a RolloutRecord,
     pub strategy: &'a Strategy,
     pub epoch: u64,
+    /// When this life of the store began.
+    pub epoch_began: Timestamp,
     pub now: Timestamp,
     pub patience: SignedDuration,
 }
@@ -90,7 +96,7 @@ impl Measure<'_> {
         let health = self.health_of(grant, at, node, link, is_settled);
         let failed_before = self.record.retry_before.is_some_and(|before| at < before);
         let again = match health {
-            Health::Failed(_) => failed_before || self.record.retry.contains(name),
+            Health::Failed { .. } => failed_before || self.record.retry.contains(name),
             Health::Waiting | Health::Moving { .. } | Health::Pending { .. } | Health::Away { .. } => {
                 self.record.retry.contains(name)
             }
@@ -103,35 +109,37 @@ impl Measure<'_> {
     fn health_of(&self, grant: &DesiredRecord, at: Revision, node: &Node, link: Link, is_settled: bool) -> Health {
         let deadlines = &self.strategy.deadlines;
         let expires = grant.expires.unwrap_or_else(|| later(grant.granted, deadlines.node));
+        // In a new life of the store everybody is asked anew, and has the whole time for it.
+        let expires = expires.max(later(self.epoch_began, deadlines.node));
         let silent = match link {
             Link::Connected { .. } => None,
             Link::Silent { since } => Some(since),
         };
         let moving = |deadline: Timestamp| match silent {
             _ if self.now < deadline => Health::Moving { deadline: Some(deadline) },
-            Some(_) => Health::Failed(FailedHow::Unreachable),
-            None => Health::Failed(FailedHow::Expired),
+            Some(_) => Health::Failed { how: FailedHow::Unreachable, since: deadline },
+            None => Health::Failed { how: FailedHow::Expired, since: deadline },
         };
+        let failed = |how, since| Health::Failed { how, since };
         let Some((state, leaf)) = answer(node, Generation { epoch: self.epoch, number: at.0 }) else {
             return moving(expires);
         };
         if *state.version() != self.record.to {
             // Checks between runs speak of what the node ran before: they are no answer.
-            return if went_back(node, &self.record.to) {
-                Health::Failed(FailedHow::WentBack)
-            } else {
-                moving(expires)
-            };
+            let went_back = went_back(node, &self.record.to);
+            return if went_back { failed(FailedHow::WentBack, leaf.since) } else { moving(expires) };
         }
         match state {
-            ServiceState::Configured { result: Configured::Failure, .. } => Health::Failed(FailedHow::NotConfigured),
+            ServiceState::Configured { result: Configured::Failure, .. } => {
+                failed(FailedHow::NotConfigured, leaf.since)
+            }
             ServiceState::Configured { result: Configured::Pending, .. } => {
                 let deadline = later(leaf.since, deadlines.pending);
                 let is_late = self.now >= deadline;
-                if is_late { Health::Failed(FailedHow::PendingTooLong) } else { Health::Pending { deadline } }
+                if is_late { failed(FailedHow::PendingTooLong, deadline) } else { Health::Pending { deadline } }
             }
             ServiceState::Validated { result: Validated::Failure, .. } if self.strategy.gate.validated => {
-                Health::Failed(FailedHow::NotValidated)
+                failed(FailedHow::NotValidated, leaf.since)
             }
             // It may have waited for others until then, and that does not count.
             ServiceState::Configured { result: Configured::Success, .. } if self.strategy.gate.validated => {
@@ -180,9 +188,15 @@ impl Measure<'_> {
 
 /// Whether a node that serves was told together with everybody else to go elsewhere, and has not answered. It may run at any
 /// moment, so nobody can count on it; but it is not broken, and to move it takes something away.
-pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>) -> bool {
-    let serves = node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted);
-    serves && told.is_some_and(|(_, generation)| !node.has_answered(generation))
+///
+/// Who was granted something by another rollout is no such node: those are few, and hold their slots already. But in a new
+/// life of the store everybody is asked anew, granted or not.
+pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>, was_granted: bool) -> bool {
+    let Some((observed, _)) = &node.observed else { return false };
+    let Some((_, told)) = told else { return false };
+    let is_asked_anew = observed.last.as_ref().is_some_and(|last| last.generation.epoch != told.epoch);
+    let serves = observed.passed.is_some() && !observed.rebooted;
+    serves && !node.has_answered(told) && (!was_granted || is_asked_anew)
 }
 
 /// The state that a node is in, if that is its answer to what it was told under a generation.

@@ -8,8 +8,9 @@ use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{DesiredRecord, Halt, Phase, Promoted, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, Forgiven, Halt, Phase, Promoted, RolloutRecord};
 use muster_core::spelling;
+use muster_core::summary::clip;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
@@ -19,6 +20,8 @@ use crate::step::untouched;
 
 /// So many nodes can be named in a record, so that it stays small: whoever sets more aside wants another plan.
 pub const MOST_NAMED: usize = 100;
+/// What somebody says is cut to this, in bytes, for the same reason.
+pub const LONGEST_WORDS: usize = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -101,11 +104,12 @@ pub fn operate(
 ) -> Result<Option<Operated>, OperateRefused> {
     let mut next = record.clone();
     let mut kept = None;
+    let by = &clip(by, LONGEST_WORDS);
     match command {
         Command::Pause { reason } => {
             is_open(record, "pause")?;
             if record.phase == Phase::Running {
-                let why = Halt::Operator { by: by.to_owned(), reason: reason.clone() };
+                let why = Halt::Operator { by: by.clone(), reason: clip(reason, LONGEST_WORDS) };
                 enter(&mut next, Phase::Paused { why }, sight.now);
             }
         }
@@ -118,12 +122,12 @@ pub fn operate(
         Command::Abort { reason } => {
             if !matches!(record.phase, Phase::Aborted { .. }) {
                 is_open(record, "abort")?;
-                enter(&mut next, Phase::Aborted { by: by.to_owned(), reason: reason.clone() }, sight.now);
+                enter(&mut next, Phase::Aborted { by: by.clone(), reason: clip(reason, LONGEST_WORDS) }, sight.now);
             }
         }
         Command::Promote { full } => {
             is_open(record, "promote")?;
-            promote(&mut next, *full, by, sight)?;
+            promote(&mut next, *full, by.clone(), sight)?;
         }
         Command::Skip { node } => {
             is_open(record, "skip")?;
@@ -194,7 +198,9 @@ fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
     };
     match cause {
         // What has failed while an operator's pause lasted was not seen by whoever ends that.
-        Halt::Failures { .. } => record.forgiven_before = Some(after(sight.fleet.revision)),
+        Halt::Failures { .. } => {
+            record.forgiven = Some(Forgiven { before: after(sight.fleet.revision), at: sight.now })
+        }
         Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => {
             if let Some(wave) = record.waves.last_mut() {
                 wave.gate = None;
@@ -210,7 +216,7 @@ fn after(revision: Revision) -> Revision {
     Revision(revision.0.saturating_add(1))
 }
 
-fn promote(record: &mut RolloutRecord, full: bool, by: &str, sight: &Sight<'_>) -> Result<(), OperateRefused> {
+fn promote(record: &mut RolloutRecord, full: bool, by: String, sight: &Sight<'_>) -> Result<(), OperateRefused> {
     match waits_for_promotion(record) {
         Ok(()) => {}
         Err(_) if full => {
@@ -221,7 +227,7 @@ fn promote(record: &mut RolloutRecord, full: bool, by: &str, sight: &Sight<'_>) 
     }
     record.full |= full;
     let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) else { return Ok(()) };
-    wave.promoted = Some(Promoted { by: by.to_owned(), at: sight.now });
+    wave.promoted = Some(Promoted { by, at: sight.now });
     // Somebody has looked at what the checks said, and goes on. An operator's own pause is another matter.
     if let Phase::Paused { why: Halt::GateFailed { .. } | Halt::GateInconclusive { .. } } = &record.phase {
         enter(record, Phase::Running, sight.now);

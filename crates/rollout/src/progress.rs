@@ -97,7 +97,7 @@ impl Told<'_> {
             | Health::Soaking { .. }
             | Health::Away { .. }
             | Health::Healthy { .. }
-            | Health::Failed(_)
+            | Health::Failed { .. }
             | Health::Skipped
             | Health::NotThere => None,
         };
@@ -121,9 +121,9 @@ impl Told<'_> {
             }
             Health::Soaking { until } => NodeState::Soaking { until },
             Health::Healthy { .. } => NodeState::Healthy,
-            Health::Failed(how) => {
+            Health::Failed { how, .. } => {
                 let error = fact.failure().and_then(|failure| failure.error);
-                NodeState::Failed { how, error, forgiven: !fact.counts_as_failed() }
+                NodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.forgiven) }
             }
             Health::Skipped => NodeState::Skipped,
         }
@@ -143,7 +143,7 @@ impl Told<'_> {
             | Health::Pending { .. }
             | Health::Soaking { .. }
             | Health::Healthy { .. }
-            | Health::Failed(_)
+            | Health::Failed { .. }
             | Health::Skipped => None,
         }
     }

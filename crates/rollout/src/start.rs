@@ -157,7 +157,7 @@ fn begin(
         released: Default::default(),
         retry: Default::default(),
         retry_before: None,
-        forgiven_before: None,
+        forgiven: None,
         healthy: 0,
         progress: now,
         idle: None,

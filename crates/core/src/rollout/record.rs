@@ -103,9 +103,10 @@ pub struct RolloutRecord {
     /// All failed nodes that were granted before this are to be granted once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_before: Option<Revision>,
-    /// Failures of what was granted before this were seen by the operator who resumed: they no longer stop anything.
+    /// Failures of what was granted before this, and that had happened by then, were seen by the operator who resumed: they
+    /// no longer stop anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgiven_before: Option<Revision>,
+    pub forgiven: Option<Forgiven>,
     /// How many nodes were healthy when that was last written, and when something last got better.
     #[serde(default)]
     pub healthy: u32,
@@ -122,6 +123,16 @@ pub struct RolloutRecord {
     /// The revision of the view that the last step was decided on.
     #[serde(default)]
     pub seen: Revision,
+}
+
+/// Which failures were seen by whoever said that the rollout goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Forgiven {
+    /// Of grants that were made before this. One that is granted once more and fails again fails anew.
+    pub before: Revision,
+    /// A node that was on its way at that moment, and failed later, was not seen.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
 }
 
 /// How a rollout stands.

@@ -1,6 +1,10 @@
 //! When too much has failed.
 
+use muster_core::report::ResourceError;
 use muster_core::rollout::record::{FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
+use muster_core::summary::clip;
+
+use crate::operate::LONGEST_WORDS;
 
 use super::{Fact, Indexed, Survey};
 
@@ -41,7 +45,12 @@ impl Fact<'_> {
     pub(crate) fn failure(&self) -> Option<FailedNode> {
         let how = self.failed_how()?;
         let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-        let error = last.and_then(|last| last.errors.first()).cloned();
+        let error = last.and_then(|last| last.errors.first()).map(|error| ResourceError {
+            resource: error.resource.as_ref().map(|resource| clip(resource, LONGEST_WORDS)),
+            file: error.file.as_ref().map(|file| clip(file, LONGEST_WORDS)),
+            line: error.line,
+            message: clip(&error.message, LONGEST_WORDS),
+        });
         Some(FailedNode { node: self.name.clone(), how, error })
     }
 }

@@ -1,6 +1,6 @@
 //! A plan, made ready to be looked into by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::names::{NodeName, Role};
 use muster_core::rollout::plan::Plan;
@@ -23,7 +23,8 @@ pub(crate) enum Place {
         wave: usize,
         /// Its place in the order of the whole plan.
         order: usize,
-        repair: bool,
+        /// It was not well when the plan was made, and that was not because everybody was told to go elsewhere.
+        excused: bool,
     },
     /// It runs the target already.
     Already,
@@ -45,12 +46,15 @@ impl Indexed {
         let mut places = Vec::with_capacity(plan.node_count() + plan.already.len());
         let mut offsets = Vec::with_capacity(plan.waves.len());
         let mut roles: BTreeMap<Role, PlannedRole> = BTreeMap::new();
+        let out_of_reach = plan.unwell.iter().filter(|unwell| !unwell.repaired).map(|unwell| &unwell.node);
+        let out_of_reach: BTreeSet<&NodeName> = out_of_reach.collect();
         let mut order = 0;
         for (wave, planned) in plan.waves.iter().enumerate() {
             offsets.push(order);
             let same_stage = plan.waves.iter().rposition(|other| other.stage == planned.stage);
             for node in &planned.nodes {
-                places.push((node.node.clone(), Place::InWave { wave, order, repair: node.repair }));
+                let excused = node.repair || out_of_reach.contains(&node.node);
+                places.push((node.node.clone(), Place::InWave { wave, order, excused }));
                 order += 1;
                 let known = PlannedRole { last_wave: wave, stage_end: same_stage.unwrap_or(wave), opens: 0 };
                 match roles.get_mut(&node.role) {

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
+use muster_core::summary::clip;
 
 pub use change::{Change, Grant, MOST_GRANTS};
 pub use indexed::Indexed;
@@ -26,6 +27,7 @@ pub(crate) use survey::{Fact, Survey};
 pub(crate) use waves::{Waits, move_on};
 
 use crate::health::later;
+use crate::operate::LONGEST_WORDS;
 use crate::sight::Sight;
 use crate::start::stable_version;
 
@@ -60,22 +62,20 @@ pub fn step(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
 
 /// Everybody was told: it is over when everybody has answered and is validated.
 fn follow(record: &RolloutRecord, sight: &Sight<'_>) -> Step {
-    let told = sight.fleet.base();
-    let all_proved = sight.fleet.designed().all(|(name, node, _)| {
-        // Who was granted something since has another word to answer, and nobody grants anything in such a rollout.
-        let told = if node.desired.is_some() { sight.fleet.desired_of(name) } else { told.clone() };
-        let state = node.state().map(|(state, _)| state);
-        told.is_some_and(|told| {
-            let proved = state.is_some_and(|state| state.is_validated() && *state.version() == record.to);
-            told.version == record.to && proved && node.has_answered(told.generation)
-        })
-    });
-    let nobody = sight.fleet.designed().next().is_none();
-    if !all_proved || nobody {
+    let Some(told) = sight.fleet.base().filter(|told| told.version == record.to) else { return Step::default() };
+    let mut nodes = 0;
+    for (_, node, _) in sight.fleet.designed() {
+        let proved = node.state().is_some_and(|(state, _)| state.is_validated() && *state.version() == record.to);
+        if !proved || !node.has_answered(told.generation) {
+            return Step::default();
+        }
+        nodes += 1;
+    }
+    // A version that no node has proved is not one to go back to.
+    if nodes == 0 {
         return Step::default();
     }
-    let mut next = record.clone();
-    next.healthy = u32::try_from(sight.fleet.designed().count()).unwrap_or(u32::MAX);
+    let next = RolloutRecord { healthy: nodes, ..record.clone() };
     Step { change: Some(completed(next, sight)), ..Step::default() }
 }
 
@@ -121,12 +121,10 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
             return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
         }
     }
-    for grant in &grants {
-        next.retry.remove(&grant.node);
-    }
     if next == *record && grants.is_empty() {
         return step;
     }
+    next.retry.retain(|node| survey.is_to_be_retried(node) && !grants.iter().any(|grant| grant.node == *node));
     next.grants = next.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
     let mut next = noted(next, &survey);
     next.seen = sight.fleet.revision;
@@ -203,9 +201,23 @@ pub fn judged(record: &RolloutRecord, wave: usize, verdict: GateVerdict, sight: 
     if record.phase != Phase::Running || !is_last || state.gate.is_some() {
         return None;
     }
-    state.gate = Some(verdict);
+    state.gate = Some(shortened(verdict));
     next.seen = sight.fleet.revision;
     Some(Change { record: next, grants: Vec::new(), completes: false })
+}
+
+/// What programs print may be long, and a record is small.
+fn shortened(verdict: GateVerdict) -> GateVerdict {
+    let short = |text: String| clip(&text, LONGEST_WORDS);
+    match verdict {
+        GateVerdict::Passed { at } => GateVerdict::Passed { at },
+        GateVerdict::Failed { at, check, message } => {
+            GateVerdict::Failed { at, check: short(check), message: short(message) }
+        }
+        GateVerdict::Inconclusive { at, check, message } => {
+            GateVerdict::Inconclusive { at, check: short(check), message: short(message) }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use muster_core::generation::Generation;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
 use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{FailedHow, RolloutRecord};
+use muster_core::rollout::record::{FailedHow, Forgiven, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
+use muster_core::txn::Revision;
 
 use crate::budget::domain_of;
 use crate::health::{Health, Measure, grant_of, is_on_its_way, later};
@@ -26,7 +27,8 @@ pub(crate) struct Fact<'a> {
     pub record: &'a NodeRecord,
     /// The wave that it is moved in. None: it is told the target already, by no grant of this rollout.
     pub wave: Option<usize>,
-    pub repair: bool,
+    /// It was not well before the rollout began: if it is not afterwards, that proves nothing.
+    pub excused: bool,
     pub role: usize,
     pub domain: Option<usize>,
     /// Those that are likely to fail together.
@@ -39,8 +41,8 @@ pub(crate) struct Fact<'a> {
     pub is_unavailable: bool,
     /// To move it takes nothing from anybody: it is down already, and counted as such, or an operator has released it.
     pub is_free: bool,
-    /// An operator has seen that it failed.
-    pub is_forgiven: bool,
+    /// When this rollout granted it something.
+    pub grant_at: Option<Revision>,
 }
 
 /// Nodes of a role, or of a domain, that has a budget.
@@ -120,6 +122,7 @@ pub(crate) struct Survey<'a> {
     pub racks: Numbered<'a, RackTally>,
     pub waves: Vec<WaveTally>,
     pub healthy: u32,
+    pub forgiven: Option<Forgiven>,
     /// Those that count against the limits, in all.
     pub failures: usize,
     /// When a node last became healthy.
@@ -137,6 +140,12 @@ struct Ground<'a> {
     per: Option<&'a PerLabel>,
 }
 
+/// An epoch is called by the second in which it began.
+fn began(epoch: u64, now: Timestamp) -> Timestamp {
+    let second = i64::try_from(epoch).ok().and_then(|second| Timestamp::from_second(second).ok());
+    second.unwrap_or(Timestamp::UNIX_EPOCH).min(now)
+}
+
 impl<'a> Survey<'a> {
     pub(crate) fn take(plan: &'a Indexed, record: &'a RolloutRecord, sight: &Sight<'a>) -> Self {
         let fleet = sight.fleet;
@@ -145,6 +154,7 @@ impl<'a> Survey<'a> {
                 record,
                 strategy: &plan.plan().strategy,
                 epoch: fleet.epoch(),
+                epoch_began: began(fleet.epoch(), sight.now),
                 now: sight.now,
                 patience: sight.patience,
             },
@@ -162,6 +172,7 @@ impl<'a> Survey<'a> {
             racks: Numbered::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
             healthy: 0,
+            forgiven: record.forgiven,
             failures: 0,
             last_healthy: record.started,
             recheck: None,
@@ -206,8 +217,8 @@ impl<'a> Survey<'a> {
             None => ground.base.as_ref().map(|(version, generation)| (version, *generation)),
         };
         let is_told = told.is_some_and(|(version, _)| *version == record.to);
-        let (wave, order, repair) = match place {
-            Some(Place::InWave { wave, order, repair }) => (Some(wave), Some(order), repair),
+        let (wave, order, excused) = match place {
+            Some(Place::InWave { wave, order, excused }) => (Some(wave), Some(order), excused),
             Some(Place::Already) | None if is_told && grant.is_none() => (None, None, false),
             Some(Place::Already) | None if plan.plan().waves.is_empty() => (None, None, false),
             Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
@@ -222,13 +233,13 @@ impl<'a> Survey<'a> {
         let is_new = grant.is_none() && is_still_being_made(node);
         let is_released = record.released.contains(name);
         let is_counted = !is_new && !is_released && health != Health::Skipped;
-        let on_its_way = own.is_none() && is_on_its_way(node, told);
+        let on_its_way = is_on_its_way(node, told, own.is_some());
         let fact = Fact {
             name,
             node,
             record: design,
             wave,
-            repair,
+            excused,
             role: self.roles.number(design.role.as_str()),
             domain: domain_of(design, ground.per).map(|domain| self.domains.number(domain)),
             rack: self.racks.number(&design.failure_domain),
@@ -237,11 +248,7 @@ impl<'a> Survey<'a> {
             is_new,
             is_unavailable: !is_up && is_counted,
             is_free: !is_up && (is_released || (is_counted && !on_its_way)),
-            is_forgiven: record.forgiven_before.is_some_and(|before| match grant {
-                Some((_, at)) => at < before,
-                // It was away already when somebody said to go on.
-                None => silent.is_some_and(|since| since <= record.phase_since),
-            }),
+            grant_at: grant.map(|(_, at)| at),
         };
         self.count(&fact);
         self.watch(&fact, sight);
@@ -295,7 +302,7 @@ impl<'a> Survey<'a> {
                 self.healthy += 1;
                 self.last_healthy = self.last_healthy.max(since);
             }
-            Health::Failed(_) | Health::Skipped | Health::NotThere => {}
+            Health::Failed { .. } | Health::Skipped | Health::NotThere => {}
         }
     }
 
@@ -307,7 +314,7 @@ impl<'a> Survey<'a> {
             Health::Soaking { until } => Some(until),
             // Its wave is whole, and its agent is away for a moment, or for longer.
             Health::Healthy { .. } => fact.silent.map(|since| later(since, sight.patience)),
-            Health::Waiting | Health::Away { .. } | Health::Failed(_) | Health::Skipped | Health::NotThere => None,
+            Health::Waiting | Health::Away { .. } | Health::Failed { .. } | Health::Skipped | Health::NotThere => None,
         };
         if let Some(at) = at {
             self.look_again(at);
@@ -330,7 +337,7 @@ impl<'a> Survey<'a> {
             let Some(tally) = self.waves.get_mut(wave).filter(|tally| tally.undone_present == 0) else { continue };
             let until = later(since, patience);
             if now >= until {
-                fact.health = Health::Failed(FailedHow::Unreachable);
+                fact.health = Health::Failed { how: FailedHow::Unreachable, since: until };
                 tally.undone -= 1;
             } else {
                 recheck = Some(recheck.map_or(until, |before: Timestamp| before.min(until)));
@@ -342,7 +349,8 @@ impl<'a> Survey<'a> {
     }
 
     fn count_failures(&mut self) {
-        for fact in self.facts.iter().filter(|fact| fact.counts_as_failed()) {
+        let forgiven = self.forgiven;
+        for fact in self.facts.iter().filter(|fact| fact.counts_as_failed(forgiven)) {
             self.failures += 1;
             if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
                 tally.failures += 1;
@@ -352,7 +360,13 @@ impl<'a> Survey<'a> {
 
     /// Those that count against the limits, by name.
     pub(crate) fn failed(&self) -> impl Iterator<Item = &Fact<'a>> {
-        self.facts.iter().filter(|fact| fact.counts_as_failed())
+        self.facts.iter().filter(|fact| fact.counts_as_failed(self.forgiven))
+    }
+
+    /// Whether a node that is to be granted once more still is: it is there, and has not proved itself meanwhile.
+    pub(crate) fn is_to_be_retried(&self, name: &NodeName) -> bool {
+        let found = self.facts.binary_search_by(|fact| fact.name.cmp(name)).ok().and_then(|at| self.facts.get(at));
+        found.is_some_and(|fact| fact.health == Health::Waiting)
     }
 
     /// Whether a wave waits for no node.
@@ -395,7 +409,7 @@ impl<'a> Survey<'a> {
 impl Fact<'_> {
     pub(crate) fn failed_how(&self) -> Option<FailedHow> {
         match self.health {
-            Health::Failed(how) => Some(how),
+            Health::Failed { how, .. } => Some(how),
             Health::Waiting
             | Health::Moving { .. }
             | Health::Pending { .. }
@@ -408,7 +422,11 @@ impl Fact<'_> {
     }
 
     /// A node that was broken before proves nothing by staying so; nor does one whose failure was seen.
-    pub(crate) fn counts_as_failed(&self) -> bool {
-        self.failed_how().is_some() && !self.repair && !self.is_forgiven
+    pub(crate) fn counts_as_failed(&self, forgiven: Option<Forgiven>) -> bool {
+        let Health::Failed { since, .. } = self.health else { return false };
+        let was_seen = forgiven.is_some_and(|forgiven| {
+            since <= forgiven.at && self.grant_at.is_none_or(|granted| granted < forgiven.before)
+        });
+        !self.excused && !was_seen
     }
 }
