@@ -87,7 +87,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         None => tracing::info!("the node has proved no version yet"),
     }
     let trust = Arc::new(Trust::load(layout.trust(), config.trusted_keys.clone())?);
-    let releases = Releases::open(config, &layout, servers.clone(), Arc::clone(&trust), &ledger)?;
+    let releases = Arc::new(Releases::open(config, &layout, servers.clone(), Arc::clone(&trust), &ledger)?);
     children::become_subreaper().map_err(AgentError::Subreaper)?;
 
     let node = Arc::new(Node::new(config, layout));
@@ -103,10 +103,13 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
     let seen = ledger::seen_by(&node.layout, ledger.last.as_ref());
     let found = Found { ledger, snapshot, seen };
     let habits = Habits { debounce: config.debounce(), retry: config.retry() };
+    let mind = Mind::new(Arc::clone(&node), found, habits);
+    let (awaited, awaited_now) = watch::channel(mind.told().awaited);
     let keeper = Keeper {
-        mind: Mind::new(Arc::clone(&node), found, habits),
+        mind,
         layout: node.layout.clone(),
         outbox: outbox.clone(),
+        releases: Arc::clone(&releases),
         outlets: Outlets {
             orders,
             opening,
@@ -114,6 +117,7 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
             reports: Arc::clone(&reports),
             renewal: renewal.clone(),
             settled: settled.clone(),
+            awaited,
         },
         cancel: cancel.clone(),
     };
@@ -135,6 +139,8 @@ pub async fn run(config: &Config, cancel: CancellationToken) -> Result<(), Agent
         outbox,
         opening: opening_now,
         wake: reports,
+        awaited: awaited_now,
+        queue: messages.clone(),
         renewal,
         settled,
         answer: report::ANSWER,

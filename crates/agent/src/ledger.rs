@@ -24,6 +24,7 @@ use crate::durable::{self, WriteError};
 use crate::queue::hooks::{HookMemories, HookOn};
 use crate::queue::server_time::ServerTime;
 use crate::state_dir::Layout;
+use crate::trial::{Stage, Trial};
 
 #[derive(Debug, Error)]
 pub enum LoadError {
@@ -79,6 +80,9 @@ pub struct Ledger {
     /// Who has asked for a preview, and has not got it yet.
     #[serde(default)]
     pub previews: Vec<Cause>,
+    /// The desired state that the node goes back from unless a server takes a report of it.
+    #[serde(default)]
+    pub trial: Option<Trial>,
 }
 
 /// A release that was carried out, whole or with nothing left to do.
@@ -212,6 +216,7 @@ impl Ledger {
             asked: None,
             waiting: Vec::new(),
             previews: Vec::new(),
+            trial: None,
         }
     }
 
@@ -229,6 +234,32 @@ impl Ledger {
 
     pub fn save(&self, layout: &Layout) -> Result<(), WriteError> {
         durable::write_json(&layout.ledger(), self)
+    }
+
+    /// What a run is made of: what the node should run or, if it has given that up, what it ran before.
+    pub fn target(&self) -> Option<DesiredState> {
+        self.trial_now().and_then(Trial::instead).or_else(|| self.desired.clone())
+    }
+
+    /// The trial of what the node should run now.
+    pub fn trial_now(&self) -> Option<&Trial> {
+        let desired = self.desired.as_ref()?;
+        self.trial.as_ref().filter(|trial| trial.generation == desired.generation)
+    }
+
+    /// The generation that the node does not try again.
+    pub fn gave_up(&self) -> Option<Generation> {
+        self.trial_now().filter(|trial| trial.stage == Stage::GivenUp).map(|trial| trial.generation)
+    }
+
+    /// Whether it is not yet known if the node goes back from what it was brought to.
+    pub fn awaits_confirmation(&self) -> bool {
+        self.trial_now().is_some_and(Trial::is_unconfirmed)
+    }
+
+    /// Whether the run that goes back has still to begin.
+    pub fn is_to_go_back(&self) -> bool {
+        self.waiting.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))
     }
 
     /// How many runs in a row have failed at what the node should run now.

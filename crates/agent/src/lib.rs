@@ -56,5 +56,6 @@ pub mod state_dir;
 pub mod sync;
 #[cfg(test)]
 mod testing;
+pub mod trial;
 pub mod validation;
 pub mod verbs;

@@ -5,10 +5,11 @@ pub mod dispatch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use muster_core::generation::Generation;
 use muster_core::report::Report;
 use muster_wire::client::ClientError;
 use muster_wire::sync::Taken;
@@ -17,6 +18,8 @@ use crate::backoff;
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::outbox::{Outbox, OutboxError};
+use crate::queue::input::Input;
+use crate::queue::task::Message;
 use crate::renewal::Renewal;
 use crate::report::dispatch::{Answer, Dispatch, Fate, Next};
 use crate::servers::Servers;
@@ -35,6 +38,9 @@ pub struct Sender {
     pub opening: watch::Receiver<Opening>,
     /// A report was kept, or the server has said hello.
     pub wake: Arc<Notify>,
+    /// The generation of which the queue is to know when a report is taken.
+    pub awaited: watch::Receiver<Option<Generation>>,
+    pub queue: mpsc::Sender<Message>,
     /// The incarnation that the server has outlived; the next stream asks for another. See [`crate::renewal`].
     pub renewal: Renewal,
     /// Set when nothing waits, or what waits cannot be sent now.
@@ -100,7 +106,10 @@ impl Sender {
             None => tracing::warn!(run = %report.run, "the server does not answer; the report is kept, and sent again"),
         }
         match fate {
-            Fate::Forget => self.outbox.remove(report.seq)?,
+            Fate::Forget => {
+                self.confirm(&report).await;
+                self.outbox.remove(report.seq)?;
+            }
             Fate::GiveUp => {
                 tracing::warn!(run = %report.run, "the server knows better than this report, also after a new hello; it is dropped");
                 self.outbox.remove(report.seq)?;
@@ -120,6 +129,19 @@ impl Sender {
             Fate::Keep => {}
         }
         Ok(Turn::Over)
+    }
+
+    /// A report that is forgotten before the queue knows that it was taken would be missed for ever if the agent was killed at
+    /// that moment; one that is sent again is taken again.
+    async fn confirm(&self, report: &Report) {
+        if *self.awaited.borrow() != Some(report.generation) {
+            return;
+        }
+        let (message, written) = Message::awaited(Input::Taken(report.into()));
+        // Nobody answers only if the agent is to end.
+        if self.queue.send(message).await.is_err() || written.await.is_err() {
+            self.cancel.cancelled().await;
+        }
     }
 
     /// None if no answer came in time: that casts doubt on the server.
@@ -166,6 +188,8 @@ mod tests {
             outbox: outbox.clone(),
             opening: watch::channel(Opening { incarnation: Some(1), ..Opening::default() }).1,
             wake: Arc::default(),
+            awaited: watch::channel(None).1,
+            queue: mpsc::channel(1).0,
             renewal: Renewal::new().0,
             settled: watch::channel(true).0,
             answer: Duration::from_millis(50),

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use muster_core::names::RunId;
+use muster_core::names::{RunId, Version};
 use muster_core::report::Cause;
 use muster_wire::sync::DesiredState;
 
@@ -39,6 +40,8 @@ pub enum Event {
     RunAsked { id: String, by: String },
     /// A person asks what a run would do.
     PreviewAsked { id: String, by: String },
+    /// Nobody has confirmed what the node should run: it goes back.
+    GaveUp { version: Version, within: SignedDuration },
     /// What had the slot has ended, and that is written down.
     Finished,
     /// Time has passed.
@@ -131,6 +134,11 @@ pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pa
         Event::PreviewAsked { id, by } => {
             merge(&mut queue.previews, Cause::Operator { id, by });
             queue.preview_due = Some(now);
+            Action::Wait
+        }
+        Event::GaveUp { version, within } => {
+            queue.retry = None;
+            queue.add(Cause::WentBack { version, within }, now);
             Action::Wait
         }
         Event::Finished => {

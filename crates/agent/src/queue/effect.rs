@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use muster_core::generation::Generation;
 use muster_core::report::Report;
 use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
+
+use muster_wire::sync::DesiredState;
 
 use crate::ledger::{Ledger, RunningRun};
 use crate::opening::Opening;
@@ -27,8 +30,10 @@ pub enum Effect {
     WakeSender,
     /// The server has given the other incarnation that the sender asked for, and [`Effect::Publish`] has told which.
     Renewed,
-    /// Let the run go on that waits for what it said to be written.
+    /// Let whoever waits for what they said to be written go on.
     Acknowledge,
+    /// Find out whether a release can be run without anybody's help, and say [`Input::LookedOnShelf`](super::input::Input).
+    LookOnShelf(Box<DesiredState>),
     /// Tell the other tasks what there is to know.
     Publish(Box<Telling>),
     /// Begin. The slot is free: there is never a second order before the first one has come to its end.
@@ -40,4 +45,6 @@ pub enum Effect {
 pub struct Telling {
     pub opening: Opening,
     pub activity: Activity,
+    /// The generation of which it matters that a server takes a report: one on trial, from the start of its first run.
+    pub awaited: Option<Generation>,
 }

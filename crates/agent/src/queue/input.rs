@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
-use muster_core::names::Role;
+use muster_core::generation::Generation;
+use muster_core::names::{Role, RunId};
 use muster_core::pause::Paused;
-use muster_core::report::{HookResult, Report};
+use muster_core::report::{HookResult, Outcome, Report};
 use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
@@ -64,6 +65,27 @@ pub enum Input {
         report: Box<Report>,
         results: Vec<HookResult>,
     },
+    /// A server has taken a report of a generation that is awaited. It may be forgotten when this is acknowledged.
+    Taken(TakenReport),
+    /// Whether a release is on the node: the answer to [`Effect::LookOnShelf`](super::effect::Effect).
+    LookedOnShelf {
+        /// Why it cannot be used.
+        problem: Option<String>,
+    },
     /// The agent is to end, and so what went on was ended.
     Interrupted,
+}
+
+/// What matters of a report that a server has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenReport {
+    pub run: RunId,
+    pub generation: Generation,
+    pub outcome: Outcome,
+}
+
+impl From<&Report> for TakenReport {
+    fn from(report: &Report) -> Self {
+        Self { run: report.run.clone(), generation: report.generation, outcome: report.outcome }
+    }
 }

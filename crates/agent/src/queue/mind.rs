@@ -8,22 +8,19 @@ use tokio::time::Instant;
 
 use muster_core::report::Cause;
 use muster_core::snapshot::Snapshot;
-use muster_wire::sync::DesiredState;
 
 use crate::backoff::Backoff;
-use crate::ledger::{Ledger, RunPhase, RunningRun, Work};
+use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::opening::Opening;
 use crate::queue::causes::merge;
-use crate::queue::decide::{Action, Event, Pauses, decide};
+use crate::queue::decide::Event;
 use crate::queue::effect::{Effect, Telling};
-use crate::queue::hooks::{self, HookOn};
 use crate::queue::input::Input;
 use crate::queue::moment::Moment;
 use crate::queue::server_time::ServerTime;
+use crate::queue::telling::awaited;
 use crate::queue::waiting::{Known, PausedUntil, Queue};
-use crate::run::Order;
-use crate::run_id;
 
 /// What an agent finds on its disk when it starts.
 #[derive(Clone, Debug)]
@@ -49,13 +46,15 @@ pub struct Mind {
     pub(super) node: Arc<Node>,
     pub(super) ledger: Ledger,
     pub(super) snapshot: Option<Arc<Snapshot>>,
-    habits: Habits,
+    pub(super) habits: Habits,
     pub(super) queue: Queue,
     /// What the last run saw, and what is seen by the one that goes on.
     pub(super) seen: Option<Arc<Snapshot>>,
     pub(super) given: Option<Arc<Snapshot>>,
     /// The pause of the ledger, by a clock that never jumps.
     pub(super) paused: Option<PausedUntil>,
+    /// When the time is over in which a server is to take a report of what is on trial.
+    pub(super) confirm_by: Option<Instant>,
     pub(super) told: Telling,
     /// What is to be done for the input that is being taken.
     pub(super) effects: Vec<Effect>,
@@ -65,6 +64,7 @@ impl Mind {
     pub fn new(node: Arc<Node>, found: Found, habits: Habits) -> Self {
         let Found { ledger, snapshot, seen } = found;
         let opening = Opening::new(&ledger, snapshot.as_ref());
+        let told = Telling { opening, awaited: awaited(&ledger), ..Telling::default() };
         Self {
             node,
             ledger,
@@ -74,7 +74,8 @@ impl Mind {
             seen: seen.map(Arc::new),
             given: None,
             paused: None,
-            told: Telling { opening, ..Telling::default() },
+            confirm_by: None,
+            told,
             effects: Vec::new(),
         }
     }
@@ -91,7 +92,7 @@ impl Mind {
 
     /// When there is something to do without anything else happening: then it is to be given an [`Input::Tick`].
     pub fn wake_at(&self) -> Option<Instant> {
-        [self.queue.wake_at(self.known()), self.pause_ends()].into_iter().flatten().min()
+        [self.queue.wake_at(self.known()), self.pause_ends(), self.confirm_by()].into_iter().flatten().min()
     }
 
     /// Takes what has happened, and gives what is to be done about it.
@@ -106,7 +107,7 @@ impl Mind {
     /// The same when the agent is to end: what has come to a result is kept, and nothing new begins.
     pub fn take_at_end(&mut self, input: Input, now: Moment) -> Vec<Effect> {
         match input {
-            Input::Finished { report, last } => self.finished(*report, *last),
+            Input::Finished { report, last } => self.finished(*report, *last, now),
             Input::Previewed { report } => self.previewed(*report),
             Input::Validated { report } => self.validated(report.map(|report| *report)),
             Input::HooksRun { report, results } => self.hooks_run(*report, &results),
@@ -119,6 +120,7 @@ impl Mind {
             // Nobody is told that it is written, so the run goes no further; but what the applier has started may stay.
             Input::Configured { report, applied } => self.configured(*report, *applied, now),
             Input::HooksEnded => self.reached_checks(now),
+            Input::Taken(report) => self.taken(&report),
             Input::Started
             | Input::ProcessesEnded
             | Input::Tick
@@ -126,7 +128,8 @@ impl Mind {
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
-            | Input::RunAsked { .. } => {}
+            | Input::RunAsked { .. }
+            | Input::LookedOnShelf { .. } => {}
         }
         std::mem::take(&mut self.effects)
     }
@@ -138,7 +141,7 @@ impl Mind {
             Input::ProcessesEnded => self.recover(now),
             Input::Tick => {
                 self.end_pause(now.instant);
-                Some(Event::Tick)
+                (!self.looks_back(now.instant)).then_some(Event::Tick)
             }
             Input::Hello { incarnation, role, now: said, renewed } => {
                 let here = now.here(self.node.boot.as_deref());
@@ -203,7 +206,7 @@ impl Mind {
                 None
             }
             Input::Finished { report, last } => {
-                self.finished(*report, *last);
+                self.finished(*report, *last, now);
                 Some(Event::Finished)
             }
             Input::Previewed { report } => {
@@ -218,97 +221,14 @@ impl Mind {
                 self.hooks_run(*report, &results);
                 Some(Event::Finished)
             }
+            Input::Taken(report) => {
+                self.taken(&report);
+                self.effects.push(Effect::Acknowledge);
+                None
+            }
+            Input::LookedOnShelf { problem } => self.looked(problem),
             Input::Interrupted => None,
         }
-    }
-
-    /// Decides, and has done what was decided.
-    fn happened(&mut self, event: Event, now: Moment) {
-        let asked = matches!(event, Event::RunAsked { .. } | Event::PreviewAsked { .. });
-        let Habits { debounce, retry } = self.habits;
-        let pauses = Pauses { debounce, retry, chance: now.chance };
-        let (queue, action) = decide(self.queue.clone(), self.known(), event, now.instant, pauses);
-        self.queue = queue;
-        let waits_longer = self.paused.is_some() && self.ledger.waiting != self.queue.waiting;
-        self.ledger.waiting.clone_from(&self.queue.waiting);
-        if asked || waits_longer {
-            self.save();
-        }
-        match action {
-            Action::Wait | Action::IgnoreKnown => {}
-            Action::Adopt(desired) => {
-                tracing::info!(version = %desired.version, generation = %desired.generation, "the node should run");
-                self.ledger.desired = Some(desired);
-                self.save();
-            }
-            Action::RefuseOlder => {
-                tracing::warn!("the server says an older desired state than it said before; it is refused");
-            }
-            Action::Start { causes, failures } => {
-                self.start(Work::Run, self.ledger.desired.clone(), causes, failures, Vec::new(), now);
-            }
-            Action::Preview { causes } => {
-                self.start(Work::Preview, self.ledger.desired.clone(), causes, 0, Vec::new(), now);
-            }
-            Action::RunHooks { hooks, causes } => {
-                let failures = hooks::failures(&hooks, &self.ledger.hooks);
-                self.start(Work::Hooks, self.applied(), causes, failures, hooks, now);
-            }
-            Action::Validate => {
-                let failures = self.ledger.failures();
-                self.start(Work::Validation, self.applied(), vec![Cause::Schedule], failures, Vec::new(), now);
-            }
-        }
-    }
-
-    fn applied(&self) -> Option<DesiredState> {
-        self.ledger.applied.as_ref().map(|applied| applied.desired.clone())
-    }
-
-    fn start(
-        &mut self,
-        work: Work,
-        desired: Option<DesiredState>,
-        causes: Vec<Cause>,
-        failures: u32,
-        hooks: Vec<HookOn>,
-        now: Moment,
-    ) {
-        let (Some(desired), Some(role), Some(snapshot)) = (desired, self.ledger.role.clone(), self.snapshot.clone())
-        else {
-            // Nothing is decided to start without these; if it were, the slot must not stay taken for ever.
-            self.queue.running = None;
-            return;
-        };
-        let started = now.clock;
-        let seq = self.ledger.next_seq;
-        let first_failure = match work {
-            Work::Run | Work::Validation => self.ledger.first_failure().cloned(),
-            Work::Preview | Work::Hooks => None,
-        };
-        let run = RunningRun {
-            run: run_id::make(&self.node, seq, started),
-            work,
-            seq,
-            phase: RunPhase::Applying,
-            version: desired.version.clone(),
-            digest: desired.digest.clone(),
-            generation: desired.generation,
-            causes,
-            failures,
-            first_failure,
-            hooks,
-            started,
-            ended: None,
-        };
-        self.ledger.running = Some(run.clone());
-        // One for each of its reports.
-        self.ledger.next_seq = seq + 2;
-        self.save();
-        self.publish(now);
-        self.given = Some(Arc::clone(&snapshot));
-        let watched = self.ledger.last.as_ref().map(|last| last.lookups.keys().cloned().collect()).unwrap_or_default();
-        self.effects.push(Effect::Give(Box::new(Order { run, desired, role, snapshot, watched })));
     }
 
     pub(super) fn save(&mut self) {

@@ -4,8 +4,9 @@
 //! and what is to be done comes out as [`effect`]s, in order. It has no disk, no clock and no task. [`task`] is what has
 //! them: it hears what sync and run say over one channel, and carries the effects out, each finished before the next.
 //!
-//! Inside the mind, [`decide`] says what to do, by what [`waiting`] for the slot may have it; `results` says what is written
-//! down when something has come to a result, `pause` keeps to pauses, and `telling` says what goes on.
+//! Inside the mind, [`decide`] says what to do, by what [`waiting`] for the slot may have it, and `starting` has it done;
+//! `results` says what is written down when something has come to a result, `pause` keeps to pauses, `going_back` goes back
+//! from what nobody confirmed, and `telling` says what goes on.
 //!
 //! # What was told is on disk before it has an effect
 //!
@@ -27,13 +28,18 @@
 //!    [`Effect::Acknowledge`](effect::Effect) the checks are made; then `validated`, and `finished`. Processes outlive an agent
 //!    that is killed, until the next one asks for their end with [`Effect::EndProcesses`](effect::Effect).
 //! 5. Reports in the outbox are sent by [`Dispatch`](crate::report::dispatch::Dispatch): it says which is next and what becomes
-//!    of it by the answer, and the incarnation is that of [`Mind::told`](mind::Mind::told).
-//! 6. A stream is opened with the [`Opening`](crate::opening::Opening) of [`Mind::told`](mind::Mind::told); what the server says on
+//!    of it by the answer, and the incarnation is that of [`Mind::told`](mind::Mind::told). One that is taken, and whose
+//!    generation is `awaited` there, is forgotten only after the mind has acknowledged an
+//!    [`Input::Taken`](input::Input) of it.
+//! 6. [`Effect::LookOnShelf`](effect::Effect) asks whether a release is still on the node, and is answered by
+//!    [`Input::LookedOnShelf`](input::Input).
+//! 7. A stream is opened with the [`Opening`](crate::opening::Opening) of [`Mind::told`](mind::Mind::told); what the server says on
 //!    it are the inputs from `Hello` to `RunAsked`.
 
 pub mod causes;
 pub mod decide;
 pub mod effect;
+mod going_back;
 pub mod hooks;
 pub mod input;
 pub mod mind;
@@ -41,6 +47,7 @@ pub mod moment;
 mod pause;
 mod results;
 pub mod server_time;
+mod starting;
 pub mod task;
 mod telling;
 pub mod waiting;

@@ -22,6 +22,7 @@ impl Mind {
             self.ledger.hooks.clear();
         }
         self.ledger.applied = Some(applied);
+        self.await_confirmation(&report, now);
         self.report(report);
         self.reached_checks(now);
     }
@@ -35,7 +36,7 @@ impl Mind {
     }
 
     /// A run is over.
-    pub(super) fn finished(&mut self, report: Report, last: LastRun) {
+    pub(super) fn finished(&mut self, report: Report, last: LastRun, now: Moment) {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -50,6 +51,7 @@ impl Mind {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
+        self.await_confirmation(&report, now);
         self.report(report);
         self.ledger.last = Some(last);
         // What the next one saw is compared with this; one that was cut off saw nothing to the end.
@@ -87,7 +89,7 @@ impl Mind {
             let proved = Proved::by(&report);
             // A hook has failed, and what it failed at is no more: it will not run, so this is what says that all is well.
             let made_up_for = self.known().hooks_due().is_empty() && hooks::forget_failures(&mut self.ledger.hooks);
-            let is_news = made_up_for || self.ledger.proved.as_ref() != Some(&proved);
+            let is_news = made_up_for || self.stays_untold() || self.ledger.proved.as_ref() != Some(&proved);
             self.judge_again(&report);
             if is_news {
                 let failed = proved.failed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -165,7 +167,7 @@ impl Mind {
         let interrupted = match cut_off.work {
             Work::Run => {
                 let (report, last) = recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), now.clock);
-                self.finished(report, last);
+                self.finished(report, last, now);
                 Some(cut_off.run)
             }
             Work::Preview | Work::Hooks | Work::Validation => {
@@ -178,6 +180,7 @@ impl Mind {
 
     fn began(&mut self, interrupted: Option<RunId>, now: Moment) -> Event {
         self.measure_pause(now);
+        self.measure_trial(now);
         let (waiting, previews) = (self.ledger.waiting.clone(), self.ledger.previews.clone());
         Event::Started { interrupted, waiting, previews }
     }
@@ -191,6 +194,7 @@ impl Mind {
     /// Keeps a report until the server has it. What it says that the node watches is what the server wakes it for.
     fn report(&mut self, mut report: Report) {
         self.ledger.watch_hooks(&mut report.lookups, self.snapshot.as_deref());
+        self.confess(&mut report);
         self.effects.push(Effect::KeepReport(Box::new(report)));
         self.effects.push(Effect::WakeSender);
     }

@@ -26,30 +26,48 @@ pub(super) fn read() -> (Duration, Timestamp) {
     (Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default(), clock::now())
 }
 
-/// What the server said, and what the clocks of this machine said at that moment.
+/// What the clocks said at one moment, as it is written down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerTime {
-    said: Timestamp,
+pub struct Reading {
     boot: Option<String>,
     up_millis: u64,
     clock: Timestamp,
 }
 
+impl Reading {
+    pub fn of(here: &Here) -> Self {
+        let up_millis = u64::try_from(here.up.as_millis()).unwrap_or(u64::MAX);
+        Self { boot: here.boot.clone(), up_millis, clock: here.clock }
+    }
+
+    /// How much time has passed since.
+    pub fn passed(&self, here: &Here) -> Duration {
+        let same_start = self.boot.is_some() && self.boot == here.boot;
+        if same_start {
+            here.up.saturating_sub(Duration::from_millis(self.up_millis))
+        } else {
+            // A clock that was set back says that less than nothing has passed.
+            Duration::try_from(here.clock.duration_since(self.clock)).unwrap_or_default()
+        }
+    }
+}
+
+/// What the server said, and what the clocks of this machine said at that moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerTime {
+    said: Timestamp,
+    #[serde(flatten)]
+    heard: Reading,
+}
+
 impl ServerTime {
     pub fn heard(said: Timestamp, here: &Here) -> Self {
-        let up_millis = u64::try_from(here.up.as_millis()).unwrap_or(u64::MAX);
-        Self { said, boot: here.boot.clone(), up_millis, clock: here.clock }
+        Self { said, heard: Reading::of(here) }
     }
 
     /// The server's time now.
     pub fn now(&self, here: &Here) -> Timestamp {
-        let same_start = self.boot.is_some() && self.boot == here.boot;
-        let passed = if same_start {
-            SignedDuration::try_from(here.up.saturating_sub(Duration::from_millis(self.up_millis))).unwrap_or_default()
-        } else {
-            // A clock that was set back says that less than nothing has passed.
-            here.clock.duration_since(self.clock).max(SignedDuration::ZERO)
-        };
+        let passed = SignedDuration::try_from(self.heard.passed(here)).unwrap_or_default();
         self.said.saturating_add(passed).unwrap_or(self.said)
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use muster_core::generation::Generation;
 use muster_core::standing::Activity;
 
 use crate::backoff::{self, Backoff};
@@ -19,6 +20,7 @@ use crate::queue::input::Input;
 use crate::queue::mind::Mind;
 use crate::queue::moment::Moment;
 use crate::recovery;
+use crate::release::Releases;
 use crate::renewal::Renewal;
 use crate::run::Order;
 use crate::state_dir::Layout;
@@ -60,6 +62,8 @@ pub struct Outlets {
     pub renewal: Renewal,
     /// Whether there is no report that could still be on its way; see [`crate::activity`].
     pub settled: watch::Sender<bool>,
+    /// The generation of which it matters that a server takes a report.
+    pub awaited: watch::Sender<Option<Generation>>,
 }
 
 /// The queue task.
@@ -68,6 +72,7 @@ pub struct Keeper {
     pub mind: Mind,
     pub layout: Layout,
     pub outbox: Outbox,
+    pub releases: Arc<Releases>,
     pub outlets: Outlets,
     pub cancel: CancellationToken,
 }
@@ -147,7 +152,12 @@ impl Keeper {
                         let _ = written.send(());
                     }
                 }
+                Effect::LookOnShelf(desired) => {
+                    let problem = self.releases.holds(&desired).await.err().map(|reason| reason.to_string());
+                    answer = Some(Input::LookedOnShelf { problem });
+                }
                 Effect::Publish(telling) => {
+                    self.outlets.awaited.send_replace(telling.awaited);
                     let (opening, activity) = (telling.opening, telling.activity);
                     self.outlets.opening.send_if_modified(|known| std::mem::replace(known, opening.clone()) != opening);
                     self.tell(activity);

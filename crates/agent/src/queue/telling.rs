@@ -2,7 +2,9 @@
 
 use muster_core::standing::Activity;
 
-use crate::ledger::{RunPhase, Work};
+use muster_core::generation::Generation;
+
+use crate::ledger::{Ledger, RunPhase, Work};
 use crate::opening::Opening;
 use crate::queue::effect::{Effect, Telling};
 use crate::queue::mind::Mind;
@@ -20,7 +22,7 @@ impl Mind {
         {
             activity = self.told.activity.clone();
         }
-        let telling = Telling { opening, activity };
+        let telling = Telling { opening, activity, awaited: awaited(&self.ledger) };
         if self.told != telling {
             self.told = telling.clone();
             self.effects.push(Effect::Publish(Box::new(telling)));
@@ -50,4 +52,8 @@ impl Mind {
             }
         }
     }
+}
+
+pub(super) fn awaited(ledger: &Ledger) -> Option<Generation> {
+    ledger.trial_now().filter(|trial| trial.is_open()).map(|trial| trial.generation)
 }

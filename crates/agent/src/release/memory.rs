@@ -23,6 +23,9 @@ pub struct Memory {
     /// The digest of the bundle whose validation passed last.
     #[serde(default)]
     pub proved: Option<String>,
+    /// The digest of the bundle that the node goes back to if nobody confirms the one that it went to last.
+    #[serde(default)]
+    pub fallback: Option<String>,
 }
 
 impl Memory {
@@ -35,8 +38,8 @@ impl Memory {
 
     /// The node goes to a release.
     #[must_use]
-    pub fn gone_to(&self, digest: &str) -> Self {
-        Self { current: Some(digest.to_owned()), ..self.clone() }
+    pub fn gone_to(&self, digest: &str, fallback: Option<&str>) -> Self {
+        Self { current: Some(digest.to_owned()), fallback: fallback.map(str::to_owned), ..self.clone() }
     }
 
     /// A validation has passed at a release.
@@ -46,7 +49,8 @@ impl Memory {
             Some(highest) if !allow_older => highest.max(serial),
             Some(_) | None => serial,
         };
-        Self { highest: Some(highest), current: Some(digest.to_owned()), proved: Some(digest.to_owned()) }
+        let digest = Some(digest.to_owned());
+        Self { highest: Some(highest), current: digest.clone(), proved: digest, fallback: self.fallback.clone() }
     }
 
     pub fn save(&self, path: &Path) -> Result<(), WriteError> {
@@ -98,9 +102,12 @@ mod tests {
         assert_eq!(memory.proved("sha256:b", 3, false).highest, Some(7));
         assert_eq!(memory.proved("sha256:b", 3, true).highest, Some(3));
         // Going somewhere proves nothing.
-        let gone = memory.gone_to("sha256:c");
+        let gone = memory.gone_to("sha256:c", Some("sha256:a"));
         assert_eq!((gone.highest, gone.proved.as_deref()), (Some(7), Some("sha256:a")));
         assert_eq!(gone.current.as_deref(), Some("sha256:c"));
+        // What it may have to go back to is needed until it goes elsewhere.
+        assert_eq!(gone.proved("sha256:c", 8, false).fallback.as_deref(), Some("sha256:a"));
+        assert_eq!(gone.gone_to("sha256:c", None).fallback, None);
     }
 
     #[test]

@@ -106,16 +106,26 @@ impl Releases {
     }
 
     /// The node goes to a release that is ready. To look at one, in a preview for example, is not to go there: it may still
-    /// expire before anybody does.
-    pub fn going_to(&self, desired: &DesiredState) -> Result<(), Reason> {
+    /// expire before anybody does. `fallback` is the digest of what it may have to go back to.
+    pub fn going_to(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), Reason> {
         let mut memory = self.memory();
-        let gone = memory.get().gone_to(&desired.digest);
+        let gone = memory.get().gone_to(&desired.digest, fallback);
         memory.set(gone).map_err(|error| Reason::Machine { problem: error.in_one_line() })
+    }
+
+    /// Whether a release lies on the node, whole, and may run there: nobody else is needed for it. Else why not.
+    pub async fn holds(&self, desired: &DesiredState) -> Result<(), Reason> {
+        let manifest = self.admitted(desired).map_err(|refusal| Reason::ReleaseRefused { refusal })?;
+        let (release, version) = (self.shelf.release(&manifest.digest), manifest.version.clone());
+        if blocking(move || is_whole(&release, &manifest)).await? {
+            return Ok(());
+        }
+        Err(Reason::Release { problem: format!("{version}, which it ran before, is not on the node any more") })
     }
 
     fn admitted(&self, desired: &DesiredState) -> Result<Manifest, Refusal> {
         let (trusted, memory) = (self.trust.keys(), self.memory().get().clone());
-        let been_at = [memory.current.as_deref(), memory.proved.as_deref()];
+        let been_at = [memory.current.as_deref(), memory.proved.as_deref(), memory.fallback.as_deref()];
         admit(desired, Known { trusted: &trusted, highest: memory.highest, been_at: &been_at, now: clock::now() })
     }
 
@@ -152,8 +162,8 @@ impl Releases {
     }
 
     fn tidy(&self, digest: &str, keep: usize) {
-        let Memory { current, proved, .. } = self.memory().get().clone();
-        let needed = [Some(digest), current.as_deref(), proved.as_deref()];
+        let Memory { current, proved, fallback, .. } = self.memory().get().clone();
+        let needed = [Some(digest), current.as_deref(), proved.as_deref(), fallback.as_deref()];
         self.shelf.tidy(&needed.into_iter().flatten().collect::<Vec<_>>(), keep);
     }
 

@@ -49,6 +49,8 @@ pub struct Order {
     pub snapshot: Arc<Snapshot>,
     /// What the run before it has looked up.
     pub watched: Vec<String>,
+    /// The digest of the bundle that the node may have to go back to.
+    pub fallback: Option<String>,
 }
 
 impl Order {
@@ -84,7 +86,7 @@ impl Order {
 #[derive(Debug)]
 pub struct Slot {
     pub node: Arc<Node>,
-    pub releases: Releases,
+    pub releases: Arc<Releases>,
     pub children: Children,
     pub queue: mpsc::Sender<Message>,
     pub live: LiveLog,
@@ -155,7 +157,7 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
     let Slot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
     let prepared = prepare(slot, order).await?;
-    let (directory, release) = match prepared.and_then(|ready| slot.releases.going_to(&order.desired).map(|()| ready)) {
+    let (directory, release) = match prepared.and_then(|ready| going_to(slot, order).map(|()| ready)) {
         Ok(prepared) => prepared,
         Err(reason) => {
             // It has looked up nothing; but the node is still what the run before made of it, and is woken for the same.
@@ -194,6 +196,10 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
         slot.releases.proved(&order.desired);
     }
     Some(account::finished(order, report))
+}
+
+fn going_to(slot: &Slot, order: &Order) -> Result<(), Reason> {
+    slot.releases.going_to(&order.desired, order.fallback.as_deref())
 }
 
 /// Everything that must be there before a program starts. None if the agent is to end.

@@ -64,7 +64,7 @@ pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether there is something to do by what is known: another desired state than the last run was of, a last run that
-/// did not end well, one that was cut off, or a report that waits.
+/// did not end well, one that was cut off or that nobody has confirmed, or a report that waits.
 fn is_due(ledger: Option<&Ledger>, told: Option<&Told>, waiting: usize) -> bool {
     let desired = match told {
         Some(told) => told.desired.as_ref(),
@@ -74,7 +74,8 @@ fn is_due(ledger: Option<&Ledger>, told: Option<&Told>, waiting: usize) -> bool 
     let Some(desired) = desired else { return false };
     let last = ledger.last.as_ref();
     let done = last.is_some_and(|last| last.generation == desired.generation && last.end == RunEnd::Validated);
-    !done || ledger.running.is_some() || (waiting > 0 && told.is_some())
+    let unsettled = ledger.running.is_some() || ledger.awaits_confirmation() || ledger.is_to_go_back();
+    !done || unsettled || (waiting > 0 && told.is_some())
 }
 
 /// Whether the server has something for the node that only a stream says: what it looked up is different, or a person asks for
@@ -128,14 +129,16 @@ async fn make(config: &Config, before: Option<&Ledger>, reachable: bool) -> anyh
         // It is replaced whole: what is read is what was or what is.
         let Ok(known) = Known::read(config) else { continue };
         let Some(ledger) = known.ledger else { continue };
-        if ledger.running.is_some() {
+        // Whoever is to go back unless somebody confirms the run does so by itself, or not at all.
+        if ledger.running.is_some() || ledger.awaits_confirmation() {
             waits_since = Instant::now();
             continue;
         }
+        let goes_back = ledger.is_to_go_back();
         let last = ledger.last.filter(|last| ![last_before, cut_off].contains(&Some(&last.run)));
         let is_late = waits_since.elapsed() >= PATIENCE;
         match last {
-            Some(last) if known.waiting == 0 || !reachable || is_late => break Some(last.end),
+            Some(last) if is_late || (!goes_back && (known.waiting == 0 || !reachable)) => break Some(last.end),
             None if is_late => break None,
             Some(_) | None => {}
         }

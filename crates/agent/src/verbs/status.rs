@@ -8,7 +8,7 @@ use muster_core::names::{EnvName, NodeName, RunId, Version};
 use muster_core::pause::Paused;
 
 use crate::config::Config;
-use crate::ledger::RunEnd;
+use crate::ledger::{Ledger, RunEnd};
 use crate::release::memory::Memory;
 use crate::state_dir::Layout;
 use crate::verbs::ask::ask;
@@ -25,6 +25,8 @@ struct Status {
     runs: Option<Version>,
     /// What it should run: by the server's word or, without that, as it was heard last.
     should_run: Option<Version>,
+    /// The version that it went back from, and does not try again before there is something newer.
+    went_back_from: Option<Version>,
     running: Option<RunId>,
     last: Option<Last>,
     pause: Option<Paused>,
@@ -65,6 +67,7 @@ pub async fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
         agent: known.lives,
         runs: known.local().map(|local| local.version.clone()),
         should_run: told.as_ref().map_or(heard, |told| Some(told.desired.as_ref()?.version.clone())),
+        went_back_from: ledger.and_then(went_back_from),
         running: ledger.and_then(|ledger| Some(ledger.running.as_ref()?.run.clone())),
         last: ledger.and_then(|ledger| ledger.last.as_ref()).map(|last| Last {
             run: last.run.clone(),
@@ -84,12 +87,20 @@ pub async fn run(config: &Config, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(YES))
 }
 
+fn went_back_from(ledger: &Ledger) -> Option<Version> {
+    let trial = ledger.trial_now()?;
+    ledger.gave_up().map(|_| trial.version.clone())
+}
+
 fn print(status: &Status) {
     let or_none = |version: &Option<Version>| version.as_ref().map_or("none".to_owned(), Version::to_string);
     say(format_args!("node        {} of {}", status.node, status.env));
     say(format_args!("agent       {}", if status.agent { "lives" } else { "does not run" }));
     say(format_args!("runs        {}", or_none(&status.runs)));
     say(format_args!("should run  {}", or_none(&status.should_run)));
+    if let Some(version) = &status.went_back_from {
+        say(format_args!("went back   from {version}: no server took a report of it in time"));
+    }
     if let Some(run) = &status.running {
         say(format_args!("running     {run}"));
     }

@@ -7,6 +7,7 @@ mod command_line;
 mod disk;
 mod fake_server;
 mod fixture;
+mod going_back;
 mod interruption;
 mod live_log;
 mod mind;

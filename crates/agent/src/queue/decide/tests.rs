@@ -183,6 +183,22 @@ fn looked_up() -> Cause {
 }
 
 #[test]
+fn who_goes_back_waits_for_nothing_but_the_slot() {
+    let mut story = Story::idle(Some(ended(RunEnd::Failed, &dbs(&[]))));
+    let gave_up = || Event::GaveUp { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
+    let cause = || Cause::WentBack { version: Version::new("v1").unwrap(), within: SignedDuration::from_mins(5) };
+    story.queue.retry = Some(Retry { attempt: 1, due: story.now + FIRST_RETRY });
+    story.queue.running = Some(Work::Validation);
+    story.happens(gave_up());
+    assert_eq!(story.after(Duration::ZERO), Action::Wait, "the checks go on");
+    story.queue.running = None;
+    assert_eq!(story.after(Duration::ZERO), Action::Start { causes: vec![cause()], failures: 1 });
+    story.happens(Event::Desired(desired(2, "v2")));
+    story.happens(gave_up());
+    assert_eq!(story.queue.waiting, [version("v2"), cause()], "and goes with whatever waits");
+}
+
+#[test]
 fn a_new_agent_runs_as_soon_as_it_has_all_it_needs_and_not_before() {
     let mut story = Story::new();
     story.happens(started(None));

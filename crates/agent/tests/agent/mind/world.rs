@@ -14,7 +14,7 @@ use muster_agent::backoff::Backoff;
 use muster_agent::ledger::{AppliedRelease, Ledger, Work};
 use muster_agent::node::Node;
 use muster_agent::queue::effect::Effect;
-use muster_agent::queue::input::Input;
+use muster_agent::queue::input::{Input, TakenReport};
 use muster_agent::queue::mind::{Found, Habits, Mind};
 use muster_agent::queue::moment::Moment;
 use muster_agent::report::dispatch::{Answer, Dispatch, Fate, Next};
@@ -60,6 +60,10 @@ pub(super) struct World {
     passed: Duration,
     /// How many things it does before it dies.
     pub(super) left: usize,
+    /// Whether a server takes reports.
+    pub(super) reachable: bool,
+    /// Whether the releases that it ran before are still on the node.
+    pub(super) on_shelf: bool,
 }
 
 impl World {
@@ -86,6 +90,8 @@ impl World {
             base: Instant::now(),
             passed: Duration::ZERO,
             left,
+            reachable: true,
+            on_shelf: true,
         }
     }
 
@@ -128,6 +134,10 @@ impl World {
                     Effect::SaveSnapshot(snapshot) => self.disk.snapshot = Some((*snapshot).clone()),
                     Effect::KeepReport(report) => drop(self.disk.outbox.insert(report.seq, *report)),
                     Effect::Acknowledge => acknowledged = true,
+                    Effect::LookOnShelf(desired) => {
+                        let problem = (!self.on_shelf).then(|| format!("{} is gone", desired.version));
+                        next = Some(Input::LookedOnShelf { problem });
+                    }
                     Effect::Give(order) => self.begin(*order),
                     Effect::WakeSender | Effect::Renewed | Effect::Publish(_) => {}
                 }
@@ -153,24 +163,52 @@ impl World {
     /// Lets time pass and runs end until the node has come to rest: nothing is left but checks by the clock.
     pub(super) fn settle(&mut self) -> Result<(), Killed> {
         for _ in 0..100 {
-            match self.given.take() {
-                Some(order) => self.ends(&order)?,
-                None if self.rests() => return self.send_all(),
-                None => {
-                    let wake = self.mind.wake_at().expect("it would wait for ever");
-                    self.passed = self.passed.max(wake.duration_since(self.base));
-                    self.happens(Input::Tick)?;
+            if self.given.is_none() {
+                self.send_all()?;
+                if self.rests() {
+                    return Ok(());
                 }
             }
+            self.step()?;
         }
         panic!("it does not come to rest: {:?}", self.mind);
+    }
+
+    /// Lets what goes on end or, if nothing does, time pass.
+    pub(super) fn step(&mut self) -> Result<(), Killed> {
+        match self.given.take() {
+            Some(order) => self.ends(&order),
+            None => self.next_tick(),
+        }
+    }
+
+    /// Goes on until a run has ended that nobody has confirmed.
+    pub(super) fn until_unconfirmed(&mut self) {
+        while self.given.is_some() || !self.ledger().awaits_confirmation() {
+            self.step().unwrap();
+        }
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.passed += time;
+    }
+
+    /// Lets time pass until there is something to do.
+    pub(super) fn next_tick(&mut self) -> Result<(), Killed> {
+        let wake = self.mind.wake_at().expect("it would wait for ever");
+        self.passed = self.passed.max(wake.duration_since(self.base));
+        self.happens(Input::Tick).map(drop)
     }
 
     fn rests(&self) -> bool {
         let ledger = self.ledger();
         let (last, desired) = (ledger.last.as_ref(), ledger.desired.as_ref());
         let is_made = last.map(|last| last.generation) == desired.map(|desired| desired.generation);
-        is_made && ledger.running.is_none() && ledger.waiting.is_empty() && ledger.previews.is_empty()
+        is_made
+            && !ledger.awaits_confirmation()
+            && ledger.running.is_none()
+            && ledger.waiting.is_empty()
+            && ledger.previews.is_empty()
     }
 
     /// All ends well.
@@ -195,7 +233,8 @@ impl World {
             }
             Work::Validation => {
                 self.processes.remove(&order.run.run);
-                self.happens(Input::Validated { report: None })?;
+                let checked = account::validated(order, report, Vec::new(), String::new(), now);
+                self.happens(Input::Validated { report: Some(Box::new(checked)) })?;
             }
             Work::Hooks => unreachable!("there are none in these releases"),
         }
@@ -204,7 +243,7 @@ impl World {
 
     /// The sender's turns until nothing waits.
     fn send_all(&mut self) -> Result<(), Killed> {
-        loop {
+        while self.reachable {
             let first = self.disk.outbox.values().next();
             let report = match self.dispatch.next(first, self.mind.told().opening.incarnation) {
                 Next::Sleep => return Ok(()),
@@ -218,15 +257,20 @@ impl World {
                 std::cmp::Ordering::Equal => Taken::AlreadyApplied,
                 std::cmp::Ordering::Less => panic!("{} is reported after {known}", report.seq),
             };
-            let seq = report.seq;
+            let (seq, generation, of_it) = (report.seq, report.generation, TakenReport::from(&*report));
             if taken == Taken::Applied {
                 self.seen.taken.push(*report);
             }
             // What the server has taken the agent may never hear of.
             self.lives()?;
             assert_eq!(self.dispatch.answered(seq, Answer::Taken(taken)), Fate::Forget);
+            if self.mind.told().awaited == Some(generation) {
+                assert!(self.happens(Input::Taken(of_it))?);
+                self.lives()?;
+            }
             self.disk.outbox.remove(&seq);
         }
+        Ok(())
     }
 }
 

@@ -1,0 +1,95 @@
+//! Versions that a node goes back from by itself, because no server hears that it was brought to them.
+
+use std::fs;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use muster_core::report::{Cause, Outcome, RunResult, Verdict};
+use muster_wire::sync::{DesiredState, SyncEvent};
+
+use crate::fake_server::FakeServer;
+use crate::fixture::{Agent, Fixture, greeting, with_dbs};
+
+const WITHIN: SignedDuration = SignedDuration::from_millis(1500);
+
+/// Leaves the name of the version on the node.
+fn says(version: &str) -> String {
+    format!("echo {version} >> $MUSTER_ROOT/versions; exit 2")
+}
+
+/// The same, when it is let.
+fn says_when_let(version: &str) -> String {
+    let wait = "touch $MUSTER_ROOT/applying; while ! test -e $MUSTER_ROOT/go; do sleep 0.02; done";
+    format!("test -e $MUSTER_ROOT/go || {{ {wait}; }}\n{}", says(version))
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), so).await.expect(what);
+}
+
+/// What was applied on the node, one after the other.
+fn versions_on(fixture: &Fixture) -> Vec<String> {
+    let said = fs::read_to_string(fixture.path().join("root/versions")).unwrap_or_default();
+    said.lines().map(str::to_owned).collect()
+}
+
+/// A node that runs v1 and is told to run v2, whose server is ended before the applier of v2 ends.
+async fn cut_off(confirm_within: Option<SignedDuration>) -> (Fixture, Agent, std::net::SocketAddr, DesiredState) {
+    let mut server = FakeServer::start().await;
+    let fixture = Fixture::new(server.address);
+    let first = fixture.release("v1", &says("v1"), "");
+    fixture.release("v2", &says_when_let("v2"), "");
+    let second = DesiredState { confirm_within, ..fixture.desired("v2", 2) };
+    server.greet_with(greeting(&first, with_dbs(1, &[])));
+    let agent = fixture.start();
+    for outcome in [Outcome::Configured(RunResult::Changed), Outcome::Validated(Verdict::Passed)] {
+        assert_eq!(server.report().await.outcome, outcome);
+    }
+    server.say(SyncEvent::Desired(second.clone())).await;
+    let applying = fixture.path().join("root/applying");
+    until("v2 is not applied", || applying.exists()).await;
+    let address = server.stop();
+    fs::write(fixture.path().join("root/go"), "").unwrap();
+    (fixture, agent, address, second)
+}
+
+#[tokio::test]
+async fn a_node_that_no_server_hears_of_goes_back_if_it_was_asked_to_and_stays_if_not() {
+    let (asked, _agent, address, second) = cut_off(Some(WITHIN)).await;
+    let (stays, _other_agent, other_address, unarmed) = cut_off(None).await;
+    until("the node does not go back", || versions_on(&asked) == ["v1", "v2", "v1"]).await;
+    until("v2 does not end", || versions_on(&stays) == ["v1", "v2"]).await;
+
+    // The server is back, and says what it said before.
+    let mut server = FakeServer::start_at(address).await;
+    server.greet_with(greeting(&second, with_dbs(1, &[])));
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let report = server.report().await;
+        assert_eq!(report.generation.number, 2);
+        told.push((report.version.to_string(), report.outcome.phase()));
+        let went_back = Cause::WentBack { version: second.version.clone(), within: WITHIN };
+        assert_eq!(report.causes.contains(&went_back), report.version.as_str() == "v1", "{:?}", report.causes);
+    }
+    let phases = [("v2", "configured"), ("v2", "validated"), ("v1", "configured"), ("v1", "validated")];
+    assert_eq!(told, phases.map(|(version, phase)| (version.to_owned(), phase)));
+    // It is not tried again, not even for a person who asks for a run.
+    server.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    let report = server.report().await;
+    assert_eq!((report.version.as_str(), report.generation.number), ("v1", 2), "{:?}", report.causes);
+    assert_eq!(report.causes, [Cause::Operator { id: "a".into(), by: "ada".into() }]);
+
+    let mut other = FakeServer::start_at(other_address).await;
+    other.greet_with(greeting(&unarmed, with_dbs(1, &[])));
+    other.say(SyncEvent::Run { id: "a".into(), noop: false, by: "ada".into() }).await;
+    for _ in 0..4 {
+        assert_eq!(other.report().await.version.as_str(), "v2");
+    }
+    assert_eq!(versions_on(&stays), ["v1", "v2", "v2"], "by the person's word alone");
+}
