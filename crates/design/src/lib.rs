@@ -11,6 +11,7 @@
 //! 4. [`inherit`]: the layers of a document become one effective value, and on demand the answer to "who said so?".
 //! 5. Rules, one file each, look at what is in effect; [`resolve`] looks up what values refer to.
 //!
+//! [`strategy`] reads how a fleet wants to be moved to a new version: a section of the environment file, or a file alone.
 //! A changed file costs what it changes ([`Design::with`]); [`diff`] compares two designs, [`plan`](fn@plan) says what it takes
 //! to get from one to the other, and [`project`] finds the files of a project directory.
 //!
@@ -56,6 +57,7 @@ mod rules;
 mod secrets;
 pub mod span;
 mod spelling;
+pub mod strategy;
 mod table;
 pub mod types;
 pub mod yaml;

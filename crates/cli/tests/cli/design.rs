@@ -496,8 +496,8 @@ async fn what_is_not_there_says_what_is() {
             "error: node web1 has no platform.image.x\nhint: platform.image is a single value: nothing is below it\n",
         ),
         (
-            &["explain", "M9999"],
-            "error: there is no finding \"M9999\"\nhint: `muster design explain` lists all of them\n",
+            &["explain", "M7777"],
+            "error: there is no finding \"M7777\"\nhint: `muster design explain` lists all of them\n",
         ),
         (&["schema", "Netwrk"], "error: there is no kind \"Netwrk\"\nhint: did you mean Network?\n"),
     ] {

@@ -1,4 +1,4 @@
-//! Takes typed values out of a document, and says what was expected where something else stands.
+//! Takes typed values out of an environment file or a strategy, and says what was expected where something else stands.
 //!
 //! Each function returns `None` only after it has reported why.
 
@@ -9,7 +9,7 @@ use crate::types::wrong_type;
 use crate::yaml::{Entry, Kind, Map, Node, Value};
 
 /// The keys of a mapping, held against those that are known there.
-pub(super) struct Fields<'m, 'o> {
+pub(crate) struct Fields<'m, 'o> {
     map: &'m Map,
     /// What the mapping describes, for messages: `role "web"`.
     of: &'o str,
@@ -17,18 +17,19 @@ pub(super) struct Fields<'m, 'o> {
     at: Span,
     /// The known keys that others were probably misspelt for.
     meant: Vec<&'static str>,
+    has_unknown: bool,
 }
 
 impl<'m, 'o> Fields<'m, 'o> {
     /// Reports every key that is not known.
-    pub(super) fn check(
+    pub(crate) fn check(
         map: &'m Map,
         of: &'o str,
         at: Span,
         known: &'static [&'static str],
         report: &mut Report<'_>,
     ) -> Self {
-        let mut meant = Vec::new();
+        let (mut meant, mut has_unknown) = (Vec::new(), map.has_refused());
         for Entry { key, .. } in map.entries() {
             if known.contains(&&*key.text) {
                 continue;
@@ -38,15 +39,16 @@ impl<'m, 'o> Fields<'m, 'o> {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("known here: {}", known.join(", ")),
             };
+            has_unknown = true;
             meant.extend(near.filter(|near| !meant.contains(near)));
             let message = format!("unknown key {} in {of}", quote(&key.text));
             report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
         }
-        Fields { map, of, at, meant }
+        Fields { map, of, at, meant, has_unknown }
     }
 
     /// The value of a key that must be there.
-    pub(super) fn required(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<&'m Node> {
+    pub(crate) fn required(&self, key: &str, example: &str, report: &mut Report<'_>) -> Option<&'m Node> {
         let node = self.optional(key);
         // A key that is there but misspelt or refused has been reported; that it is missing would be the same mistake
         // again.
@@ -57,35 +59,47 @@ impl<'m, 'o> Fields<'m, 'o> {
         node
     }
 
+    /// Whether there are keys that are not known: that something is missing cannot be said then.
+    pub(crate) fn has_unknown(&self) -> bool {
+        self.has_unknown
+    }
+
     /// The value of a key that may be left out.
-    pub(super) fn optional(&self, key: &str) -> Option<&'m Node> {
+    pub(crate) fn optional(&self, key: &str) -> Option<&'m Node> {
         self.map.get(key).map(|entry| &entry.value)
     }
 }
 
-pub(super) fn mapping<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n Map> {
+pub(crate) fn mapping<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n Map> {
     match &node.value {
         Value::Map(map) => Some(map),
         Value::Scalar(_) | Value::Seq(_) => wrong_type(node, what, expected, report),
     }
 }
 
-pub(super) fn list<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n [Node]> {
+pub(crate) fn list<'n>(node: &'n Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<&'n [Node]> {
     match &node.value {
         Value::Seq(items) => Some(items),
         Value::Scalar(_) | Value::Map(_) => wrong_type(node, what, expected, report),
     }
 }
 
-pub(super) fn integer(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<i64> {
+pub(crate) fn integer(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<i64> {
     match node.kind() {
         Some(Kind::Int(value)) => Some(value),
         _ => wrong_type(node, what, expected, report),
     }
 }
 
+pub(crate) fn boolean(node: &Node, what: &str, report: &mut Report<'_>) -> Option<bool> {
+    match node.kind() {
+        Some(Kind::Bool(value)) => Some(value),
+        _ => wrong_type(node, what, "true or false", report),
+    }
+}
+
 /// A text, which may be empty.
-pub(super) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
+pub(crate) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
     match &node.value {
         Value::Scalar(scalar) if scalar.kind() == Kind::Text => Some(scalar.text()),
         Value::Scalar(_) | Value::Seq(_) | Value::Map(_) => wrong_type(node, what, "a text", report),
@@ -93,7 +107,7 @@ pub(super) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> O
 }
 
 /// A text that says something.
-pub(super) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
+pub(crate) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
     let text = text(node, what, report)?;
     if text.trim().is_empty() {
         report.add(node.span, Finding::new(Code::EmptyText, format!("{what} is empty")).expected("expected a text"));

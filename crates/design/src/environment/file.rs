@@ -10,7 +10,8 @@ use super::{Cloud, Environment, RoleDesign, expect, role};
 use crate::file_text::FileText;
 use crate::finding::{Accepted, Code, Finding, Findings, Report, quote};
 use crate::span::Span;
-use crate::yaml::{self, Entry, Limits, Map, Node};
+use crate::strategy::{self, Section};
+use crate::yaml::{self, Entry, Limits, Node};
 
 const KEYS: &[&str] = &["version", "roles", "stack", "cloud", "rollout"];
 
@@ -19,7 +20,7 @@ const FORMAT: i64 = 1;
 
 /// The most nodes of one environment: twice what Muster is built and measured for. Without a bound, 1 MiB of roles
 /// with a cardinality of 9999 each would ask for some 300 million nodes.
-pub(super) const MOST_NODES: u64 = 100_000;
+pub(crate) const MOST_NODES: u64 = 100_000;
 
 const EXAMPLE: &str = "{web: {cardinality: 2, flavor: small}}";
 
@@ -38,8 +39,10 @@ pub(super) fn parse(source: &FileText) -> Result<Accepted<Environment>, Findings
 pub(super) fn from_trees(source: &FileText, documents: &[Node], report: &mut Report<'_>) -> Option<Environment> {
     let name = name(source, report);
     let content = the_document(documents, report).and_then(|document| content(document, report));
-    let Content { stack, cloud, roles, start_order } = content.filter(|_| !report.has_errors())?;
-    Some(Environment { name: name?, stack, cloud, roles, start_order })
+    let Content { stack, cloud, roles, start_order, rollout } = content.filter(|_| !report.has_errors())?;
+    let label = rollout.as_ref().and_then(|section| section.label);
+    let rollout = rollout.map(|section| section.strategy);
+    Some(Environment { name: name?, stack, cloud, roles, rollout, start_order, label })
 }
 
 fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
@@ -97,6 +100,7 @@ struct Content {
     cloud: Option<Cloud>,
     roles: Vec<RoleDesign>,
     start_order: Vec<usize>,
+    rollout: Option<Section>,
 }
 
 fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
@@ -105,9 +109,9 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
     let at = map.entries().first().map_or(document.span, |entry| entry.key.span);
     let fields = Fields::check(map, of, at, KEYS, report);
     check_format(&fields, report);
-    check_rollout(map, report);
     let stack = stack(&fields, report);
     let cloud = cloud(&fields, report);
+    let rollout = rollout(&fields, report);
     let node = fields.required("roles", EXAMPLE, report)?;
     let map = expect::mapping(node, "\"roles\"", "a mapping of role names", report)?;
     let entries = map.entries();
@@ -121,7 +125,7 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
     let start_order = start_order(entries, &wishes, report);
     // One role that is not legal is enough to have no environment; its findings are in the report.
     let roles: Vec<RoleDesign> = roles.into_iter().collect::<Option<_>>()?;
-    Some(Content { stack, cloud, roles, start_order: start_order? })
+    Some(Content { stack, cloud, roles, start_order: start_order?, rollout })
 }
 
 fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
@@ -131,15 +135,6 @@ fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
         let message = format!("the file is of format version {version}, which this Muster does not know");
         let finding = Finding::new(Code::FormatVersion, message).expected(format!("expected {FORMAT}"));
         report.add(node.span, finding.help("this is the version of the file format, not of your configuration"));
-    }
-}
-
-/// The section belongs to the format, so it is no error; but nothing reads it yet, and that must not stay a secret.
-fn check_rollout(map: &Map, report: &mut Report<'_>) {
-    if let Some(Entry { key, .. }) = map.get("rollout") {
-        let finding = Finding::new(Code::RolloutUnused, "\"rollout\" is not used yet, and its content is not checked")
-            .help("a new version goes to the whole fleet at once; staged rollouts are to come");
-        report.add(key.span, finding);
     }
 }
 
@@ -158,6 +153,13 @@ fn cloud(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Cloud> {
     let node = fields.optional("cloud")?;
     let name = expect::filled_text(node, "\"cloud\"", report)?;
     Some(Cloud { name: name.to_owned(), span: node.span })
+}
+
+fn rollout(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Section> {
+    let node = fields.optional("rollout")?;
+    let roles = fields.optional("roles").and_then(Node::map).filter(|roles| !roles.has_refused());
+    let names: Option<Vec<&str>> = roles.map(|roles| roles.entries().iter().map(|entry| &*entry.key.text).collect());
+    strategy::section(node, names.as_deref(), report)
 }
 
 fn start_order(entries: &[Entry], wishes: &[Vec<Wish<'_>>], report: &mut Report<'_>) -> Option<Vec<usize>> {

@@ -16,23 +16,28 @@
 //!     labels: {tier: edge}
 //!     failure_domain: rack1
 //!     after: [db]         # is meant to come after these
+//! rollout:                # how a new version goes through the fleet; may be left out: see `strategy`
+//!   max_unavailable: 1
 //! ```
 
-mod expect;
+pub(crate) mod expect;
 mod file;
 mod order;
 mod role;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use muster_core::names::{EnvName, NodeName, Role, Stack};
+use muster_core::rollout::strategy::Strategy;
 use serde::Serialize;
 
 use crate::file_text::FileText;
 use crate::finding::{Accepted, Findings, Report};
 use crate::span::Span;
 use crate::yaml::{Entry, Limits, Node};
+
+pub(crate) use file::MOST_NODES;
 
 /// The label that says what a node fails together with.
 pub const FAILURE_DOMAIN: &str = "failure_domain";
@@ -46,8 +51,12 @@ pub struct Environment {
     pub cloud: Option<Cloud>,
     /// In the order of the file.
     pub roles: Vec<RoleDesign>,
+    /// How it wants to be moved from one version to the next. None: by the default.
+    pub rollout: Option<Strategy>,
     /// Indexes into `roles`, each behind those that it comes after.
     start_order: Vec<usize>,
+    /// Where the label stands that the budget of a rollout is counted by.
+    pub(crate) label: Option<Span>,
 }
 
 /// A cloud that an environment is in, by name.
@@ -115,6 +124,11 @@ impl Environment {
     /// All nodes: by role in the order of the file, then by number.
     pub fn nodes(&self) -> Vec<DesignedNode> {
         self.roles.iter().flat_map(RoleDesign::designed).collect()
+    }
+
+    /// The roles that each role comes after, as written: those that they come after themselves are not among them.
+    pub fn after(&self) -> BTreeMap<Role, BTreeSet<Role>> {
+        self.roles.iter().map(|design| (design.role.clone(), design.after.iter().cloned().collect())).collect()
     }
 
     /// The roles in an order to bring them up in: each behind those it comes after, else in the order of the file.

@@ -29,7 +29,7 @@ macro_rules! catalogue {
         /// What sort of thing a finding is about. M00xx: files and YAML; M01xx: environment files, and what all documents
         /// share; M10xx: documents and inheritance; M11xx: networks and links; M12xx: nodes and their addresses; M13xx:
         /// storage; M14xx: hardware and platform; M15xx: boot actions; M16xx: out-of-band access and drivers; M17xx:
-        /// configuration items; M18xx: Drydock's documents.
+        /// configuration items; M18xx: Drydock's documents; M19xx: rollout strategies.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $(#[doc = $meaning] $code,)*
@@ -96,7 +96,7 @@ catalogue! {
     StackName = "M0111" Error "The stack's name is not legal.",
     NoRoles = "M0112" Error "The environment has no roles.",
     EmptyText = "M0113" Error "A text that must say something is empty.",
-    RolloutUnused = "M0114" Warning "The section `rollout` is read by nothing yet.",
+    // M0114 said that nothing reads the section `rollout`.
     EnvironmentName = "M0115" Error "The file's name is not a legal name of an environment.",
     HostNameTooLong = "M0116" Error "The host names of a role's nodes would be too long.",
     AfterTwice = "M0117" Warning "A role is listed twice in `after`.",
@@ -244,6 +244,27 @@ catalogue! {
     DrydockVersion = "M1802" Error "A document of Drydock's has a version that is not known.",
     NotRendered = "M1803" Warning "A document of Drydock's needs something that only Deckhand does.",
     NotInherited = "M1804" Warning "A profile of Drydock's says something that no node inherits.",
+
+    NotAnAmount = "M1901" Error "A value is neither a number of nodes nor a percentage.",
+    PercentRange = "M1902" Error "A percentage is out of range.",
+    WaveReach = "M1903" Error "A wave does not say how far it goes, or says it twice.",
+    WaveNoFurther = "M1904" Error "A wave goes no further than one before it.",
+    LastWave = "M1905" Error "The last wave does not reach everybody.",
+    WaveNeverEnds = "M1906" Error "A wave could never come to its end.",
+    BudgetOfNothing = "M1907" Error "A budget is nothing, so no node could ever be moved.",
+    BudgetRole = "M1908" Error "A budget is for a role that is not in the environment.",
+    LabelOfNobody = "M1909" Warning "A budget is counted by a label that no node has.",
+    GateCheckKind = "M1910" Error "A gate check does not say what to ask, or says it in two ways.",
+    NotAUrl = "M1911" Error "A value is not a URL that can be asked.",
+    NoProgram = "M1912" Error "The command of a gate check names no program.",
+    NotADuration = "M1913" Error "A value is not a duration.",
+    DurationRange = "M1914" Error "A duration is out of range.",
+    DeadlineOrder = "M1915" Error "The deadline for progress is not longer than the others.",
+    NotADay = "M1916" Error "A value is not a day of the week, or a range of them.",
+    NotATime = "M1917" Error "A value is not a time of the day.",
+    UnknownTimeZone = "M1918" Error "There is no time zone of this name.",
+    WindowNeverOpens = "M1919" Error "A window never opens.",
+    WindowSkipped = "M1920" Warning "A window does not open on a day on which the clocks are changed.",
 }
 
 impl fmt::Display for Code {

@@ -12,7 +12,7 @@ use super::{Finding, Place, Severity};
 pub enum Ink {
     /// `error[M0103]`
     Error,
-    /// `warning[M0114]`
+    /// `warning[M0117]`
     Warning,
     /// `note`, `help`
     Remark,

@@ -12,6 +12,7 @@ mod items;
 mod networks;
 mod nodes;
 mod out;
+mod rollout;
 mod run;
 mod site;
 mod storage;
@@ -156,4 +157,5 @@ pub(crate) const RULES: &[&Rule] = &[
     &access::oob_incomplete::RULE,
     &access::oob_without_address::RULE,
     &access::type_unknown::RULE,
+    &rollout::label_of_nobody::RULE,
 ];

@@ -64,6 +64,7 @@ scripts may go by it. With an *error* among its findings, a design is not used; 
             "M16" => "Out-of-band access and drivers",
             "M17" => "Configuration items",
             "M18" => "Drydock's documents",
+            "M19" => "Rollout strategies",
             other => panic!("what are the codes that begin with {other} about?"),
         };
         write!(page, "## {about}\n\n| code | severity | meaning |\n|---|---|---|\n").unwrap();

@@ -21,6 +21,9 @@ fn each_file_becomes_these_nodes() {
         }
         let order: Vec<_> = environment.in_start_order().map(|role| role.role.as_str()).collect();
         writeln!(text, "start order: {}", order.join(", ")).unwrap();
+        if let Some(strategy) = &environment.rollout {
+            writeln!(text, "rollout: {}", serde_json::to_string_pretty(strategy).unwrap()).unwrap();
+        }
         if !accepted.warnings.is_empty() {
             write!(text, "\n{}", accepted.warnings).unwrap();
         }

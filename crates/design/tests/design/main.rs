@@ -28,6 +28,7 @@ mod replay;
 mod resolve;
 mod resolve_host;
 mod schemas;
+mod strategy;
 mod update;
 mod value;
 mod whole_sites;

@@ -1,0 +1,94 @@
+//! What must hold between the parts of a strategy: that each wave can come to an end.
+
+use jiff::SignedDuration;
+use muster_core::rollout::strategy::{Deadlines, Gate, GateCheck};
+
+use crate::finding::{Code, Finding, Report};
+use crate::span::Span;
+use crate::yaml::Node;
+
+/// Looks at what is written and at the defaults of what is not. A finding needs a place: since the defaults fit each
+/// other, at least one side of what does not fit is written.
+pub(super) fn check(
+    deadlines: Deadlines,
+    soak: Option<SignedDuration>,
+    gate: &Gate,
+    section: &Node,
+    report: &mut Report<'_>,
+) {
+    check_deadlines(deadlines, section, report);
+    if let Some(soak) = soak {
+        check_soak(soak, deadlines.node, section, report);
+    }
+    check_gate(gate, deadlines.progress, section, report);
+}
+
+/// Nobody would see a node fail, or wait too long, if the rollout as a whole gave up before.
+fn check_deadlines(deadlines: Deadlines, section: &Node, report: &mut Report<'_>) {
+    let parts = [("node", deadlines.node), ("pending", deadlines.pending)];
+    for (part, longest) in parts.into_iter().filter(|(_, duration)| deadlines.progress <= *duration) {
+        let message = format!(
+            "the deadline for progress, {}, is not longer than that of \"{part}\", {}",
+            show(deadlines.progress),
+            show(longest)
+        );
+        let finding = Finding::new(Code::DeadlineOrder, message)
+            .help("a node must be able to fail before nothing at all has moved for too long");
+        report.add(place(section, &[&["deadlines", "progress"], &["deadlines", part]]), finding);
+    }
+}
+
+/// A node counts as healthy after its soak, and as failed at its deadline: the soak must be over by then.
+fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &Node, report: &mut Report<'_>) {
+    if soak >= deadline {
+        let message = format!(
+            "no node could become healthy: it would have to be well for {}, but fails after {}",
+            show(soak),
+            show(deadline)
+        );
+        let finding = Finding::new(Code::WaveNeverEnds, message).help(
+            "make \"soak\" shorter than \"deadlines.node\"; to watch a wave for longer, give the wave a soak of its own",
+        );
+        report.add(place(section, &[&["soak"], &["deadlines", "node"]]), finding);
+    }
+}
+
+/// A gate that may take longer than nothing may move would stop the rollout before it has an answer.
+fn check_gate(gate: &Gate, progress: SignedDuration, section: &Node, report: &mut Report<'_>) {
+    let written = section.get("gate").and_then(|gate| gate.get("checks")).and_then(Node::items).unwrap_or_default();
+    // With a check that is not legal, they are not the same checks; that has been reported.
+    if written.len() != gate.checks.len() {
+        return;
+    }
+    for (check, node) in gate.checks.iter().zip(written) {
+        let longest = longest(check);
+        if longest >= progress {
+            let message = format!(
+                "the gate might not come to an answer: this check may take {}, and the rollout stops when nothing has moved for {}",
+                show(longest),
+                show(progress)
+            );
+            let help = "make \"timeout\", \"retries\" or \"every\" smaller, or \"deadlines.progress\" longer";
+            report.add(node.span, Finding::new(Code::WaveNeverEnds, message).help(help));
+        }
+    }
+}
+
+/// How long a check takes if each try does.
+fn longest(check: &GateCheck) -> SignedDuration {
+    let times = |duration: SignedDuration, times: u32| {
+        duration.checked_mul(i32::try_from(times).unwrap_or(i32::MAX)).unwrap_or(SignedDuration::MAX)
+    };
+    times(check.timeout, check.retries.saturating_add(1)).saturating_add(times(check.every, check.retries))
+}
+
+/// The first of these that is written.
+fn place(section: &Node, paths: &[&[&str]]) -> Span {
+    let find = |path: &&[&str]| path.iter().try_fold(section, |node, key| node.get(key));
+    paths.iter().find_map(find).unwrap_or(section).span
+}
+
+/// A duration as it is written.
+fn show(duration: SignedDuration) -> String {
+    format!("{duration:#}")
+}

@@ -1,0 +1,116 @@
+//! What must hold before the next wave.
+
+use std::collections::HashMap;
+
+use muster_core::rollout::strategy::{CheckKind, Gate, GateCheck, HttpCheck};
+
+use super::{duration, url};
+use crate::environment::expect::{self, Fields};
+use crate::finding::{Code, Finding, Report, quote};
+use crate::span::Span;
+use crate::yaml::{Node, Value};
+
+const CHECK_KEYS: &[&str] = &["name", "http", "command", "timeout", "retries", "every"];
+
+/// More is a typing error: with the default pause, this is over an hour of trying.
+const MOST_RETRIES: i64 = 1000;
+
+pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Gate> {
+    let of = "\"gate\"";
+    let map = expect::mapping(node, of, "a mapping such as {validated: true}", report)?;
+    let fields = Fields::check(map, of, node.span, &["validated", "checks"], report);
+    let validated = fields.optional("validated");
+    let validated = validated.and_then(|node| expect::boolean(node, "\"validated\" of \"gate\"", report));
+    let checks = fields.optional("checks");
+    let checks = checks.and_then(|node| expect::list(node, "\"checks\" of \"gate\"", "a list of checks", report));
+    let mut names: HashMap<String, Span> = HashMap::new();
+    let mut read = Vec::new();
+    for (index, node) in checks.unwrap_or_default().iter().enumerate() {
+        let Some(check) = check(node, &format!("gate check {}", index + 1), report) else { continue };
+        if let Some(first) = names.insert(check.name.clone(), node.span) {
+            let finding =
+                Finding::new(Code::DuplicateMember, format!("gate check {} is there twice", quote(&check.name)));
+            let finding = finding.help("give one of them another \"name\", or remove it");
+            report.add_with_note(node.span, finding, "the first one is here", first);
+        }
+        read.push(check);
+    }
+    Some(Gate { validated: validated.unwrap_or(Gate::default().validated), checks: read })
+}
+
+fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
+    let map = expect::mapping(node, of, "a mapping such as {http: \"http://127.0.0.1/\"}", report)?;
+    let fields = Fields::check(map, of, node.span, CHECK_KEYS, report);
+    let name = fields.optional("name").map(|node| expect::filled_text(node, &format!("\"name\" of {of}"), report));
+    let mut time = |key: &str, least, default| match fields.optional(key) {
+        Some(node) => duration::read(node, &format!("\"{key}\" of {of}"), least, report),
+        None => Some(default),
+    };
+    let timeout = time("timeout", duration::Least::Something, GateCheck::TIMEOUT);
+    let every = time("every", duration::Least::Zero, GateCheck::EVERY);
+    let retries = match fields.optional("retries") {
+        Some(node) => number(node, &format!("\"retries\" of {of}"), 0, MOST_RETRIES, report),
+        None => Some(GateCheck::RETRIES),
+    };
+    let kind = match (fields.optional("http"), fields.optional("command")) {
+        (Some(node), None) => http(node, of, report).map(CheckKind::Http),
+        (None, Some(node)) => command(node, of, report).map(CheckKind::Command),
+        (http, _) => {
+            if http.is_some() || !fields.has_unknown() {
+                let what = if http.is_some() { "asks in two ways" } else { "does not say what to ask" };
+                let finding = Finding::new(Code::GateCheckKind, format!("{of} {what}"));
+                report.add(node.span, finding.expected("expected either \"http\" or \"command\""));
+            }
+            None
+        }
+    }?;
+    let own_name = || match &kind {
+        CheckKind::Http(check) => Some(check.url.clone()),
+        CheckKind::Command(words) => words.first().cloned(),
+    };
+    let name = match name {
+        Some(name) => name?.to_owned(),
+        None => own_name()?,
+    };
+    Some(GateCheck { name, kind, timeout: timeout?, retries: retries?, every: every? })
+}
+
+/// A URL, or a mapping with one and the status that is expected.
+fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<HttpCheck> {
+    let what = format!("\"http\" of {of}");
+    let Value::Map(map) = &node.value else {
+        return Some(HttpCheck { url: url::read(node, &what, report)?, status: None });
+    };
+    let fields = Fields::check(map, &what, node.span, &["url", "status"], report);
+    let url = fields.required("url", "http://127.0.0.1/", report);
+    let url = url.and_then(|node| url::read(node, &format!("\"url\" of {what}"), report));
+    let status = fields.optional("status").map(|node| number(node, &format!("\"status\" of {what}"), 100, 599, report));
+    let status = match status {
+        Some(status) => Some(u16::try_from(status?).ok()?),
+        None => None,
+    };
+    Some(HttpCheck { url: url?, status })
+}
+
+fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>> {
+    let what = format!("\"command\" of {of}");
+    let items = expect::list(node, &what, "a list of the program and its arguments", report)?;
+    let text = |item| expect::text(item, &format!("a member of {what}"), report).map(str::to_owned);
+    let words: Vec<String> = items.iter().map(text).collect::<Option<_>>()?;
+    if words.first().is_none_or(|program| program.trim().is_empty()) {
+        let finding = Finding::new(Code::NoProgram, format!("{what} names no program"));
+        report.add(node.span, finding.expected("expected, for instance, [/usr/local/bin/smoke, --quick]"));
+        return None;
+    }
+    Some(words)
+}
+
+fn number(node: &Node, what: &str, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
+    let number = expect::integer(node, what, "an integer", report)?;
+    if !(least..=most).contains(&number) {
+        let finding = Finding::new(Code::OutOfRange, format!("{what} cannot be {number}"));
+        report.add(node.span, finding.expected(format!("expected {least} to {most}")));
+        return None;
+    }
+    u32::try_from(number).ok()
+}

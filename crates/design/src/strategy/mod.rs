@@ -1,0 +1,145 @@
+//! How an environment wants to be moved from one version to the next: the section `rollout` of its file, or a file of its
+//! own.
+//!
+//! ```yaml
+//! waves: [{nodes: 1, soak: 5m, promote: manual}, {percent: 10}, {percent: 50}, {percent: 100}]
+//! max_unavailable: {default: 1, web: 20%, per: {label: rack, count: 1}}
+//! ramp: true
+//! soak: 10s
+//! gate: {validated: true, checks: [{http: "http://127.0.0.1/health"}, {command: [/usr/bin/true]}]}
+//! failures: {canary: 0, wave: 1, total: 5%}
+//! on_failure: pause
+//! deadlines: {node: 15m, pending: 30m, progress: 1h}
+//! windows: [{days: mon-thu, from: "22:00", to: "04:00", tz: UTC}]
+//! confirm_within: 5m
+//! ```
+//!
+//! Everything may be left out. One file a part; what must hold between parts is in `between`.
+
+mod amount;
+mod between;
+mod budget;
+mod days;
+mod deadlines;
+mod duration;
+mod failures;
+mod gate;
+mod url;
+mod waves;
+mod windows;
+mod word;
+
+use std::path::Path;
+
+use muster_core::names::Role;
+use muster_core::rollout::strategy::{OnFailure, Strategy};
+
+use crate::environment::expect::{self, Fields};
+use crate::file_text::FileText;
+use crate::finding::{Accepted, Code, Finding, Findings, Report};
+use crate::span::Span;
+use crate::yaml::{self, Limits, Node};
+
+const KEYS: &[&str] = &[
+    "waves",
+    "max_unavailable",
+    "ramp",
+    "soak",
+    "gate",
+    "failures",
+    "on_failure",
+    "deadlines",
+    "windows",
+    "confirm_within",
+];
+
+const ON_FAILURE: &[(&str, OnFailure)] = &[("pause", OnFailure::Pause), ("rollback", OnFailure::Rollback)];
+
+/// Reads a file that holds a strategy and nothing else, for an environment with these roles.
+pub fn read(path: &Path, roles: &[Role]) -> Result<Accepted<Strategy>, Findings> {
+    parse(&FileText::read(path, Limits::HANDWRITTEN.file_bytes)?, roles)
+}
+
+/// Checks the text of such a file: either it holds together, or every reason why not is named.
+pub fn parse(source: &FileText, roles: &[Role]) -> Result<Accepted<Strategy>, Findings> {
+    let mut report = Report::new(source);
+    let documents = yaml::parse_into(source, &mut report, &Limits::HANDWRITTEN);
+    let roles: Vec<&str> = roles.iter().map(Role::as_str).collect();
+    let section = the_document(&documents, &mut report).and_then(|node| section(node, Some(&roles), &mut report));
+    let findings = report.finish();
+    match section {
+        Some(section) if !findings.has_errors() => Ok(Accepted { value: section.strategy, warnings: findings }),
+        _ => Err(findings),
+    }
+}
+
+/// The one document of the file. What cannot be read has been reported already, and is not called empty.
+fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
+    if let Some(second) = documents.get(1) {
+        let message = "a strategy file holds one document, and this is another";
+        let finding = Finding::new(Code::SeveralDocuments, message).help("remove the line ---, or the second document");
+        report.add(second.span, finding);
+    }
+    match documents.first() {
+        Some(document) if !document.is_null() => Some(document),
+        _ if report.has_errors() => None,
+        _ => {
+            let finding = Finding::new(Code::EmptyFile, "the strategy file is empty");
+            report.add_to_file(finding.help("write at least: waves: [{percent: 100}]"));
+            None
+        }
+    }
+}
+
+/// A strategy, and what is asked about it once all nodes are known.
+#[derive(Debug)]
+pub(crate) struct Section {
+    pub(crate) strategy: Strategy,
+    /// Where the label of the budget stands.
+    pub(crate) label: Option<Span>,
+}
+
+/// Reads the section of an environment with these roles, if they are known. None only after it has been reported why; but what is returned counts only if nothing was.
+pub(crate) fn section(node: &Node, roles: Option<&[&str]>, report: &mut Report<'_>) -> Option<Section> {
+    let of = "the rollout strategy";
+    let map = expect::mapping(node, of, "a mapping such as {max_unavailable: 1}", report)?;
+    let fields = Fields::check(map, of, node.span, KEYS, report);
+    let default = Strategy::default();
+    let waves = fields.optional("waves").and_then(|node| waves::read(node, report));
+    let budget = fields.optional("max_unavailable").and_then(|node| budget::read(node, roles, report));
+    let budget = budget.unwrap_or_default();
+    let gate = fields.optional("gate").and_then(|node| gate::read(node, report)).unwrap_or_default();
+    // What is refused must not be held against the rest as if it had been left out.
+    let deadlines = match fields.optional("deadlines") {
+        Some(node) => deadlines::read(node, report),
+        None => Some(default.deadlines),
+    };
+    let soak = match fields.optional("soak") {
+        Some(node) => duration::read(node, "\"soak\"", duration::Least::Zero, report),
+        None => Some(default.soak),
+    };
+    if let Some(deadlines) = deadlines {
+        between::check(deadlines, soak, &gate, node, report);
+    }
+    let strategy = Strategy {
+        waves: waves.unwrap_or(default.waves),
+        max_unavailable: budget.budget,
+        ramp: fields
+            .optional("ramp")
+            .and_then(|node| expect::boolean(node, "\"ramp\"", report))
+            .unwrap_or(default.ramp),
+        soak: soak.unwrap_or(default.soak),
+        gate,
+        failures: fields.optional("failures").and_then(|node| failures::read(node, report)).unwrap_or_default(),
+        on_failure: fields
+            .optional("on_failure")
+            .and_then(|node| word::read(node, "\"on_failure\"", ON_FAILURE, report))
+            .unwrap_or_default(),
+        deadlines: deadlines.unwrap_or_default(),
+        windows: fields.optional("windows").and_then(|node| windows::read(node, report)).unwrap_or_default(),
+        confirm_within: fields
+            .optional("confirm_within")
+            .and_then(|node| duration::read(node, "\"confirm_within\"", duration::Least::Something, report)),
+    };
+    Some(Section { strategy, label: budget.label })
+}

@@ -1,0 +1,137 @@
+//! Times of the week in which nodes may be granted.
+
+use jiff::civil::Time;
+use jiff::tz;
+use muster_core::rollout::strategy::Window;
+use muster_core::rollout::windows;
+
+use super::days;
+use crate::environment::expect::{self, Fields};
+use crate::finding::{Code, Finding, Report, quote};
+use crate::spelling;
+use crate::yaml::Node;
+
+const KEYS: &[&str] = &["days", "from", "to", "tz"];
+
+const MIDNIGHT: &str = "24:00";
+
+pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Window>> {
+    let items = expect::list(node, "\"windows\"", "a list of windows", report)?;
+    let window = |(index, item)| window(item, &format!("window {}", index + 1), report);
+    Some(items.iter().enumerate().filter_map(window).collect())
+}
+
+fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
+    let map = expect::mapping(node, of, "a mapping such as {days: mon-thu, from: \"22:00\", to: \"04:00\"}", report)?;
+    let fields = Fields::check(map, of, node.span, KEYS, report);
+    let days = match fields.optional("days") {
+        Some(node) => days::read(node, &format!("\"days\" of {of}"), report),
+        None => Some(days::all()),
+    };
+    let from = fields.required("from", "\"22:00\"", report);
+    let begin = from.and_then(|node| time(node, &format!("\"from\" of {of}"), false, report));
+    let to = fields.required("to", "\"04:00\"", report);
+    let end = to.and_then(|node| time(node, &format!("\"to\" of {of}"), true, report));
+    let zone = match fields.optional("tz") {
+        Some(node) => time_zone(node, &format!("\"tz\" of {of}"), report),
+        None => Some("UTC".to_owned()),
+    };
+    let (from, to) = (from?, to?);
+    let window = Window { days: days?, from: begin?, to: end?, tz: zone? };
+    if window.from == window.to && to.text() != Some(MIDNIGHT) {
+        let finding = Finding::new(Code::WindowNeverOpens, format!("{of} ends at the time at which it begins"));
+        let help = format!("for the whole day, write: from: \"00:00\", to: \"{MIDNIGHT}\"");
+        report.add_with_note(to.span, finding.help(help), "it begins here", from.span);
+        return None;
+    }
+    check_clocks(&window, node, of, report);
+    Some(window)
+}
+
+/// What summer time does to it.
+fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>) {
+    if windows::never_opens(window) {
+        let message = format!("{of} never opens: the clocks of {} skip it each time", window.tz);
+        report.add(node.span, Finding::new(Code::WindowNeverOpens, message).help("begin earlier, or end later"));
+    } else if let Some(day) = windows::skipped_on(window) {
+        let message = format!("{of} does not open when the clocks of {} skip it, as on {day}", window.tz);
+        let finding = Finding::new(Code::WindowSkipped, message);
+        report.add(node.span, finding.help("begin earlier, or end later; or leave it, if that day does not matter"));
+    }
+}
+
+/// A time of the day, by the minute; only an end may be the midnight at the end of the day.
+fn time(node: &Node, what: &str, is_end: bool, report: &mut Report<'_>) -> Option<Time> {
+    let text = node.text();
+    let time = match text {
+        Some(MIDNIGHT) if is_end => Some(Time::midnight()),
+        Some(text) => clock(text),
+        None => None,
+    };
+    if time.is_none() {
+        let finding = Finding::new(Code::NotATime, format!("{what} is not a time of the day"));
+        let finding = finding.expected("expected, for instance, \"22:00\"");
+        let help = match text {
+            Some(MIDNIGHT) => Some("the day begins at \"00:00\"".to_owned()),
+            _ => None,
+        };
+        report.add(node.span, finding.help_if(help));
+    }
+    time
+}
+
+/// `22:00`, `6:30`: hours and minutes.
+fn clock(text: &str) -> Option<Time> {
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?;
+    let (hour, minute) = text.split_once(':')?;
+    let is_legal = (1..=2).contains(&hour.len()) && minute.len() == 2;
+    Time::new(number(hour).filter(|_| is_legal)?, number(minute)?, 0, 0).ok()
+}
+
+/// The name of a time zone, as it is spelt in the database.
+fn time_zone(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String> {
+    let text = expect::filled_text(node, what, report)?;
+    let zone = windows::time_zone(text);
+    if zone.is_none() {
+        let finding = Finding::new(Code::UnknownTimeZone, format!("{what} is no time zone: {}", quote(text)));
+        let help = match nearest(text) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => "write its name in the IANA database, such as UTC or Europe/Berlin".to_owned(),
+        };
+        report.add(node.span, finding.help(help));
+    }
+    zone?.iana_name().map(str::to_owned)
+}
+
+/// A zone that ends so (`Berlin`), or is spelt nearly so.
+fn nearest(written: &str) -> Option<String> {
+    let names: Vec<String> = tz::db().available().map(|name| name.as_str().to_owned()).collect();
+    let is_its_city = |name: &&String| name.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(written));
+    let city = names.iter().find(is_its_city).map(String::as_str);
+    // There are some six hundred, more than are looked through; the first letter is hardly ever wrong.
+    let first = |text: &str| text.chars().next().map(|first| first.to_ascii_lowercase());
+    let alike = names.iter().map(String::as_str).filter(|name| first(name) == first(written));
+    city.or_else(|| spelling::nearest(written, alike)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_shows_hours_and_minutes() {
+        assert_eq!(clock("22:00"), Some(jiff::civil::time(22, 0, 0, 0)));
+        assert_eq!(clock("6:05"), Some(jiff::civil::time(6, 5, 0, 0)));
+        for text in ["", ":", "22", "22:0", "22:60", "24:00", "-1:00", "+1:00", "22:00:00", "022:00", "٢٢:00", "1:5m"]
+        {
+            assert_eq!(clock(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_city_is_enough_to_guess_its_zone() {
+        assert_eq!(nearest("berlin").as_deref(), Some("Europe/Berlin"));
+        assert_eq!(nearest("Europe/Belrin").as_deref(), Some("Europe/Berlin"));
+        assert_eq!(nearest("the moon"), None);
+    }
+}
