@@ -61,7 +61,12 @@ pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: 
             Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline }))
         }
         NodeState::Waiting if wave >= record.waves.len() => turn(plan, record.waves.len().saturating_sub(1)),
-        NodeState::Waiting => hold.or_else(|| progress.holds.into_iter().next()),
+        // What concerns everybody comes before what concerns this one.
+        NodeState::Waiting => {
+            let widest = progress.holds.into_iter().next();
+            let is_for_all = matches!(widest, Some(Hold::Halted { .. } | Hold::Window { .. }));
+            if is_for_all { widest } else { hold.or(widest) }
+        }
     }
 }
 

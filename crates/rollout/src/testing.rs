@@ -264,6 +264,16 @@ impl World {
         self.commit(&txn).unwrap();
     }
 
+    /// The node could not report in time, and goes back by itself.
+    pub fn went_back(&mut self, name: &str, from: &str, to: &str) {
+        self.ends(name, to, Ended::Validated);
+        let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
+        if let Some(last) = &mut observed.last {
+            last.causes = vec![Cause::WentBack { version: version(from), within: PATIENCE }];
+        }
+        self.put_json(self.keys.observed(&node(name)), &observed);
+    }
+
     /// The machine was started again.
     pub fn reboots(&mut self, name: &str) {
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;

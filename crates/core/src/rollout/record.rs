@@ -136,6 +136,9 @@ pub struct Forgiven {
 }
 
 /// How a rollout stands.
+///
+/// It is flattened into the record, which says already by whom the rollout was started: so each ending says in its own words
+/// by whom it was ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Phase {
@@ -148,17 +151,20 @@ pub enum Phase {
     Completed,
     /// Somebody has ended it; nodes stay where they are.
     Aborted {
+        #[serde(rename = "aborted_by")]
         by: String,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
     },
     /// It failed, or somebody wished it: the other rollout goes back.
     RolledBack {
+        #[serde(rename = "rolled_back_by")]
         by: RolloutId,
         why: Halt,
     },
     /// Another one was started instead.
     Superseded {
+        #[serde(rename = "superseded_by")]
         by: RolloutId,
     },
 }
@@ -383,4 +389,53 @@ impl fmt::Display for Halt {
 
 fn plural<'t>(count: u32, one: &'t str, many: &'t str) -> &'t str {
     if count == 1 { one } else { many }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_what_was_written_however_it_ended() {
+        let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+        let why = || Halt::Operator { by: "bob".into(), reason: "lunch".into() };
+        let phases = [
+            Phase::Running,
+            Phase::Paused { why: why() },
+            Phase::Paused { why: Halt::NothingToGoBackTo { why: Box::new(why()) } },
+            Phase::Completed,
+            Phase::Aborted { by: "bob".into(), reason: "no".into() },
+            Phase::RolledBack { by: RolloutId(8), why: why() },
+            Phase::Superseded { by: RolloutId(8) },
+        ];
+        for phase in phases {
+            let record = RolloutRecord {
+                id: RolloutId(7),
+                request: "r".into(),
+                from: None,
+                to: Version::new("v2").unwrap(),
+                plan: "sha256:0".into(),
+                rolls_back: None,
+                at_once: false,
+                by: "ann".into(),
+                started: at,
+                phase,
+                phase_since: at,
+                waves: vec![WaveState::begun(at)],
+                full: false,
+                skipped: BTreeSet::new(),
+                released: BTreeSet::new(),
+                retry: BTreeSet::new(),
+                retry_before: None,
+                forgiven: Some(Forgiven { before: Revision(3), at }),
+                healthy: 0,
+                progress: at,
+                idle: None,
+                grants: 0,
+                seen: Revision(9),
+            };
+            let text = serde_json::to_string(&record).unwrap();
+            assert_eq!(serde_json::from_str::<RolloutRecord>(&text).unwrap(), record, "{text}");
+        }
+    }
 }

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod beginnings;
 mod failures;
+mod gates;
+mod members;
 mod ride;
+mod slots;
 mod way;
 
 use ride::Ride;

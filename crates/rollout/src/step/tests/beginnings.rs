@@ -1,0 +1,188 @@
+//! How rollouts begin, take each other's place, go back, and are forgotten.
+
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::strategy::{OnFailure, Strategy};
+
+use crate::operate::{Command, OperateRefused};
+use crate::plan::plan;
+use crate::start::{REMEMBERED, StartRefused, Starting, roll_back, stable_version, start};
+use crate::step::Indexed;
+use crate::testing::{Ended, World, request, version};
+
+use super::Ride;
+use super::ride::{budget, failed};
+
+fn asks(request: &str, supersede: bool) -> Starting {
+    Starting { request: request.into(), by: "ann".into(), supersede }
+}
+
+/// A world whose nodes were brought to v1 by a rollout.
+fn settled(nodes: u32) -> World {
+    let mut world = World::new();
+    for number in 1..=nodes {
+        world.node(&format!("web{number}"), "web", "a", &[]);
+    }
+    let mut ride = Ride::of(world, &request("v1", budget(1, None)));
+    assert!(ride.record().at_once, "nothing ran before");
+    ride.go();
+    assert_eq!(ride.granted.len(), 0);
+    assert_eq!(ride.phase(), Phase::Running, "nobody has answered");
+    for number in 1..=nodes {
+        ride.answers(&format!("web{number}"), Ended::Validated);
+    }
+    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(stable_version(&ride.world.fleet, RolloutId(99)), Some(version("v1")));
+    ride.world
+}
+
+#[test]
+fn the_first_version_goes_to_all_at_once_and_is_one_to_go_back_to() {
+    settled(3);
+}
+
+#[test]
+fn the_same_request_again_is_the_same_rollout() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+    let request_of = ride.record().request;
+    let made = ride.plan.plan().clone();
+    let again = ride.world.see(|sight| start(sight, &made, "sha256:plan", asks(&request_of, false))).unwrap();
+    assert_eq!((again.id, again.txn), (ride.id, None));
+    let other = ride.world.see(|sight| start(sight, &made, "sha256:plan", asks("other", false))).unwrap_err();
+    assert!(matches!(other, StartRefused::Open { id, .. } if id == ride.id), "{other}");
+    ride.go();
+}
+
+#[test]
+fn two_that_start_at_once_are_one() {
+    let mut world = World::of(&[("web", 2, "a b")]);
+    let made = world.see(|sight| plan(sight, &request("v2", budget(1, None)))).unwrap();
+    let txn =
+        |request| world.see(|sight| start(sight, &made, "sha256:plan", asks(request, false))).unwrap().txn.unwrap();
+    let (one, other) = (txn("one"), txn("other"));
+    assert!(world.commit(&one).is_ok());
+    assert!(world.commit(&other).is_err());
+}
+
+#[test]
+fn another_takes_its_place_and_everybody_goes_straight_there() {
+    let mut ride = Ride::begin(settled(4), budget(1, None));
+    let first = ride.go();
+    ride.well(&first[0]);
+    let generation = ride.world.fleet.base().unwrap().generation;
+    let made = ride.world.see(|sight| plan(sight, &request("v3", budget(1, None)))).unwrap();
+    let started = ride.world.see(|sight| start(sight, &made, "sha256:plan3", asks("newer", true))).unwrap();
+    // What was decided before does not commit any more.
+    let late = ride.say(&Command::Pause { reason: String::new() });
+    assert!(late.is_ok());
+    assert!(ride.world.commit(started.txn.as_ref().unwrap()).is_err(), "the pause came first");
+    let started = ride.world.see(|sight| start(sight, &made, "sha256:plan3", asks("newer", true))).unwrap();
+    ride.world.commit(&started.txn.unwrap()).unwrap();
+    assert_eq!(ride.phase(), Phase::Superseded { by: started.id });
+    assert_eq!(ride.world.fleet.base().unwrap().generation, generation, "who was not granted is told nothing");
+    let old = ride.id;
+    ride.id = started.id;
+    ride.plan = Indexed::new(made);
+    ride.granted.clear();
+    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.granted.len(), 4);
+    assert!(old < ride.id);
+}
+
+#[test]
+fn it_goes_back_by_itself_once_and_moves_only_those_who_went() {
+    let strategy = Strategy { on_failure: OnFailure::Rollback, ..budget(2, None) };
+    let mut ride = Ride::begin(settled(5), strategy.clone());
+    let granted = ride.go();
+    ride.world.answers(&granted[0], failed());
+    let step = ride.look();
+    let why = step.roll_back.unwrap();
+    assert!(step.change.is_none());
+    let to = stable_version(&ride.world.fleet, ride.id).unwrap();
+    let mut back = request(to.as_str(), strategy);
+    back.rolls_back = Some(ride.id);
+    back.allow_older = true;
+    let made = ride.world.see(|sight| plan(sight, &back)).unwrap();
+    let (old, at) = ride.held();
+    let twice: Vec<_> = ["a", "b"]
+        .map(|name| ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks(name, false), (&old, at), &why)))
+        .into_iter()
+        .map(|started| started.unwrap())
+        .collect();
+    ride.world.commit(twice[0].txn.as_ref().unwrap()).unwrap();
+    assert!(ride.world.commit(twice[1].txn.as_ref().unwrap()).is_err());
+    assert!(matches!(ride.phase(), Phase::RolledBack { by, .. } if by == twice[0].id));
+    let (old, at) = ride.held();
+    let again = ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks("c", false), (&old, at), &why));
+    assert!(matches!(again, Err(StartRefused::RolledBackAlready { .. })));
+
+    ride.id = twice[0].id;
+    ride.plan = Indexed::new(made);
+    ride.granted.clear();
+    assert_eq!(ride.ride_on(), Phase::Completed);
+    ride.granted.sort();
+    let mut moved = granted;
+    moved.sort();
+    assert_eq!(ride.granted, moved);
+    assert!(ride.on_the_way().is_empty(), "its end makes nobody run");
+    assert_eq!(ride.world.fleet.current_version().unwrap().0, &version("v1"));
+}
+
+#[test]
+fn a_pause_is_the_last_word_and_what_was_decided_before_it_is_not_carried_out() {
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(2, None));
+    let (change, at) = (ride.look().change.unwrap(), ride.held().1);
+    let decided = change.txn(&ride.world.fleet, at).unwrap();
+    assert!(ride.say(&Command::Pause { reason: "lunch".into() }).unwrap());
+    assert!(!ride.say(&Command::Pause { reason: "again".into() }).unwrap());
+    let guard = ride.world.commit(&decided).unwrap_err();
+    assert_eq!(guard.key(), ride.world.keys.rollout(ride.id));
+    assert_eq!(ride.look(), crate::step::Step::default());
+    assert_eq!(ride.phase(), Phase::Paused { why: Halt::Operator { by: "bob".into(), reason: "lunch".into() } });
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert!(!ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go().len(), 2);
+    assert!(ride.say(&Command::Abort { reason: String::new() }).unwrap());
+    assert!(!ride.say(&Command::Abort { reason: String::new() }).unwrap());
+    let refused = ride.say(&Command::Resume).unwrap_err();
+    assert!(matches!(refused, OperateRefused::Over { .. }));
+    let waits = ride.plan.plan().nodes().last().unwrap().node.to_string();
+    assert_eq!(ride.version_of(&waits), "v1", "nobody jumps");
+}
+
+#[test]
+fn what_fails_during_an_operators_pause_is_seen_after_it() {
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+    let granted = ride.go();
+    ride.say(&Command::Pause { reason: String::new() }).unwrap();
+    ride.answers(&granted[0], failed());
+    ride.say(&Command::Resume).unwrap();
+    ride.go();
+    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { .. } }));
+}
+
+#[test]
+fn an_environment_that_ends_or_is_restored_begins_nothing() {
+    let mut world = World::of(&[("web", 2, "a b")]);
+    let made = world.see(|sight| plan(sight, &request("v2", budget(1, None)))).unwrap();
+    world.put(world.keys.destroying(), "{}");
+    let refused = world.see(|sight| start(sight, &made, "sha256:plan", asks("one", false)));
+    assert!(matches!(refused, Err(StartRefused::Destroying)));
+    world.delete(world.keys.destroying());
+    let decided = world.see(|sight| start(sight, &made, "sha256:plan", asks("one", false))).unwrap().txn.unwrap();
+    world.put(world.keys.restoring(), "{}");
+    assert!(world.commit(&decided).is_err());
+}
+
+#[test]
+fn the_last_fifty_are_remembered_and_those_that_one_can_go_back_to() {
+    let mut world = settled(1);
+    for number in 0..REMEMBERED + 5 {
+        let made = world.see(|sight| plan(sight, &request("v2", budget(1, None)))).unwrap();
+        let name = format!("number {number}");
+        let started = world.see(|sight| start(sight, &made, &name, asks(&name, true))).unwrap();
+        world.commit(&started.txn.unwrap()).unwrap();
+    }
+    assert_eq!(world.fleet.rollouts().len(), REMEMBERED + 1);
+    assert_eq!(stable_version(&world.fleet, RolloutId(56)), Some(version("v1")));
+}

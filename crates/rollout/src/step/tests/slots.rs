@@ -1,0 +1,201 @@
+//! Who may move now: budgets, the ramp, the brake, pauses and windows.
+
+use jiff::civil::time;
+use muster_core::rollout::progress::Hold;
+use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::strategy::{Amount, MaxUnavailable, Strategy, Window};
+
+use crate::operate::Command;
+use crate::progress::{progress, why_not};
+use crate::testing::{Ended, World, node, role};
+
+use super::Ride;
+use super::ride::{budget, failed, minutes, pending, percents, seconds};
+
+const NOBODY: [String; 0] = [];
+
+fn holds(ride: &Ride) -> Vec<&'static str> {
+    let record = ride.record();
+    ride.world.see(|sight| progress(&ride.plan, &record, sight)).holds.iter().map(Hold::word).collect()
+}
+
+fn why(ride: &Ride, name: &str) -> Option<&'static str> {
+    let record = ride.record();
+    ride.world.see(|sight| why_not(&ride.plan, &record, sight, &node(name))).as_ref().map(Hold::word)
+}
+
+/// Who of these names is not among the granted.
+fn waiting<'n>(names: &[&'n str], granted: &[String]) -> &'n str {
+    names.iter().find(|name| !granted.contains(&(**name).to_owned())).unwrap()
+}
+
+#[test]
+fn each_role_has_its_own_budget() {
+    let roles = [(role("web"), Amount::Percent(50))].into_iter().collect();
+    let max_unavailable = MaxUnavailable { roles, ..MaxUnavailable::default() };
+    let mut ride = Ride::begin(
+        World::of(&[("web", 4, "a b"), ("db", 3, "a b")]),
+        Strategy { max_unavailable, ..percents(&[100]) },
+    );
+    let granted = ride.go();
+    let of = |role: &str| granted.iter().filter(|name| name.starts_with(role)).count();
+    assert_eq!((of("web"), of("db")), (2, 1));
+    let web = waiting(&["web1", "web2", "web3"], &granted);
+    assert_eq!(why(&ride, web), Some("role_budget"));
+    assert_eq!(holds(&ride), ["role_budget", "role_budget", "node", "node", "node"]);
+}
+
+#[test]
+fn a_domain_has_one_over_all_roles() {
+    let world = World::of(&[("web", 4, "a b"), ("db", 4, "a b")]);
+    let mut ride = Ride::begin(world, budget(4, Some(("failure_domain", 1))));
+    assert_eq!(ride.go().len(), 2, "one in each domain");
+    assert!(holds(&ride).contains(&"domain_budget"));
+}
+
+#[test]
+fn nodes_without_the_label_share_one_value() {
+    let world = World::of(&[("web", 4, "a b")]);
+    let mut ride = Ride::begin(world, budget(4, Some(("rack", 2))));
+    assert_eq!(ride.go().len(), 2);
+}
+
+#[test]
+fn whoever_is_down_uses_the_budget_up_and_can_be_moved_for_nothing() {
+    for (name, ended) in [("failed", failed()), ("pending", pending())] {
+        let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), budget(1, None));
+        // It breaks after the plan was made, and nobody has granted it anything.
+        let last = ride.plan.plan().nodes().last().unwrap().node.to_string();
+        ride.world.answers(&last, ended);
+        assert_eq!(ride.go().join(" "), last, "{name}");
+        assert_eq!(ride.well(&last).len(), 1, "then the others, one by one");
+    }
+}
+
+#[test]
+fn a_silent_node_uses_the_budget_up_and_is_not_moved() {
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+    ride.world.silent("web1", seconds(1));
+    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(why(&ride, "web1"), Some("silent"));
+    ride.world.connected("web1");
+    assert_eq!(ride.go().len(), 1);
+}
+
+#[test]
+fn a_slot_is_free_when_the_node_has_been_well_for_its_soak() {
+    let strategy = Strategy { soak: seconds(10), ..budget(1, None) };
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let granted = ride.go();
+    assert_eq!(ride.answers(&granted[0], Ended::Configured), NOBODY, "it has not proved itself");
+    assert_eq!(ride.well(&granted[0]), NOBODY);
+    assert_eq!(ride.look().recheck, Some(ride.world.now + seconds(10)));
+    assert_eq!(ride.after(seconds(9)), NOBODY);
+    assert_eq!(ride.after(seconds(1)).len(), 1);
+}
+
+#[test]
+fn a_wave_begins_with_one_then_two_then_four() {
+    let strategy = Strategy { ramp: true, ..budget(20, None) };
+    let mut ride = Ride::begin(World::of(&[("web", 12, "a b")]), strategy);
+    let mut sizes = Vec::new();
+    let mut granted = ride.go();
+    while !granted.is_empty() {
+        sizes.push(granted.len());
+        granted.iter().for_each(|name| ride.world.answers(name, Ended::Validated));
+        granted = ride.go();
+    }
+    assert_eq!(sizes, [1, 2, 4, 5]);
+    assert_eq!(ride.phase(), Phase::Completed);
+}
+
+#[test]
+fn where_most_are_silent_nothing_is_done() {
+    let world = World::of(&[("web", 6, "a b")]);
+    let mut ride = Ride::begin(world, budget(6, None));
+    ride.world.silent("web1", seconds(1));
+    ride.world.silent("web3", seconds(1));
+    let granted = ride.go();
+    assert_eq!(granted.len(), 3, "{granted:?}");
+    assert!(!granted.contains(&"web5".to_owned()), "two of three in its domain are silent");
+    assert_eq!(why(&ride, "web5"), Some("brake"));
+    ride.world.connected("web3");
+    assert_eq!(ride.go().len(), 2);
+}
+
+#[test]
+fn a_paused_node_is_not_moved_and_the_clock_for_progress_stands_still() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(2, None));
+    ride.world.pause("web1");
+    assert_eq!(ride.go(), ["web2"]);
+    assert_eq!(why(&ride, "web1"), Some("paused"));
+    ride.well("web2");
+    assert!(ride.record().idle.is_some());
+    ride.after(minutes(300));
+    assert_eq!(ride.phase(), Phase::Running);
+    ride.world.delete(ride.world.keys.pause(&muster_core::pause::PauseScope::Host { node: node("web1") }));
+    assert_eq!(ride.go(), ["web1"]);
+    assert_eq!((ride.record().idle, ride.record().progress), (None, ride.world.now));
+}
+
+#[test]
+fn nothing_is_granted_outside_the_windows_and_what_runs_goes_on() {
+    // It is Monday, 10:00.
+    let window = Window { days: vec![1, 2], from: time(11, 0, 0, 0), to: time(12, 0, 0, 0), tz: "UTC".into() };
+    let strategy = Strategy { windows: vec![window], ..budget(1, None) };
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), strategy);
+    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(why(&ride, "web1"), Some("window"));
+    let opens = ride.world.now + minutes(60);
+    assert_eq!(ride.look().recheck, Some(opens));
+    assert_eq!(ride.after(minutes(59)), NOBODY);
+    let first = ride.after(minutes(1));
+    assert_eq!(first.len(), 1);
+    ride.world.pass(minutes(60));
+    assert_eq!(ride.well(&first[0]), NOBODY, "it has closed");
+    assert_eq!(ride.phase(), Phase::Running, "a day passes, and nobody is to blame");
+    assert_eq!(ride.after(minutes(23 * 60)).len(), 1);
+}
+
+#[test]
+fn if_nothing_gets_better_it_stops_and_says_since_when() {
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+    let began = ride.world.now;
+    ride.world.silent("web1", seconds(0));
+    ride.go();
+    assert_eq!(ride.look().recheck, Some(began + minutes(60)));
+    ride.after(minutes(60));
+    assert_eq!(ride.phase(), Phase::Paused { why: Halt::NoProgress { since: began } });
+    ride.world.connected("web1");
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go().len(), 1);
+}
+
+#[test]
+fn a_released_slot_is_used_by_others() {
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
+    let granted = ride.go();
+    ride.world.silent(&granted[0], seconds(0));
+    assert_eq!(ride.go(), NOBODY);
+    assert!(ride.say(&Command::Release { node: node(&granted[0]) }).unwrap());
+    assert!(!ride.say(&Command::Release { node: node(&granted[0]) }).unwrap(), "it is said once");
+    assert_eq!(ride.go().len(), 1);
+}
+
+#[test]
+fn sixty_at_a_time_and_the_rest_at_once() {
+    let mut ride = Ride::begin(World::of(&[("web", 150, "a b c")]), budget(150, None));
+    assert_eq!(ride.look().change.unwrap().grants.len(), crate::step::MOST_GRANTS);
+    assert_eq!(ride.go().len(), 150);
+}
+
+#[test]
+fn everybody_who_was_told_together_to_go_elsewhere_is_not_broken() {
+    let mut world = World::of(&[("web", 4, "a b")]);
+    // All are told v2 in one moment, and none has answered when the next rollout begins.
+    world.choose("v2");
+    let mut ride = Ride::of(world, &crate::testing::request("v3", budget(1, None)));
+    assert_eq!(ride.go(), NOBODY, "they may run at any moment: the budget is used up");
+    ["web1", "web2", "web3", "web4"].iter().for_each(|name| ride.world.answers(name, Ended::Validated));
+    assert_eq!(ride.go().len(), 1);
+}
