@@ -22,7 +22,7 @@
 //!    instant of a base plus the virtual time, the clocks, a chance from the seed. Carry out what it gives, in order. To kill the
 //!    agent between two effects, drop all but the disk.
 //! 3. Give it [`Input::Tick`](input::Input) at [`Mind::wake_at`](mind::Mind::wake_at), which any input may change.
-//! 4. At [`Effect::Give`](effect::Effect) a run begins. It may be refused first ([`admit`](crate::release::admit::admit), with a
+//! 4. At [`Effect::Give`](effect::Effect) a run begins. It may be refused first ([`judge`](crate::release::admit::judge), with a
 //!    [`Memory`](crate::release::memory::Memory) on the same disk). What it says is made by [`crate::run::account`]:
 //!    `configured`, and if that went well [`Input::Configured`](input::Input), after whose
 //!    [`Effect::Acknowledge`](effect::Effect) the checks are made; then `validated`, and `finished`. Processes outlive an agent

@@ -34,7 +34,13 @@ pub fn admit(desired: &DesiredState, known: Known<'_>) -> Result<Manifest, Refus
             return Err(Refusal::Unsafe { problem: format!("its manifest is not understood: {error}{source}") });
         }
     };
-    if let Some(what) = difference(desired, &manifest) {
+    judge(desired, &manifest, known).map(|()| manifest)
+}
+
+/// The same for a manifest that is known to be authentic: whether it is what the server speaks of, not older than what the
+/// node has proved unless it may be, and not expired.
+pub fn judge(desired: &DesiredState, manifest: &Manifest, known: Known<'_>) -> Result<(), Refusal> {
+    if let Some(what) = difference(desired, manifest) {
         return Err(Refusal::Another { what });
     }
     match known.highest {
@@ -47,7 +53,7 @@ pub fn admit(desired: &DesiredState, known: Known<'_>) -> Result<Manifest, Refus
         Some(at) if at <= known.now && !known.been_at.contains(&Some(manifest.digest.as_str())) => {
             Err(Refusal::Expired { at })
         }
-        Some(_) | None => Ok(manifest),
+        Some(_) | None => Ok(()),
     }
 }
 
