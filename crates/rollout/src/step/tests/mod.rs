@@ -5,6 +5,7 @@
 mod beginnings;
 mod failures;
 mod gates;
+mod laws;
 mod members;
 mod ride;
 mod slots;

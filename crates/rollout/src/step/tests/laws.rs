@@ -1,0 +1,354 @@
+//! What holds whatever happens: nodes that answer well, badly, late or not at all, join and leave, and operators who say what
+//! they like at any moment.
+
+use muster_core::fleet::Node;
+use muster_core::names::NodeName;
+use muster_core::rollout::record::{Halt, Phase, RolloutRecord};
+use muster_core::rollout::strategy::{self, Amount, MaxUnavailable, PerLabel, Promote, Reach, Wave};
+use muster_core::service_state::{Configured, ServiceState, Validated};
+use proptest::prelude::*;
+
+use crate::operate::{Command, Retried};
+use crate::step::{Change, Step};
+use crate::testing::{Ended, World, after, node, request};
+
+use super::Ride;
+use super::ride::{failed, invalid, minutes, pending, seconds};
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// The node with this number, of those that are there, answers what it was told last.
+    Answers(usize, u8),
+    Away(usize),
+    Back(usize),
+    Reboots(usize),
+    Joins(bool),
+    Leaves(usize),
+    Paused(usize),
+    Passes(i64),
+    Says(u8, usize),
+    /// A server decides, and commits; or something else happens between the two.
+    Steps,
+    StepsTooLate(Box<Event>),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let simple = prop_oneof![
+        8 => (0..20_usize, 0..8_u8).prop_map(|(node, how)| Event::Answers(node, how)),
+        1 => (0..20_usize).prop_map(Event::Away),
+        2 => (0..20_usize).prop_map(Event::Back),
+        1 => (0..20_usize).prop_map(Event::Reboots),
+        1 => any::<bool>().prop_map(Event::Joins),
+        1 => (0..20_usize).prop_map(Event::Leaves),
+        1 => (0..20_usize).prop_map(Event::Paused),
+        3 => (1..2000_i64).prop_map(Event::Passes),
+        2 => (0..7_u8, 0..20_usize).prop_map(|(word, node)| Event::Says(word, node)),
+        8 => Just(Event::Steps),
+    ];
+    let late = simple.clone().prop_map(|event| Event::StepsTooLate(Box::new(event)));
+    prop::collection::vec(prop_oneof![9 => simple, 1 => late], 0..80)
+}
+
+prop_compose! {
+    fn strategies()(
+        first in 1..60_u8,
+        soaks in any::<bool>(),
+        manual in prop::bool::weighted(0.2),
+        most in 1..4_u32,
+        per in prop::option::of(1..3_u32),
+        ramp in any::<bool>(),
+        tolerated in 0..3_u32,
+    ) -> strategy::Strategy {
+        let wave = |percent, promote| Wave {
+            reach: Reach::Percent(percent),
+            soak: Some(if soaks { minutes(1) } else { seconds(0) }),
+            promote,
+        };
+        let promote = if manual { Promote::Manual } else { Promote::Auto };
+        let mut strategy = strategy::Strategy {
+            waves: vec![wave(first, promote), wave(100, Promote::Auto)],
+            max_unavailable: MaxUnavailable {
+                default: Amount::Nodes(most),
+                per: per.map(|count| PerLabel { label: "failure_domain".into(), count }),
+                ..MaxUnavailable::default()
+            },
+            ramp,
+            soak: seconds(if soaks { 10 } else { 0 }),
+            ..strategy::Strategy::default()
+        };
+        strategy.failures.wave = Amount::Nodes(tolerated);
+        strategy.failures.total = Amount::Nodes(tolerated + 1);
+        strategy
+    }
+}
+
+/// Plays what happens, and checks every transaction by rules that are written down a second time here.
+struct Play {
+    ride: Ride,
+    joined: u32,
+}
+
+impl Play {
+    fn names(&self) -> Vec<NodeName> {
+        self.ride.world.fleet.designed().map(|(name, _, _)| name.clone()).collect()
+    }
+
+    fn pick(&self, number: usize) -> Option<String> {
+        let names = self.names();
+        names.get(number % names.len().max(1)).map(ToString::to_string)
+    }
+
+    fn happen(&mut self, event: &Event) {
+        let picked = |number: &usize| self.pick(*number);
+        match event {
+            Event::Answers(number, how) => {
+                let Some(name) = picked(number) else { return };
+                let ended = match how {
+                    0 => failed(),
+                    1 => invalid(),
+                    2 => pending(),
+                    3 => Ended::Configured,
+                    _ => Ended::Validated,
+                };
+                self.ride.world.answers(&name, ended);
+            }
+            Event::Away(number) => {
+                let Some(name) = picked(number) else { return };
+                self.ride.world.silent(&name, seconds(0));
+            }
+            Event::Back(number) => {
+                let Some(name) = picked(number) else { return };
+                self.ride.world.connected(&name);
+            }
+            Event::Reboots(number) => {
+                let Some(name) = picked(number) else { return };
+                if self.ride.world.fleet.get(&node(&name)).unwrap().observed.is_some() {
+                    self.ride.world.reboots(&name);
+                }
+            }
+            Event::Joins(is_made) => {
+                self.joined += 1;
+                let name = format!("web{}", 100 + self.joined);
+                self.ride.world.node(&name, "web", "b", &[]);
+                if !is_made {
+                    self.ride.world.unmade(&name);
+                }
+            }
+            Event::Leaves(number) => {
+                let Some(name) = picked(number).filter(|_| self.names().len() > 3) else { return };
+                self.ride.world.leaves(&name);
+            }
+            Event::Paused(number) => {
+                let Some(name) = picked(number) else { return };
+                self.ride.world.pause(&name);
+            }
+            Event::Passes(time) => self.ride.world.pass(seconds(*time)),
+            Event::Says(word, number) => {
+                let Some(name) = picked(number).map(|name| node(&name)) else { return };
+                let command = match word {
+                    0 => Command::Pause { reason: String::new() },
+                    1 | 2 => Command::Resume,
+                    3 => Command::Promote { full: false },
+                    4 => Command::Retry(Retried::AllFailed),
+                    5 => Command::Skip { node: name },
+                    _ => Command::Release { node: name },
+                };
+                // Whether it is refused is not what this is about.
+                drop(self.ride.say(&command));
+            }
+            Event::Steps => self.step(None),
+            Event::StepsTooLate(meanwhile) => self.step(Some(meanwhile)),
+        }
+    }
+
+    fn step(&mut self, meanwhile: Option<&Event>) {
+        let (record, at) = self.ride.held();
+        let Step { change, roll_back, .. } = self.ride.look();
+        assert_eq!(roll_back, None);
+        let Some(change) = change else { return };
+        assert_eq!(record.phase, Phase::Running, "stop means stop");
+        self.check(&record, &change);
+        let txn = change.txn(&self.ride.world.fleet, at).unwrap();
+        if let Some(event) = meanwhile {
+            self.happen(event);
+        }
+        let is_stale = self.ride.held().1 != at;
+        let committed = self.ride.world.commit(&txn);
+        assert!(!(is_stale && committed.is_ok()), "decided on an old record, and carried out");
+    }
+
+    fn check(&self, before: &RolloutRecord, change: &Change) {
+        let fleet = &self.ride.world.fleet;
+        let plan = self.ride.plan.plan();
+        let now = &change.record;
+        for (number, wave) in now.waves.iter().enumerate() {
+            let is_last = number + 1 == now.waves.len();
+            assert!(is_last || wave.passed.is_some(), "a wave begins when the one before has passed");
+        }
+        let granted: Vec<&NodeName> = change.grants.iter().map(|grant| &grant.node).collect();
+        for name in &granted {
+            let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|planned| planned.node == **name));
+            assert!(wave.is_none_or(|wave| wave < now.waves.len()), "{name} before its wave");
+            assert!(self.is_connected(name), "{name} is silent");
+            assert!(!now.skipped.contains(*name), "{name} was set aside");
+            let node = fleet.get(name).unwrap();
+            let role = &node.record.as_ref().unwrap().role;
+            assert_eq!(fleet.pause_of(name, role, self.ride.world.now), None);
+            let parents = plan.after.get(role).into_iter().flatten();
+            for parent in parents {
+                let wave = plan.waves.iter().rposition(|wave| wave.nodes.iter().any(|node| node.role == *parent));
+                let has_passed = |wave: usize| now.waves.get(wave).is_some_and(|wave| wave.passed.is_some());
+                assert!(wave.is_none_or(has_passed), "{name} before {parent}");
+            }
+        }
+        if before.forgiven.is_none() && before.retry.is_empty() && before.retry_before.is_none() {
+            let broken = plan.nodes().filter(|planned| {
+                let known = fleet.get(&planned.node).filter(|node| node.is_designed());
+                let excused = planned.repair || now.skipped.contains(&planned.node);
+                !excused && known.is_some_and(|node| self.has_failed(node, now))
+            });
+            let most = plan.strategy.failures.total.of(plan.node_count());
+            assert!(broken.count() <= most || granted.is_empty(), "more has failed than is tolerated");
+        }
+        self.check_budgets(now, &granted);
+    }
+
+    /// Of whatever budget a node takes something, no more is used up afterwards than there is.
+    fn check_budgets(&self, record: &RolloutRecord, granted: &[&NodeName]) {
+        let fleet = &self.ride.world.fleet;
+        let max = &self.ride.plan.plan().strategy.max_unavailable;
+        let counts = |name: &NodeName| !record.skipped.contains(name) && !record.released.contains(name);
+        let after = |of: &dyn Fn(&Node) -> bool| {
+            let down = |name: &NodeName, node: &Node| granted.contains(&name) || !self.is_up(name, node, record);
+            let new =
+                |name: &NodeName, node: &Node| crate::unwell::is_still_being_made(node) && !granted.contains(&name);
+            let nodes = fleet.designed().filter(|(name, node, _)| of(node) && counts(name) && !new(name, node));
+            nodes.filter(|(name, node, _)| down(name, node)).count()
+        };
+        for name in granted {
+            let node = fleet.get(name).unwrap();
+            if !self.is_up(name, node, record) || !counts(name) {
+                continue;
+            }
+            let record = node.record.as_ref().unwrap();
+            let of_role = |node: &Node| node.record.as_ref().is_some_and(|other| other.role == record.role);
+            let all = fleet.designed().filter(|(_, node, _)| of_role(node)).count();
+            assert!(after(&of_role) <= max.of(&record.role).at_least_one_of(all), "budget of {}", record.role);
+            if let Some(per) = &max.per {
+                let domain = &record.failure_domain;
+                let of_domain = |node: &Node| node.record.as_ref().is_some_and(|other| other.failure_domain == *domain);
+                assert!(after(&of_domain) <= usize::try_from(per.count).unwrap(), "budget of {domain}");
+            }
+        }
+    }
+
+    fn is_connected(&self, name: &NodeName) -> bool {
+        self.ride.world.see(|sight| sight.is_connected(name))
+    }
+
+    /// It has proved that it runs what it was told.
+    fn is_up(&self, name: &NodeName, node: &Node, record: &RolloutRecord) -> bool {
+        let Some(told) = self.ride.world.fleet.desired_of(name) else { return false };
+        let Some((state, leaf)) = node.state() else { return false };
+        let is_granted = node.desired.as_ref().is_some_and(|(grant, _)| grant.rollout == record.id);
+        let soak = self.ride.plan.plan().strategy.soak;
+        let is_watched = is_granted && self.ride.world.now < leaf.since + soak;
+        let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);
+        let proved = state.is_validated() && *state.version() == told.version && node.has_answered(told.generation);
+        proved && !rebooted && !is_watched && self.is_connected(name)
+    }
+
+    fn has_failed(&self, node: &Node, record: &RolloutRecord) -> bool {
+        let Some((grant, at)) = node.desired.as_ref() else { return false };
+        let Some((state, _)) = node.state() else { return false };
+        let is_ours = grant.rollout == record.id && grant.kept.is_none();
+        let answered = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+        let has_answered = answered.is_some_and(|last| last.generation.number >= at.0);
+        let is_bad = match state {
+            ServiceState::Configured { result, .. } => *result == Configured::Failure,
+            ServiceState::Validated { result, .. } => *result == Validated::Failure,
+        };
+        is_ours && has_answered && is_bad && *state.version() == record.to
+    }
+
+    /// Everything goes well from now on, and somebody looks after it: then it ends.
+    fn ends_well(&mut self) {
+        let pauses: Vec<_> = self.ride.world.fleet.pauses().keys().cloned().collect();
+        for scope in pauses {
+            self.ride.world.delete(self.ride.world.keys.pause(&scope));
+        }
+        for name in self.names() {
+            self.ride.world.connected(name.as_str());
+        }
+        for _ in 0..400 {
+            for name in self.names() {
+                let node = self.ride.world.fleet.get(&name).unwrap().clone();
+                let record = self.ride.record();
+                if !self.is_up(&name, &node, &record)
+                    && !node.state().is_some_and(|(state, _)| state.is_validated() && self.on_time(&name, &node))
+                {
+                    self.ride.world.answers(name.as_str(), Ended::Validated);
+                }
+            }
+            self.step(None);
+            match self.ride.phase() {
+                Phase::Completed => return,
+                Phase::Paused { why } => {
+                    assert!(!matches!(why, Halt::Blocked { .. }));
+                    assert!(self.ride.say(&Command::Resume).unwrap());
+                }
+                Phase::Running => {}
+                other @ (Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. }) => {
+                    panic!("nobody has ended it: {other:?}")
+                }
+            }
+            drop(self.ride.say(&Command::Promote { full: false }));
+            let step = self.ride.look();
+            if let (None, Some(at)) = (step.change, step.recheck) {
+                self.ride.world.now = at.max(self.ride.world.now);
+            }
+        }
+        panic!("it does not end: {:?}", self.ride.record());
+    }
+
+    /// It has answered what it was told last, and only time is missing.
+    fn on_time(&self, name: &NodeName, node: &Node) -> bool {
+        let told = self.ride.world.fleet.desired_of(name).unwrap();
+        let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);
+        node.has_answered(told.generation) && !rebooted
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens(
+        strategy in strategies(),
+        ordered in any::<bool>(),
+        webs in 2..8_u32,
+        dbs in 1..4_u32,
+        broken in any::<bool>(),
+        happens in events(),
+    ) {
+        let mut world = World::of(&[("web", webs, "a b"), ("db", dbs, "a b")]);
+        if broken {
+            world.answers("web1", failed());
+        }
+        let mut asked = request("v2", strategy);
+        if ordered {
+            asked.after = after(&[("web", "db")]);
+        }
+        let mut play = Play { ride: Ride::of(world, &asked), joined: 0 };
+        happens.iter().for_each(|event| play.happen(event));
+        play.ends_well();
+        let record = play.ride.record();
+        for name in play.names() {
+            if !record.skipped.contains(&name) {
+                let told = play.ride.version_of(name.as_str());
+                prop_assert_eq!(told, "v2", "{} is left behind", name);
+            }
+        }
+        prop_assert!(play.ride.world.fleet.active_rollout().unwrap().0.completed);
+    }
+}
