@@ -92,9 +92,10 @@ impl Api {
         http::request("POST", &self.to, &self.path(&format!("nodes/{node}/reports")), Some(report))
     }
 
+    /// Moves the whole fleet in one transaction.
     pub fn trigger_update(&self, version: &str) -> Answer {
-        // Tests go back and forth; that it must be said is tested where it is decided.
-        let body = serde_json::json!({"version": version, "allow_older": true});
+        // Tests go back and forth, and are not about rollouts; what must be said for both is tested where it is decided.
+        let body = serde_json::json!({"version": version, "allow_older": true, "at_once": true});
         http::request("PUT", &self.to, &self.path("current-version"), Some(&body))
     }
 

@@ -27,7 +27,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     memory::forget_peak(server)?;
     let before = memory::of(server)?.rss;
     let begin = Instant::now();
-    fleet.client.trigger_update(&project::env()?, project::version("v2")?).await?;
+    fleet.client.trigger_at_once(&project::env()?, project::version("v2")?).await?;
     fleet.until_validated("v2").await?;
     let took = begin.elapsed();
     let grown = memory::peak(server)?.saturating_sub(before);

@@ -106,8 +106,8 @@ impl Operator {
         }
         // The view may lag: what is asked for may be the version already, and then nothing changes.
         let to = VERSIONS.into_iter().find(|version| now.json()["version"] != *version).unwrap();
-        // It goes back and forth between two versions.
-        let body = serde_json::json!({"version": to, "allow_older": true});
+        // It goes back and forth between two versions, each time with all nodes: every change is one for everybody.
+        let body = serde_json::json!({"version": to, "allow_older": true, "at_once": true});
         let answer =
             http::try_with("PUT", &api.to, &path, Some(&body), &[], PATIENCE).map_err(|error| error.to_string())?;
         let said = answer.json();

@@ -102,7 +102,7 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     let moved = AtomicBool::new(false);
     let watched = std::thread::scope(|scope| {
         let watching = scope.spawn(|| watch(&stage, &api, &moved));
-        let triggered = stage.ask_from("elsewhere", &["trigger-update", "v2"]);
+        let triggered = stage.ask_from("elsewhere", &["trigger-update", "v2", "--at-once"]);
         assert_eq!(triggered.code(), 0, "{triggered:?}");
         assert!(triggered.stdout.contains("quickstart goes from v1 to v2"), "{triggered:?}");
         let arrived =

@@ -33,7 +33,7 @@ fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_ther
     // The space goes while a run is under way.
     disk.fill();
     let (now, next) = changed_until_refused(&api);
-    let refused = stage.ask(&["trigger-update", &next, "--allow-older"]);
+    let refused = stage.ask(&["trigger-update", &next, "--allow-older", "--at-once"]);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(
         refused.stderr.contains("no space left") && refused.stderr.contains("hint: make room"),
@@ -57,14 +57,14 @@ fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_ther
     let (runs, reports) = (server.api.runs("web1"), server.api.reports("web1"));
     assert!(!runs.is_empty() && reports.len() == 2 * runs.len(), "both reports of each run: {reports:#?}");
     assert_eq!(runs[0]["version"], "v1", "the run that was under way: {runs:#?}");
-    assert_eq!(stage.ask(&["trigger-update", &next, "--allow-older"]).code(), 0);
+    assert_eq!(stage.ask(&["trigger-update", &next, "--allow-older", "--at-once"]).code(), 0);
     stage.wait_for(&next, &["web1"]);
 
     // The same without the death.
     disk.fill();
     let (_, next) = changed_until_refused(&server.api);
     disk.make_space();
-    assert_eq!(stage.ask(&["trigger-update", &next, "--allow-older"]).code(), 0);
+    assert_eq!(stage.ask(&["trigger-update", &next, "--allow-older", "--at-once"]).code(), 0);
     stage.wait_for(&next, &["web1"]);
     let mut ids = BTreeSet::new();
     for run in server.api.runs("web1") {

@@ -119,7 +119,7 @@ fn a_killed_up_is_taken_over_by_the_next_one() {
         let results: Vec<_> = api.runs(node).iter().map(|run| run["result"].clone()).collect();
         assert!(!results.contains(&"failed".into()), "{node}: {results:?}");
     }
-    assert_eq!(stage.ask(&["trigger-update", "v2"]).code(), 0);
+    assert_eq!(stage.ask(&["trigger-update", "v2", "--at-once"]).code(), 0);
     stage.wait_for("v2", &NODES);
 
     // What the killed one has started is ended with the rest.

@@ -19,6 +19,7 @@ mod node;
 mod pause;
 mod release;
 mod restore;
+mod rollout;
 mod rows;
 mod running_versions;
 mod runs;
@@ -32,7 +33,7 @@ use std::future::Future;
 
 use clap::Subcommand;
 
-use crate::args::Cli;
+use crate::args::{Cli, Globals};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -46,6 +47,9 @@ pub enum Command {
     Runs(runs::Args),
     Failures(failures::Args),
     TriggerUpdate(trigger_update::Args),
+    /// Move from one version to the next in waves: plan, start, follow, stop, go back
+    #[command(subcommand)]
+    Rollout(rollout::Command),
     VerifyHosts(verify_hosts::Args),
     CurrentVersion(current_version::Args),
     RunningVersions(running_versions::Args),
@@ -93,6 +97,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Runs(args) => question(runs::run(&args, &globals, terminal)),
         Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
+        Command::Rollout(command) => rollout(command, &globals, terminal),
         Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
         Command::CurrentVersion(args) => online(current_version::run(&args, &globals, terminal)),
         Command::RunningVersions(args) => online(running_versions::run(&args, &globals, terminal)),
@@ -138,6 +143,26 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Up(args) => serving(up::run(&args, &globals, terminal)),
         Command::Serve(args) => serving(serve::run(&args, &globals, terminal)),
         Command::Completions(args) => completions::run(&args, terminal),
+    }
+}
+
+fn rollout(command: rollout::Command, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    use rollout::{Command, abort, history, nodes, pause, plan, promote, rollback, show, slots, start, status};
+    match command {
+        Command::Plan(args) => online(plan::run(&args, globals, terminal)),
+        Command::Start(args) => online(start::run(&args, globals, terminal)),
+        Command::Status(args) => question(status::run(&args, globals, terminal)),
+        Command::Pause(args) => online(pause::pause(&args, globals, terminal)),
+        Command::Resume(args) => online(pause::resume(&args, globals, terminal)),
+        Command::Abort(args) => online(abort::run(&args, globals, terminal)),
+        Command::Promote(args) => online(promote::run(&args, globals, terminal)),
+        Command::Skip(args) => online(nodes::skip(&args, globals, terminal)),
+        Command::Retry(args) => online(nodes::retry(&args, globals, terminal)),
+        Command::Rollback(args) => online(rollback::run(&args, globals, terminal)),
+        Command::History(args) => online(history::run(&args, globals, terminal)),
+        Command::Show(args) => online(show::run(&args, globals, terminal)),
+        Command::Slots(slots::Command::List(args)) => online(slots::list(&args, globals, terminal)),
+        Command::Slots(slots::Command::Release(args)) => online(slots::release(&args, globals, terminal)),
     }
 }
 

@@ -1,7 +1,9 @@
 //! `muster status`: the environment on one screen.
 
+use muster_core::rollout::record::Phase;
 use muster_core::standing::Word;
 use muster_wire::operator::EnvironmentStatus;
+use muster_wire::rollout::RolloutBrief;
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -49,23 +51,34 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         None => status.env.to_string(),
         Some(filter) => format!("{}, {}", status.env, plain::one_line(filter)),
     };
-    match &status.desired {
+    match (&status.desired, on_the_way(status)) {
         _ if status.filter.is_some() && status.nodes == 0 && status.leaving.is_empty() => {
             out.line(format_args!("{env}: no such node"))
         }
-        Some(version) if status.nodes > 0 && status.blocked == 0 => {
+        // In the middle of a rollout nodes are well at what they should run, and that is not one version.
+        (Some(_), Some(rollout)) => {
+            let from = rollout.from.as_ref().map(|from| format!("from {from} ")).unwrap_or_default();
+            let go = if status.nodes == 1 { "goes" } else { "go" };
+            out.line(format_args!("{env}: {} {go} {from}to {}", count(status.nodes, "node"), rollout.to));
+        }
+        (Some(version), None) if status.nodes > 0 && status.blocked == 0 => {
             let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
             out.line(format_args!("{env}: {all} validated at {version}"));
         }
-        Some(version) => out.line(format_args!("{env}: {} should run {version}", count(status.nodes, "node"))),
-        None => out.line(format_args!(
+        (Some(version), None) => out.line(format_args!("{env}: {} should run {version}", count(status.nodes, "node"))),
+        (None, _) => out.line(format_args!(
             "{env}: {}, and no version was chosen yet: muster trigger-update VERSION",
             count(status.nodes, "node")
         )),
     }
-    if status.blocked > 0 {
+    if status.blocked > 0 || on_the_way(status).is_some() {
         out.line(format_args!("  state    {}", counts(status)));
         out.line(format_args!("  running  {}", running(status)));
+    }
+    if let Some(brief) = status.rollout.as_ref().filter(|brief| brief.phase != Phase::Completed) {
+        rollout(brief, out);
+    }
+    if status.blocked > 0 {
         out.gap();
         out.table(rows::table(&status.blockers, now));
         let hidden = status.blocked.saturating_sub(status.blockers.len());
@@ -78,6 +91,37 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     pauses(status, out);
     leaving(status, now, out);
     troubles(status, out);
+}
+
+/// The rollout whose end decides whether all nodes run the same, if that has not come, and not everybody is told already.
+fn on_the_way(status: &EnvironmentStatus) -> Option<&RolloutBrief> {
+    status.rollout.as_ref().filter(|brief| brief.phase != Phase::Completed && !brief.at_once && status.nodes > 0)
+}
+
+/// How far the rollout is, and what holds it up.
+fn rollout(brief: &RolloutBrief, out: &mut Out) {
+    let RolloutBrief { id, to, wave, waves, healthy, failed, nodes, .. } = brief;
+    let phase = match &brief.phase {
+        Phase::Running if brief.at_once => "all at once".to_owned(),
+        Phase::Running => format!("wave {wave} of {waves}"),
+        Phase::Paused { .. } => format!("paused in wave {wave} of {waves}"),
+        Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+            brief.phase.word().to_owned()
+        }
+    };
+    let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
+    let nodes = count(usize::try_from(*nodes).unwrap_or(0), "node");
+    out.line(format_args!("  rollout  {id} to {to}: {phase}, {healthy} of {nodes} healthy{failed}"));
+    let why = match (&brief.phase, &brief.held_by) {
+        (Phase::Paused { why }, _) => Some(why.to_string()),
+        (_, Some(hold)) => Some(hold.to_string()),
+        (_, None) => None,
+    };
+    let next = brief.next.as_ref().map(|next| format!("next: {next}"));
+    let rest: Vec<String> = why.into_iter().chain(next).collect();
+    if !rest.is_empty() {
+        out.line(format_args!("           {}", plain::one_line(&rest.join("; "))));
+    }
 }
 
 /// Who is kept from running, by whose word.

@@ -1,33 +1,40 @@
-//! `muster trigger-update`: the whole fleet to a version.
+//! `muster trigger-update`: the fleet to a version, in the environment's own way.
 
 use muster_core::names::Version;
-use muster_wire::operator::TriggerUpdate;
+use muster_wire::operator::{TriggerUpdate, UpdateTriggered};
+use muster_wire::rollout::{PlanRequest, Start, StartRequest};
 
-use crate::args::Globals;
+use crate::args::{Format, Globals};
 use crate::author::author;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
-/// Set the version that the environment should run
+use super::rollout::{request, start, watch};
+
+/// Move the environment to a version, in its own way
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-All nodes go there by themselves. Asking for the version that the environment should run already changes nothing, \
-and is done. The answer names the revision of the change: another replica that is asked with --min-revision answers \
-when it has seen it, and with exit code 2 if that takes too long.
+This starts a rollout with the strategy of the environment's file; `muster rollout plan VERSION` shows beforehand what it \
+does. The first version of an environment, and --at-once, move every node in one transaction. Asking for the version that \
+the environment should run already changes nothing, and is done. The answer names the revision of the change: another \
+replica that is asked with --min-revision answers when it has seen it, and with exit code 2 if that takes too long.
 
 A release with a lower serial than the one that the environment should run is refused: a way back that is not meant \
-brings old faults back. --allow-older says that it is meant, for this version and until another one is set.
+brings old faults back. --allow-older says that it is meant, for this version and until another one is set. To take a \
+rollout back, use `muster rollout rollback`.
 
 Exit codes:
-  0   it is set; whether nodes have arrived is for verify-hosts to say
-  1   it is not: no such release or environment, an older release, or somebody else was faster
-  2   cannot tell whether it is set: ask again, which is safe
+  0   it has begun; whether nodes have arrived is for rollout status and verify-hosts to say; with --watch: it is completed
+  1   it has not: no such release or environment, an older release, another rollout under way, or somebody else was
+      faster; with --watch: it failed
+  2   cannot tell whether it has: ask again, which is safe
 
 Examples:
   muster trigger-update v2
-  muster trigger-update v2 && muster verify-hosts v2 --wait
+  muster trigger-update v2 --watch
+  muster trigger-update v2 --at-once && muster verify-hosts v2 --wait
   muster trigger-update v1 --allow-older")]
 pub struct Args {
     /// The version, such as v2; its release must be there
@@ -35,23 +42,54 @@ pub struct Args {
     /// Let nodes go there from a later release
     #[arg(long)]
     allow_older: bool,
+    /// Every node in one transaction, in place of whatever is under way: without waves, budgets and gates
+    #[arg(long)]
+    at_once: bool,
+    /// In place of the rollout that is under way
+    #[arg(long)]
+    supersede: bool,
+    /// Follow it to its end
+    #[arg(long)]
+    watch: bool,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
-    let env = &session.env;
-    let update =
-        TriggerUpdate { version: args.version.clone(), allow_older: args.allow_older, at_once: false, by: author() };
-    let done = session.told(session.client().trigger(env, &update).await)?;
-    terminal.out.answer(&done, |out| match (&done.from, done.changed) {
-        (_, false) => out.line(format_args!("{env} should run {} already: nothing was changed", done.to)),
-        (Some(from), true) => {
-            out.line(format_args!("{env} goes from {from} to {} (revision {})", done.to, done.revision));
-        }
-        (None, true) => out.line(format_args!("{env} goes to {} (revision {})", done.to, done.revision)),
-    });
+    let mut session = Session::open(globals).await?;
+    let Args { version, allow_older, at_once, .. } = args.clone();
+    // What is done at once takes the place of whatever is under way by itself.
+    if args.supersede && !at_once {
+        let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
+        let request = StartRequest { what: Start::Now(plan), request: request(), supersede: true, by: author() };
+        let started = start::begin(&mut session, &request, terminal).await?;
+        return start::tell(&mut session, &started, args.watch, globals.output, terminal).await;
+    }
+    let update = TriggerUpdate { version, allow_older, at_once, by: author() };
+    let done = session.told(session.client().trigger(&session.env, &update).await)?;
+    if !args.watch || globals.output == Format::Table {
+        terminal.out.answer(&done, |out| out.line(told(&session, &done)));
+        terminal.out.flush();
+    }
+    if args.watch
+        && let Some(id) = done.rollout
+    {
+        return watch::follow(&mut session, id.into(), None, globals.output, terminal).await;
+    }
     if done.changed {
-        terminal.notes.note(format_args!("muster verify-hosts {} --wait waits until every node is there", done.to));
+        let to = &done.to;
+        terminal.notes.note(match at_once || done.rollout.is_none() {
+            true => format!("muster verify-hosts {to} --wait waits until every node is there"),
+            false => "muster rollout status --watch follows it".to_owned(),
+        });
     }
     Ok(Exit::Yes)
+}
+
+fn told(session: &Session, done: &UpdateTriggered) -> String {
+    let (env, to, revision) = (&session.env, &done.to, done.revision);
+    let rollout = done.rollout.map(|id| format!(": rollout {id}")).unwrap_or_default();
+    match (&done.from, done.changed) {
+        (_, false) => format!("{env} should run {to} already: nothing was changed"),
+        (Some(from), true) => format!("{env} goes from {from} to {to}{rollout} (revision {revision})"),
+        (None, true) => format!("{env} goes to {to}{rollout} (revision {revision})"),
+    }
 }

@@ -88,6 +88,11 @@ impl Out {
         self.line("");
     }
 
+    /// Whether somebody looks at it.
+    pub fn is_terminal(&self) -> bool {
+        self.width.is_some()
+    }
+
     pub fn table(&mut self, table: Table) {
         table.lines(self.width).for_each(|line| self.line(line));
     }

@@ -27,7 +27,7 @@ async fn it_is_saved_and_brought_back() {
     assert!(lines[2].starts_with("quickstart at revision ") && lines[2].contains(": 4 nodes, "), "{text}");
     assert!(lines[3].ends_with(", whole"), "{text}");
 
-    fleet.client.trigger_update(&fleet.env, version("v2")).await.unwrap();
+    fleet.client.trigger_at_once(&fleet.env, version("v2")).await.unwrap();
     snapshot!(fleet.muster(&["restore", &file]).await, @"
     exit 1
     --- stderr

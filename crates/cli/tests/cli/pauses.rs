@@ -41,7 +41,7 @@ async fn nodes_are_paused_shown_and_resumed() {
 
     role web is paused by jo@desk: a longer one
     ");
-    let _ = fleet.muster(&["trigger-update", "v2"]).await;
+    let _ = fleet.muster(&["trigger-update", "v2", "--at-once"]).await;
     let shown = fleet.muster(&["node", "list", "reason=paused"]).await;
     assert_eq!(shown.matches("should run v2, and role web is paused by jo@desk: a longer one").count(), 2, "{shown}");
     let shown = fleet.muster(&["node", "show", "web1"]).await;

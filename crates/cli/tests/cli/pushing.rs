@@ -79,7 +79,7 @@ async fn the_key_of_the_current_release_is_removed_only_by_force() {
     let fleet = with_release().await;
     done(&fleet, &["key", "new", "--out", "new.key"]).await;
     done(&fleet, &["release", "push", "built/v3.release.json"]).await;
-    done(&fleet, &["trigger-update", "v3"]).await;
+    done(&fleet, &["trigger-update", "v3", "--at-once"]).await;
     done(&fleet, &["key", "trust", "new.key.pub", "--sign", "release.key"]).await;
     let shown = done(&fleet, &["key", "show", "release.key", "-o", "json"]).await;
     let id = shown.split("\"id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();

@@ -220,7 +220,7 @@ async fn what_agents_do_is_shown() {
     let mut fleet = Fleet::validated().await;
     let since = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(60);
     let (run, v2) = (muster_core::names::RunId::new("run-7").unwrap(), crate::fixture::version("v2"));
-    fleet.client.trigger_update(&fleet.env, v2.clone()).await.unwrap();
+    fleet.client.trigger_at_once(&fleet.env, v2.clone()).await.unwrap();
     fleet.connect("web1", Activity::Applying { run, version: v2, since }).await;
     fleet
         .client

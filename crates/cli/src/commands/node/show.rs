@@ -91,6 +91,9 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     if let Some(paused) = &row.paused {
         fact("paused", paused.to_string());
     }
+    if let Some(hold) = &detail.hold {
+        fact("rollout", format!("it waits: {hold}"));
+    }
     if let Some(machine) = &detail.machine {
         let phase = if let MachinePhase::Failed { .. } = &machine.phase {
             Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt }.to_string()

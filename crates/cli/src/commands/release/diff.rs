@@ -50,8 +50,8 @@ pub struct Args {
 
 /// What is different, for programs.
 #[derive(Debug, Serialize)]
-struct Differences {
-    same: bool,
+pub(in crate::commands) struct Differences {
+    pub(in crate::commands) same: bool,
     added: usize,
     removed: usize,
     changed: usize,
@@ -73,25 +73,45 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     })?;
     let before = source(&args.before, globals, &place.path().join("before")).await?;
     let after = source(&args.after, globals, &place.path().join("after")).await?;
+    let differences = compare(&before, &after, args.text)?;
+    terminal.out.answer(&differences, |out| show(&differences, out));
+    Ok(Exit::yes_if(differences.same))
+}
+
+/// The same of two versions that the server has.
+pub(in crate::commands) async fn between(
+    session: &Session,
+    before: &Version,
+    after: &Version,
+    text: bool,
+) -> Result<Differences, Failure> {
+    let place = tempfile::tempdir().map_err(|error| {
+        Failure::cannot_tell(anyhow::Error::new(error).context("cannot make a temporary directory"))
+    })?;
+    let (old, new) = (place.path().join("before"), place.path().join("after"));
+    fetch(before, session, &old).await?;
+    fetch(after, session, &new).await?;
+    compare(&Source::Bundle(old), &Source::Bundle(new), text)
+}
+
+fn compare(before: &Source, after: &Source, text: bool) -> Result<Differences, Failure> {
     let unread = |error: ContentsError| Failure::cannot_tell(error);
     let changes = diff(&before.contents().map_err(unread)?, &after.contents().map_err(unread)?);
     let paths: BTreeSet<&str> = changes.iter().map(|change| change.path.as_str()).collect();
-    let texts = |source: &Source| if args.text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
-    let (old, new) = (texts(&before).map_err(unread)?, texts(&after).map_err(unread)?);
+    let texts = |source: &Source| if text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
+    let (old, new) = (texts(before).map_err(unread)?, texts(after).map_err(unread)?);
     let files: Vec<ShownChange> = changes
         .iter()
         .map(|change| ShownChange { change: change.clone(), text: in_lines(change, &old, &new) })
         .collect();
     let counted = |what: fn(&Change) -> bool| changes.iter().filter(|change| what(&change.what)).count();
-    let differences = Differences {
+    Ok(Differences {
         same: changes.is_empty(),
         added: counted(|what| matches!(what, Change::Added { .. })),
         removed: counted(|what| matches!(what, Change::Removed { .. })),
         changed: counted(|what| matches!(what, Change::Changed { .. })),
         files,
-    };
-    terminal.out.answer(&differences, |out| show(&differences, out));
-    Ok(Exit::yes_if(differences.same))
+    })
 }
 
 /// What was typed: a directory, either file of a release, or a version; the bundle of that is fetched.
@@ -106,15 +126,15 @@ async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<Source, 
         };
         let missing =
             format!("there is no file or directory {typed} here, so it was taken for a version on the server");
-        fetch(&version, globals, place).await.map_err(|failure| failure.hint(missing))?;
+        let session = Session::open(globals).await?;
+        fetch(&version, &session, place).await.map_err(|failure| failure.hint(missing))?;
         return Ok(Source::Bundle(place.to_owned()));
     }
     Ok(Source::Bundle(built::find(path).map_err(Failure::cannot_tell)?.bundle))
 }
 
 /// Downloads the bundle of a version.
-async fn fetch(version: &Version, globals: &Globals, place: &Path) -> Result<(), Failure> {
-    let session = Session::open(globals).await?;
+async fn fetch(version: &Version, session: &Session, place: &Path) -> Result<(), Failure> {
     let bundle = session.told(session.client().download_bundle(&session.env, version, 0).await)?;
     let failed = |error: std::io::Error| {
         Failure::cannot_tell(anyhow::Error::new(error).context(format!("cannot keep the bundle of {version}")))
@@ -139,25 +159,37 @@ fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<
 }
 
 fn show(differences: &Differences, out: &mut Out) {
-    for ShownChange { change, text } in &differences.files {
-        let FileChange { path, what } = change;
-        match what {
-            Change::Added { after } => out.line(format_args!("+ {path}  {}", facts(after))),
-            Change::Removed { before } => out.line(format_args!("- {path}  {}", facts(before))),
-            Change::Changed { before, after } => out.line(format_args!("~ {path}  {}", changed(before, after))),
-        }
-        if let Some(text) = text {
-            for line in text.lines() {
-                out.line(format_args!("    {}", plain::without_controls(line)));
-            }
-        }
-    }
+    differences.files.iter().for_each(|file| show_file(file, "", out));
     if differences.same {
         return out.line("no difference");
     }
     out.gap();
-    let Differences { added, removed, changed, .. } = differences;
-    out.line(format_args!("{added} added, {removed} removed, {changed} changed"));
+    out.line(differences.totals());
+}
+
+fn show_file(ShownChange { change: FileChange { path, what }, text }: &ShownChange, indent: &str, out: &mut Out) {
+    match what {
+        Change::Added { after } => out.line(format_args!("{indent}+ {path}  {}", facts(after))),
+        Change::Removed { before } => out.line(format_args!("{indent}- {path}  {}", facts(before))),
+        Change::Changed { before, after } => out.line(format_args!("{indent}~ {path}  {}", changed(before, after))),
+    }
+    for line in text.iter().flat_map(|text| text.lines()) {
+        out.line(format_args!("{indent}    {}", plain::without_controls(line)));
+    }
+}
+
+impl Differences {
+    /// "1 added, 0 removed, 2 changed"
+    pub(in crate::commands) fn totals(&self) -> String {
+        let Differences { added, removed, changed, .. } = self;
+        format!("{added} added, {removed} removed, {changed} changed")
+    }
+
+    /// Shows the first files; gives how many were left out.
+    pub(in crate::commands) fn show_first(&self, most: usize, indent: &str, out: &mut Out) -> usize {
+        self.files.iter().take(most).for_each(|file| show_file(file, indent, out));
+        self.files.len().saturating_sub(most)
+    }
 }
 
 fn facts(facts: &FileFacts) -> String {

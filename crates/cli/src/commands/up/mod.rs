@@ -6,7 +6,7 @@ mod switched_off;
 mod transcript;
 pub(super) mod verdict;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -255,6 +255,14 @@ impl LocalFleet {
         current.map_or_else(|| "none".to_owned(), |(version, _)| version.to_string())
     }
 
+    /// That not every node was told yet to run the version, if that is so.
+    fn open_rollout(&self) -> Option<String> {
+        let fleets = self.app.view.fleets();
+        let (active, _) = fleets.get(&self.env)?.active_rollout()?;
+        let open = !active.completed && !active.at_once;
+        open.then(|| format!("rollout {} to {} has not ended: muster rollout status", active.id, active.to))
+    }
+
     /// Switches the machines off first, while the server still takes their last reports.
     async fn stop(mut self) -> Result<(), Failure> {
         self.machines.shutdown().await;
@@ -385,6 +393,16 @@ fn staying(rows: &[NodeRow]) -> impl Iterator<Item = &NodeRow> {
     rows.iter().filter(|row| row.standing != Word::Leaving)
 }
 
+/// What they run: one version, unless a rollout is on its way.
+fn versions(rows: &[NodeRow]) -> String {
+    let mut nodes: BTreeMap<&Version, usize> = BTreeMap::new();
+    staying(rows).filter_map(|row| row.running.as_ref()).for_each(|version| *nodes.entry(version).or_default() += 1);
+    match nodes.len() {
+        1 => nodes.into_keys().map(Version::to_string).collect(),
+        _ => nodes.iter().map(|(version, nodes)| format!("{version} ({nodes})")).collect::<Vec<_>>().join(" and "),
+    }
+}
+
 /// Says who looks after the machines: nothing happens here until they are gone.
 fn tell_holder(holder: Option<&ControllerRecord>, now: Timestamp, terminal: &mut Terminal) {
     match holder {
@@ -404,10 +422,14 @@ fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &m
     terminal.out.gap();
     let exit = match verdict {
         Verdict::Validated => {
+            let versions = versions(rows);
             match staying(rows).count() {
                 0 => terminal.out.line("there are no nodes"),
-                1 => terminal.out.line(format_args!("the node is validated at {}", fleet.current_version())),
-                nodes => terminal.out.line(format_args!("all {nodes} nodes validated at {}", fleet.current_version())),
+                1 => terminal.out.line(format_args!("the node is validated at {versions}")),
+                nodes => terminal.out.line(format_args!("all {nodes} nodes validated at {versions}")),
+            }
+            if let Some(open) = fleet.open_rollout() {
+                terminal.out.line(open);
             }
             Exit::Yes
         }

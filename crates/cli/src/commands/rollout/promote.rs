@@ -1,0 +1,54 @@
+//! `muster rollout promote`: a person lets the next wave begin.
+
+use muster_wire::client::Verb;
+use muster_wire::rollout::Operate;
+
+use crate::args::Globals;
+use crate::author::author;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::session::Session;
+use crate::terminal::Terminal;
+
+use super::which::Which;
+
+/// Let the next wave begin, where a person has to say so
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+A wave waits for it when its nodes are well, it was watched, and its gate has passed; or when a check of its gate said no \
+or could not say, and somebody has looked. Promoting it twice changes nothing. --full can be said at any time.
+
+Exit codes:
+  0   it is promoted
+  1   refused: there is no rollout, it has ended, or no wave waits for it
+  2   cannot tell: ask again, which is safe
+
+Examples:
+  muster rollout promote
+  muster rollout promote --full      no wave of this rollout waits for a person any more")]
+pub struct Args {
+    /// All later waves too
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    which: Which,
+}
+
+pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
+    let session = Session::open(globals).await?;
+    let operate = Operate { full: args.full, by: author(), ..Operate::default() };
+    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Promote, &operate).await;
+    let done = session.told(done)?;
+    terminal.out.answer(&done, |out| {
+        let id = done.id;
+        let text = match (done.changed, args.full) {
+            (true, true) => format!("rollout {id}: no wave waits for a person any more (revision {})", done.revision),
+            (true, false) => format!("rollout {id}: the wave is promoted (revision {})", done.revision),
+            (false, true) => format!("rollout {id}: no wave waits for a person already"),
+            (false, false) => format!("rollout {id}: the wave was promoted already"),
+        };
+        out.line(text);
+    });
+    terminal.notes.note("muster rollout status --watch follows it");
+    Ok(Exit::Yes)
+}

@@ -1,0 +1,428 @@
+//! How a rollout stands, for people: waves and roles in a table, who blocks and why, and what to type next.
+
+use jiff::Timestamp;
+use muster_core::names::{EnvName, Role};
+use muster_core::rollout::progress::{Hold, NodeCounts, NodeState};
+use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, WaveState};
+use muster_core::rollout::strategy::Promote;
+use muster_wire::rollout::{RolloutStatus, WaveRow};
+
+use crate::commands::rows::{NONE, count, version};
+use crate::terminal::{Out, Table, age, plain};
+
+use super::words::{self, moved};
+
+/// So many reasons are read at once.
+const HOLDS: usize = 8;
+/// Of a wave whose nodes are being moved.
+const GOES_ON: &str = "goes on";
+
+pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
+    out.line(headline(env, status));
+    if let Some(line) = halted(status) {
+        out.line(line);
+    }
+    if let Some(problem) = &status.problem {
+        out.line(format_args!("its plan cannot be read: {}", plain::one_line(problem)));
+    }
+    if !status.waves.is_empty() {
+        out.gap();
+        out.table(table(status));
+    }
+    let failed = failed_lines(status);
+    if !failed.is_empty() {
+        out.gap();
+        failed.iter().for_each(|line| out.line(line));
+    }
+    let holds = holds(status);
+    if !holds.is_empty() {
+        out.gap();
+        holds.iter().for_each(|line| out.line(line));
+    }
+    let next = next(status);
+    if !next.is_empty() {
+        out.gap();
+        next.iter().for_each(|line| out.line(line));
+    }
+}
+
+/// "prod, rollout 7: v2 → v3, running for 12m: wave 2 of 4, 12 of 40 nodes healthy"
+pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
+    let record = &status.record;
+    let from = record.from.as_ref().map(|from| format!("{from} → ")).unwrap_or_default();
+    let back = record.rolls_back.map(|id| format!(" (takes rollout {id} back)")).unwrap_or_default();
+    let long = age(if record.phase.is_open() { record.started } else { record.phase_since }, status.now);
+    let phase = match &record.phase {
+        Phase::Running => format!("running for {long}"),
+        Phase::Paused { .. } => format!("paused for {}", age(record.phase_since, status.now)),
+        Phase::Completed => format!("completed {long} ago"),
+        Phase::Aborted { .. } => format!("aborted {long} ago"),
+        Phase::RolledBack { by, .. } => format!("rolled back by rollout {by} {long} ago"),
+        Phase::Superseded { by } => format!("superseded by rollout {by} {long} ago"),
+    };
+    format!("{env}, rollout {}: {from}{}{back}, {phase}: {}", record.id, record.to, so_far(status))
+}
+
+/// "wave 2 of 4, 12 of 40 nodes healthy, 1 failed"
+pub(super) fn so_far(status: &RolloutStatus) -> String {
+    let NodeCounts { nodes, healthy, failed, skipped, removed, .. } = status.counts;
+    let mut parts = Vec::new();
+    let begun = status.waves.iter().filter(|wave| wave.state.is_some()).count();
+    match &status.record {
+        record if record.at_once => parts.push("all at once".to_owned()),
+        record if record.phase.is_open() && begun > 0 => {
+            parts.push(format!("wave {begun} of {}", status.waves.len()));
+        }
+        _ => {}
+    }
+    parts.push(format!("{healthy} of {} healthy", count(usize::try_from(nodes - removed).unwrap_or(0), "node")));
+    for (number, word) in [(failed, "failed"), (skipped, "skipped")] {
+        if number > 0 {
+            parts.push(format!("{number} {word}"));
+        }
+    }
+    parts.join(", ")
+}
+
+/// Why it stopped, or was ended.
+fn halted(status: &RolloutStatus) -> Option<String> {
+    let line = match &status.record.phase {
+        Phase::Running | Phase::Completed | Phase::Superseded { .. } => return None,
+        Phase::Paused { why } | Phase::RolledBack { why, .. } => format!("because {}", because(why)),
+        Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
+        Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
+    };
+    Some(format!("  {}", plain::one_line(&line)))
+}
+
+/// The reason without the first node that it names: all of them follow.
+pub(super) fn because(why: &Halt) -> String {
+    match why {
+        Halt::Operator { by, reason } if reason.is_empty() => format!("{by} has paused it"),
+        Halt::Operator { by, reason } => format!("{by} has paused it: {reason}"),
+        Halt::Failures { threshold, failed, tolerated, .. } => {
+            let bare =
+                Halt::Failures { threshold: *threshold, failed: *failed, tolerated: *tolerated, nodes: Vec::new() };
+            bare.to_string()
+        }
+        Halt::NothingToGoBackTo { why } => {
+            format!(
+                "{}; no version was ever validated by a whole rollout, so there is none to go back to",
+                because(why)
+            )
+        }
+        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
+            why.to_string()
+        }
+    }
+}
+
+/// A row for each role of each wave.
+pub(super) fn table(status: &RolloutStatus) -> Table {
+    let headings = ["WAVE", "ROLE", "DESIRED", "GRANTED", "APPLYING", "HEALTHY", "FAILED", "DEADLINE", "STATE"];
+    let mut table = Table::new(headings);
+    for (index, wave) in status.waves.iter().enumerate() {
+        for (row, (role, counts)) in wave.counts.iter().enumerate() {
+            let first = row == 0;
+            table.row([
+                if first { (index + 1).to_string() } else { String::new() },
+                role.to_string(),
+                (counts.nodes - counts.removed).to_string(),
+                moved(counts).to_string(),
+                under_way(counts).to_string(),
+                counts.healthy.to_string(),
+                counts.failed.to_string(),
+                deadline(status, index, role),
+                if first { wave_state(status, index) } else { String::new() },
+            ]);
+        }
+    }
+    table
+}
+
+/// Nodes that were granted, and are neither healthy nor failed yet.
+pub(super) fn under_way(counts: &NodeCounts) -> u32 {
+    counts.granted + counts.pending + counts.soaking
+}
+
+/// How long the next of its nodes has to become healthy. Only one wave goes on at a time.
+fn deadline(status: &RolloutStatus, index: usize, role: &Role) -> String {
+    let goes_on = status.waves.get(index).is_some_and(|wave| wave.state.as_ref().is_some_and(|it| it.passed.is_none()));
+    let of_role = status.slots.iter().filter(|slot| slot.role == *role && is_under_way(&slot.state));
+    match of_role.filter_map(|slot| slot.expires).min().filter(|_| goes_on) {
+        None => NONE.to_owned(),
+        Some(at) if at <= status.now => "now".to_owned(),
+        Some(at) => format!("in {}", age(status.now, at)),
+    }
+}
+
+fn is_under_way(state: &NodeState) -> bool {
+    match state {
+        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } => true,
+        NodeState::Waiting
+        | NodeState::Healthy
+        | NodeState::Failed { .. }
+        | NodeState::Skipped
+        | NodeState::Removed => false,
+    }
+}
+
+/// Where a wave is on its way.
+pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
+    let Some(wave) = status.waves.get(index) else { return String::new() };
+    let Some(state) = &wave.state else { return String::new() };
+    if state.passed.is_some() {
+        return "passed".to_owned();
+    }
+    if !status.record.phase.is_open() {
+        return match status.record.phase {
+            Phase::Completed => "passed".to_owned(),
+            Phase::Running
+            | Phase::Paused { .. }
+            | Phase::Aborted { .. }
+            | Phase::RolledBack { .. }
+            | Phase::Superseded { .. } => "ended here".to_owned(),
+        };
+    }
+    match (open_wave(wave, state, status.now, status.record.full), &status.record.phase) {
+        (text, Phase::Paused { .. }) if text == GOES_ON => "paused".to_owned(),
+        (text, _) if text == GOES_ON && wave.canary => format!("{text} (canary)"),
+        (text, _) => text,
+    }
+}
+
+fn open_wave(wave: &WaveRow, state: &WaveState, now: Timestamp, full: bool) -> String {
+    match (&state.gate, state.settled) {
+        (Some(GateVerdict::Failed { check, .. }), _) => format!("the check {check:?} failed"),
+        (Some(GateVerdict::Inconclusive { check, .. }), _) => format!("the check {check:?} could not say"),
+        (Some(GateVerdict::Passed { .. }), _) => match wave.promote {
+            Promote::Manual if state.promoted.is_none() && !full => "waits for promotion".to_owned(),
+            Promote::Manual | Promote::Auto => "passes".to_owned(),
+        },
+        (None, Some(settled)) => match settled.checked_add(wave.soak) {
+            Ok(until) if until > now => format!("watched for {}", age(now, until)),
+            Ok(_) | Err(_) => "asks its gate".to_owned(),
+        },
+        (None, None) => GOES_ON.to_owned(),
+    }
+}
+
+/// The failed nodes, each with what went wrong and where.
+pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
+    let named = match &status.record.phase {
+        Phase::Paused { why } | Phase::RolledBack { why, .. } => failed_of(why),
+        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => &[],
+    };
+    // What a node says now is newer than what it said when the rollout stopped.
+    let mut nodes: Vec<&FailedNode> = status.failed.iter().collect();
+    nodes.extend(named.iter().filter(|failed| !status.failed.iter().any(|now| now.node == failed.node)));
+    let mut lines: Vec<String> =
+        nodes.iter().map(|failed| format!("failed: {}", plain::one_line(&failed.to_string()))).collect();
+    let more = usize::try_from(status.counts.failed).unwrap_or(0).saturating_sub(lines.len());
+    if more > 0 {
+        lines.push(format!("… and {more} more: muster failures"));
+    }
+    lines
+}
+
+/// The nodes that a halt names.
+pub(super) fn failed_of(why: &Halt) -> &[FailedNode] {
+    match why {
+        Halt::Failures { nodes, .. } => nodes,
+        Halt::NothingToGoBackTo { why } => failed_of(why),
+        Halt::Operator { .. }
+        | Halt::GateFailed { .. }
+        | Halt::GateInconclusive { .. }
+        | Halt::NoProgress { .. }
+        | Halt::Blocked { .. } => &[],
+    }
+}
+
+/// What holds it up, beside what was said above.
+pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
+    let said_above = |hold: &Hold| match hold {
+        Hold::Halted { .. } => true,
+        Hold::Node { state, .. } => matches!(state, NodeState::Failed { .. }),
+        Hold::Window { .. }
+        | Hold::Turn { .. }
+        | Hold::Soak { .. }
+        | Hold::Gate { .. }
+        | Hold::Promotion { .. }
+        | Hold::RoleBudget { .. }
+        | Hold::DomainBudget { .. }
+        | Hold::Ramp { .. }
+        | Hold::Brake { .. }
+        | Hold::Paused { .. }
+        | Hold::Silent { .. }
+        | Hold::Machine { .. } => false,
+    };
+    let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !said_above(hold)).collect();
+    let mut lines: Vec<String> =
+        shown.iter().take(HOLDS).map(|hold| format!("waits: {}", words::hold(hold, &status.waves))).collect();
+    if shown.len() > HOLDS {
+        lines.push(format!("… and for {} more", shown.len() - HOLDS));
+    }
+    lines
+}
+
+/// What somebody can type now.
+pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
+    let waits_for_promotion = status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. }));
+    let back = match &status.stable {
+        Some(stable) => format!("muster rollout rollback            go back to {stable}"),
+        None => "muster rollout abort               end it; nodes stay where they are".to_owned(),
+    };
+    let follow = "muster rollout status --watch      follow it to its end".to_owned();
+    let resume = "muster rollout resume              go on".to_owned();
+    let lines = match &status.record.phase {
+        Phase::Running if waits_for_promotion => {
+            vec!["muster rollout promote             let the next wave begin".to_owned(), back]
+        }
+        Phase::Running => vec![follow],
+        Phase::Paused { why: Halt::Operator { .. } } => vec![resume, back],
+        Phase::Paused { why } => match why {
+            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } => vec![
+                "muster rollout retry --failed      grant the failed nodes once more, and go on".to_owned(),
+                "muster rollout skip NODE           set a node aside, then resume".to_owned(),
+                "muster rollout resume              go on in spite of them".to_owned(),
+                back,
+            ],
+            Halt::Operator { .. }
+            | Halt::GateFailed { .. }
+            | Halt::GateInconclusive { .. }
+            | Halt::NoProgress { .. }
+            | Halt::Blocked { .. } => vec!["muster rollout resume              ask and look again".to_owned(), back],
+        },
+        Phase::Aborted { .. } => vec![back],
+        Phase::RolledBack { by, .. } | Phase::Superseded { by } => {
+            vec![format!("muster rollout status {by:<13}the one that took its place")]
+        }
+        Phase::Completed => Vec::new(),
+    };
+    lines.into_iter().map(|line| format!("next: {line}")).collect()
+}
+
+/// "12 of 40 nodes run v3 and go back to v2"; what a way back, or an end, is about.
+pub(super) fn blast_radius(status: &RolloutStatus, goes_back: bool) -> String {
+    let (record, counts) = (&status.record, &status.counts);
+    let (there, all) = (moved(counts), counts.nodes - counts.removed);
+    let of = format!("{there} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
+    let (were, go, stay) = if there == 1 { ("was", "goes", "stays") } else { ("were", "go", "stay") };
+    let to = &record.to;
+    match (goes_back, &status.stable) {
+        (true, Some(stable)) => format!("{of} {were} sent to {to}, and {go} back to {stable}"),
+        (true, None) => format!("{of} {were} sent to {to}"),
+        (false, _) => {
+            let rest = all.saturating_sub(there);
+            let others = match rest {
+                0 => String::new(),
+                1 => format!("; 1 stays at {}", version(record.from.as_ref())),
+                _ => format!("; {rest} stay at {}", version(record.from.as_ref())),
+            };
+            format!("{of} {were} sent to {to}, and {stay} there{others}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::rollout::RolloutId;
+
+    use super::super::plan_view::tests::written;
+    use super::super::sample::{self, at, env, node, role};
+    use super::*;
+
+    fn shown(status: &RolloutStatus) -> String {
+        written(|out| show(&env(), status, out))
+    }
+
+    #[test]
+    fn a_rollout_on_its_way_says_how_far_it_is_and_whom_it_waits_for() {
+        let mut status = sample::status();
+        status.slots = vec![muster_wire::rollout::SlotRow {
+            node: node("web1"),
+            role: role("web"),
+            rollout: RolloutId(7),
+            version: status.record.to.clone(),
+            state: NodeState::Granted,
+            granted: at(0),
+            fence: status.revision,
+            expires: Some(at(900)),
+        }];
+        status.holds = vec![
+            Hold::Turn { stage: 1, wave: 1 },
+            Hold::Node { node: node("web1"), state: NodeState::Granted, deadline: Some(at(900)) },
+        ];
+        insta::assert_snapshot!(shown(&status), @"
+        prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy
+
+        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        1     web   1        1        1         0        0       in 14m    goes on (canary)
+        2     lb    1        0        0         0        0       -
+              web   2        0        0         0        0       -
+
+        waits: wave 1 has not passed
+        waits: web1 is granted, and has until 2027-01-15 10:15:00 UTC
+
+        next: muster rollout status --watch      follow it to its end
+        ");
+    }
+
+    #[test]
+    fn who_has_to_promote_is_told_so() {
+        insta::assert_snapshot!(shown(&sample::waits_for_promotion()), @"
+        prod, rollout 7: v2 → v3, running for 6m: wave 1 of 2, 1 of 4 nodes healthy
+
+        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        1     web   1        1        0         1        0       -         waits for promotion
+        2     lb    1        0        0         0        0       -
+              web   2        0        0         0        0       -
+
+        waits: wave 1 is well, and a person has to promote it
+
+        next: muster rollout promote             let the next wave begin
+        next: muster rollout rollback            go back to v2
+        ");
+    }
+
+    #[test]
+    fn failures_are_shown_with_file_and_line_and_what_to_do() {
+        let why = sample::failures(vec![sample::failed_node("web1")]);
+        insta::assert_snapshot!(shown(&sample::failed(Phase::Paused { why })), @"
+        prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
+          because 1 node has failed, and 0 are tolerated in the first wave of a stage
+
+        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        1     web   1        1        0         0        1       -         paused
+        2     lb    1        0        0         0        0       -
+              web   2        0        0         0        0       -
+
+        failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
+
+        next: muster rollout retry --failed      grant the failed nodes once more, and go on
+        next: muster rollout skip NODE           set a node aside, then resume
+        next: muster rollout resume              go on in spite of them
+        next: muster rollout rollback            go back to v2
+        ");
+    }
+
+    #[test]
+    fn an_end_says_which_and_since_when() {
+        let line = |phase: Phase| headline(&env(), &sample::failed(phase));
+        let aborted = Phase::Aborted { by: "jo".into(), reason: "wrong one".into() };
+        assert_eq!(line(aborted.clone()), "prod, rollout 7: v2 → v3, aborted 10s ago: 0 of 4 nodes healthy, 1 failed");
+        assert_eq!(halted(&sample::failed(aborted)).unwrap(), "  by jo: wrong one");
+        let superseded = line(Phase::Superseded { by: RolloutId(8) });
+        assert_eq!(
+            superseded,
+            "prod, rollout 7: v2 → v3, superseded by rollout 8 10s ago: 0 of 4 nodes healthy, 1 failed"
+        );
+    }
+
+    #[test]
+    fn what_is_done_says_how_many_nodes_it_is_about() {
+        let status = sample::waits_for_promotion();
+        assert_eq!(blast_radius(&status, true), "1 of 4 nodes was sent to v3, and goes back to v2");
+        assert_eq!(blast_radius(&status, false), "1 of 4 nodes was sent to v3, and stays there; 3 stay at v2");
+    }
+}

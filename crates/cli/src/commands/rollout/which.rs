@@ -1,0 +1,27 @@
+//! Which rollout is meant.
+
+use muster_core::rollout::RolloutId;
+use muster_wire::client::WhichRollout;
+
+/// Reads a number as `muster rollout history` shows it.
+pub(super) fn id(text: &str) -> Result<RolloutId, String> {
+    RolloutId::parse(text).ok_or_else(|| "expected the number of a rollout, such as 7".to_owned())
+}
+
+/// The option of all commands that say something to a rollout.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Which {
+    /// The number of the rollout [default: the last one that was started]
+    #[arg(long, value_name = "ID", value_parser = id)]
+    id: Option<RolloutId>,
+}
+
+impl Which {
+    pub(super) fn rollout(&self) -> WhichRollout {
+        which(self.id)
+    }
+}
+
+pub(super) fn which(id: Option<RolloutId>) -> WhichRollout {
+    id.map_or(WhichRollout::Active, WhichRollout::Id)
+}

@@ -1,0 +1,154 @@
+//! What several verbs say of a strategy and its parts.
+
+use jiff::SignedDuration;
+use muster_core::names::NodeName;
+use muster_core::rollout::progress::{Hold, NodeCounts};
+use muster_core::rollout::strategy::{CheckKind, GateCheck, OnFailure, Strategy, Window};
+use muster_wire::rollout::WaveRow;
+
+use crate::terminal::plain;
+
+/// So many names are read; more are counted.
+const FEW: usize = 10;
+
+/// A time that somebody has chosen, in the largest unit that keeps it whole: "90s", "5m", "1h 30m".
+pub(super) fn span(long: SignedDuration) -> String {
+    let seconds = long.as_secs().max(0);
+    let (hours, minutes, rest) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    let parts = [(hours, "h"), (minutes, "m"), (rest, "s")];
+    let words: Vec<String> =
+        parts.iter().filter(|(number, _)| *number > 0).map(|(number, unit)| format!("{number}{unit}")).collect();
+    if words.is_empty() { "0s".to_owned() } else { words.join(" ") }
+}
+
+/// The first names of a list, and how many more there are.
+pub(super) fn names<'n>(nodes: impl ExactSizeIterator<Item = &'n NodeName>, all: bool) -> String {
+    let most = if all { usize::MAX } else { FEW };
+    let more = nodes.len().saturating_sub(most);
+    let mut shown: Vec<String> = nodes.take(most).map(NodeName::to_string).collect();
+    if more > 0 {
+        shown.push(format!("… {more} more"));
+    }
+    shown.join(", ")
+}
+
+/// The number of a wave in its plan, from 1: those of the strategy that had no new nodes are not counted.
+fn number_of(stage: u32, wave: u32, waves: &[WaveRow]) -> Option<usize> {
+    waves.iter().position(|row| row.stage == stage && row.wave == wave).map(|index| index + 1)
+}
+
+/// What is waited for, with waves by their number in the plan.
+pub(super) fn hold(hold: &Hold, waves: &[WaveRow]) -> String {
+    let text = match hold {
+        Hold::Turn { stage, wave } => {
+            number_of(*stage, *wave, waves).map(|number| format!("wave {number} has not passed"))
+        }
+        Hold::Promotion { stage, wave } => number_of(*stage, *wave, waves)
+            .map(|number| format!("wave {number} is well, and a person has to promote it")),
+        Hold::Halted { .. }
+        | Hold::Window { .. }
+        | Hold::Soak { .. }
+        | Hold::Gate { .. }
+        | Hold::RoleBudget { .. }
+        | Hold::DomainBudget { .. }
+        | Hold::Ramp { .. }
+        | Hold::Brake { .. }
+        | Hold::Node { .. }
+        | Hold::Paused { .. }
+        | Hold::Silent { .. }
+        | Hold::Machine { .. } => None,
+    };
+    plain::one_line(&text.unwrap_or_else(|| hold.to_string()))
+}
+
+/// How many nodes were sent to the target.
+pub(super) fn moved(counts: &NodeCounts) -> u32 {
+    counts.nodes.saturating_sub(counts.waiting + counts.skipped + counts.removed)
+}
+
+/// "front door (GET http://127.0.0.1/)"
+pub(super) fn check(check: &GateCheck) -> String {
+    match &check.kind {
+        CheckKind::Http(http) => {
+            let status = http.status.map(|status| format!(" answers {status}")).unwrap_or_default();
+            format!("{} ({}{status})", check.name, http.url)
+        }
+        CheckKind::Command(words) => format!("{} (`{}`)", check.name, words.join(" ")),
+    }
+}
+
+/// What must hold before the next wave begins.
+pub(super) fn gate(strategy: &Strategy) -> String {
+    let proved = if strategy.gate.validated { "validated" } else { "configured" };
+    let mut text = format!("each node {proved}, and well for {}", span(strategy.soak));
+    let checks: Vec<String> = strategy.gate.checks.iter().map(check).collect();
+    if !checks.is_empty() {
+        text.push_str(&format!("; then {}", checks.join(", ")));
+    }
+    text
+}
+
+/// How many failures are borne, and what follows when there are more.
+pub(super) fn failures(strategy: &Strategy, nodes: usize) -> String {
+    let failures = &strategy.failures;
+    let total = match failures.total.of(nodes) {
+        number if number.to_string() == failures.total.to_string() => number.to_string(),
+        number => format!("{} ({number})", failures.total),
+    };
+    let then = match strategy.on_failure {
+        OnFailure::Pause => "it pauses",
+        OnFailure::Rollback => "it is rolled back",
+    };
+    let (canary, wave) = (failures.canary, failures.wave);
+    format!(
+        "{canary} tolerated in the first wave of a stage, {wave} in each other wave, {total} in all; after more, {then}"
+    )
+}
+
+/// "mon, tue 22:00 to 04:00 UTC"
+pub(super) fn window(window: &Window) -> String {
+    let next = if window.to <= window.from { " of the next day" } else { "" };
+    let (from, to) = (window.from.strftime("%H:%M"), window.to.strftime("%H:%M"));
+    format!("{} {from} to {to}{next}, {}", days(&window.days), window.tz)
+}
+
+/// Days in a row are written as such: "mon to thu, sun".
+fn days(days: &[u8]) -> String {
+    const NAMES: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let name = |day: u8| NAMES.get(usize::from(day).wrapping_sub(1)).copied().unwrap_or("?");
+    if days.len() == NAMES.len() {
+        return "every day".to_owned();
+    }
+    let mut runs: Vec<(u8, u8)> = Vec::new();
+    for day in days {
+        match runs.last_mut() {
+            Some((_, last)) if last.saturating_add(1) == *day => *last = *day,
+            Some(_) | None => runs.push((*day, *day)),
+        }
+    }
+    let words = runs.into_iter().map(|(first, last)| match last - first {
+        0 => name(first).to_owned(),
+        1 => format!("{}, {}", name(first), name(last)),
+        _ => format!("{} to {}", name(first), name(last)),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_as_somebody_would_write_them() {
+        let all = [0, 10, 90, 300, 3_600, 5_400].map(|seconds| span(SignedDuration::from_secs(seconds)));
+        assert_eq!(all, ["0s", "10s", "1m 30s", "5m", "1h", "1h 30m"]);
+    }
+
+    #[test]
+    fn days_in_a_row_are_one_word() {
+        assert_eq!(days(&[1, 2, 3, 4]), "mon to thu");
+        assert_eq!(days(&[1, 2, 7]), "mon, tue, sun");
+        assert_eq!(days(&[1, 2, 3, 4, 5, 6, 7]), "every day");
+        assert_eq!(days(&[6]), "sat");
+    }
+}
