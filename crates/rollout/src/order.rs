@@ -2,14 +2,40 @@
 //! world everywhere and for ever.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashMap};
 
 /// A node that is to be put in order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket<'a> {
-    pub(crate) domain: &'a str,
+pub(crate) struct Ticket {
+    pub(crate) domain: Domain,
     /// Of the seed and the node's name: see [`draw`].
     pub(crate) draw: u64,
+}
+
+/// Nodes that take turns with those of other domains. A number: names are compared once, and not at each step of a sort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Domain {
+    /// Of the seed and its name.
+    draw: u64,
+    number: usize,
+}
+
+/// Gives domains their numbers.
+#[derive(Debug)]
+pub(crate) struct Domains<'a> {
+    seed: u64,
+    known: HashMap<&'a str, Domain>,
+}
+
+impl<'a> Domains<'a> {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, known: HashMap::new() }
+    }
+
+    pub(crate) fn of(&mut self, name: &'a str) -> Domain {
+        let number = self.known.len();
+        *self.known.entry(name).or_insert_with(|| Domain { draw: draw(self.seed, name), number })
+    }
 }
 
 /// Draws a number for a name. Written out here since it must never change: a plan that is made again in a year, by another
@@ -26,16 +52,10 @@ pub(crate) fn draw(seed: u64, name: &str) -> u64 {
 
 /// Puts nodes in an order of which every beginning is spread over the domains as evenly as it can be: first one of each
 /// domain, then a second of each, …. Gives back indices.
-pub(crate) fn spread(tickets: &[Ticket<'_>]) -> Vec<usize> {
-    let mut indices: Vec<usize> = (0..tickets.len()).collect();
-    let key = |index: &usize| (tickets[*index].domain, tickets[*index].draw);
-    indices.sort_by(|a, b| key(a).cmp(&key(b)).then(a.cmp(b)));
-    let mut placed: Vec<(usize, u64, usize)> = Vec::with_capacity(indices.len());
-    let mut place = 0;
-    for (position, index) in indices.iter().enumerate() {
-        let follows = position > 0 && tickets[indices[position - 1]].domain == tickets[*index].domain;
-        place = if follows { place + 1 } else { 0 };
-        placed.push((place, tickets[*index].draw, *index));
+pub(crate) fn spread(tickets: &[Ticket]) -> Vec<usize> {
+    let mut placed: Vec<(usize, u64, usize)> = Vec::with_capacity(tickets.len());
+    for members in by_domain(tickets).chunk_by(|a, b| a.0 == b.0) {
+        placed.extend(members.iter().enumerate().map(|(place, (_, draw, index))| (place, *draw, *index)));
     }
     placed.sort_unstable();
     placed.into_iter().map(|(_, _, index)| index).collect()
@@ -44,26 +64,31 @@ pub(crate) fn spread(tickets: &[Ticket<'_>]) -> Vec<usize> {
 /// Puts nodes in an order in which two of the same domain never follow each other, if that can be: the domain with most left
 /// is always next, unless it was the last. So the nodes of a domain that can only be taken one by one are begun with, and the
 /// largest domain, which needs longest, never waits for the others. Gives back indices.
-pub(crate) fn turns(seed: u64, tickets: &[Ticket<'_>]) -> Vec<usize> {
-    let mut domains: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, ticket) in tickets.iter().enumerate() {
-        domains.entry(ticket.domain).or_default().push(index);
-    }
-    let mut heap: BinaryHeap<(usize, Reverse<u64>, Reverse<&str>)> = BinaryHeap::with_capacity(domains.len());
-    let mut queues: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
-    for (domain, mut members) in domains {
-        members.sort_by_key(|index| (tickets[*index].draw, *index));
-        heap.push((members.len(), Reverse(draw(seed, domain)), Reverse(domain)));
-        queues.insert(domain, members.into());
-    }
+pub(crate) fn turns(tickets: &[Ticket]) -> Vec<usize> {
+    let sorted = by_domain(tickets);
+    let domains = sorted.chunk_by(|a, b| a.0 == b.0).filter_map(|members| Some((members.first()?.0, members)));
+    let mut heap: BinaryHeap<(usize, Reverse<Domain>, &[Member])> =
+        domains.map(|(domain, members)| (members.len(), Reverse(domain), members)).collect();
     let mut order = Vec::with_capacity(tickets.len());
     let mut last = None;
-    while let Some((left, drawn, Reverse(domain))) = heap.pop().or_else(|| last.take()) {
-        order.extend(queues.get_mut(domain).and_then(VecDeque::pop_front));
+    while let Some((left, domain, members)) = heap.pop().or_else(|| last.take()) {
+        let Some(((_, _, index), rest)) = members.split_first() else { continue };
+        order.push(*index);
         heap.extend(last.take());
-        last = (left > 1).then_some((left - 1, drawn, Reverse(domain)));
+        last = (left > 1).then_some((left - 1, domain, rest));
     }
     order
+}
+
+/// A node of a domain: its draw, and its index.
+type Member = (Domain, u64, usize);
+
+/// The nodes of each domain together, in the order of their draws.
+fn by_domain(tickets: &[Ticket]) -> Vec<Member> {
+    let member = |(index, ticket): (usize, &Ticket)| (ticket.domain, ticket.draw, index);
+    let mut sorted: Vec<Member> = tickets.iter().enumerate().map(member).collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 #[cfg(test)]
@@ -72,9 +97,10 @@ mod tests {
 
     use super::*;
 
-    fn tickets<'a>(domains: &'a [&'a str]) -> Vec<Ticket<'a>> {
-        let ticket = |(index, domain): (usize, &&'a str)| Ticket { domain, draw: draw(1, &format!("web{index}")) };
-        domains.iter().enumerate().map(ticket).collect()
+    fn tickets(seed: u64, domains: &[&str]) -> Vec<Ticket> {
+        let mut known = Domains::new(seed);
+        let named = domains.iter().enumerate().map(|(index, domain)| (format!("web{index}"), domain));
+        named.map(|(name, domain)| Ticket { domain: known.of(domain), draw: draw(seed, &name) }).collect()
     }
 
     fn shown(domains: &[&str], order: &[usize]) -> String {
@@ -90,7 +116,7 @@ mod tests {
     #[test]
     fn a_beginning_is_spread_over_the_domains() {
         let domains = ["a", "a", "a", "a", "b", "b", "c"];
-        let order = shown(&domains, &spread(&tickets(&domains)));
+        let order = shown(&domains, &spread(&tickets(1, &domains)));
         let mut first: Vec<char> = order[..3].chars().collect();
         first.sort_unstable();
         assert_eq!((first.as_slice(), &order[5..]), (&['a', 'b', 'c'][..], "aa"), "{order}");
@@ -98,7 +124,7 @@ mod tests {
 
     #[test]
     fn domains_take_turns_and_the_largest_never_waits_for_the_others() {
-        let turns = |domains: &[&str]| shown(domains, &turns(1, &tickets(domains)));
+        let turns = |domains: &[&str]| shown(domains, &turns(&tickets(1, domains)));
         assert_eq!(turns(&["a", "a", "a", "b"]), "abaa");
         let order = turns(&["a", "a", "a", "a", "b", "b", "c", "c"]);
         assert!(order.starts_with('a') && order.chars().step_by(2).all(|domain| domain == 'a'), "{order}");
@@ -110,12 +136,12 @@ mod tests {
             domains in prop::collection::vec("[a-d]", 0..40), seed: u64,
         ) {
             let domains: Vec<&str> = domains.iter().map(String::as_str).collect();
-            let tickets = tickets(&domains);
-            for mut order in [turns(seed, &tickets), spread(&tickets)] {
+            let tickets = tickets(seed, &domains);
+            for mut order in [turns(&tickets), spread(&tickets)] {
                 order.sort_unstable();
                 prop_assert!(order.into_iter().eq(0..domains.len()));
             }
-            let order = turns(seed, &tickets);
+            let order = turns(&tickets);
             let most = domains.iter().map(|domain| domains.iter().filter(|other| *other == domain).count()).max();
             if most.unwrap_or(0) <= domains.len().div_ceil(2) {
                 prop_assert!(order.windows(2).all(|pair| domains[pair[0]] != domains[pair[1]]), "{}", shown(&domains, &order));

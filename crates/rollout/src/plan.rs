@@ -9,7 +9,7 @@ use muster_core::rollout::plan::{FORMAT, Plan, PlannedWave, Prediction, Unwell};
 use muster_core::rollout::strategy::{OnFailure, Promote, Reach, Strategy, Wave};
 
 use crate::budget::{budgets, domain_of};
-use crate::order::{Ticket, draw};
+use crate::order::{Domains, Ticket, draw};
 use crate::predict::predict;
 use crate::sight::Sight;
 use crate::stages::stages;
@@ -76,7 +76,7 @@ pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
     for mover in seen.movers {
         staged.entry(stages.get(mover.role).copied().unwrap_or(1)).or_default().push(mover);
     }
-    let cut = |(stage, movers): (u32, Vec<Mover<'_>>)| waves(stage, &movers, &strategy, request.seed);
+    let cut = |(stage, movers): (u32, Vec<Mover<'_>>)| waves(stage, &movers, &strategy);
     let mut waves: Vec<PlannedWave> = staged.into_iter().flat_map(cut).collect();
     if at_once {
         waves = everybody(waves);
@@ -114,11 +114,14 @@ struct Survey<'a> {
 
 fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Survey<'a> {
     let mut survey = Survey { movers: Vec::new(), already: BTreeSet::new(), unwell: Vec::new() };
+    let base = sight.fleet.base();
+    let mut domains = Domains::new(request.seed);
     // Who is leaving is not among them.
     for (name, node, record) in sight.fleet.designed() {
-        let desired = sight.fleet.desired_of(name);
-        let is_told = desired.as_ref().is_some_and(|desired| desired.version == request.to);
-        let condition = condition(sight, name, node, record, desired.as_ref());
+        let granted = node.desired.as_ref().and_then(|_| sight.fleet.desired_of(name));
+        let desired = granted.as_ref().or(base.as_ref());
+        let is_told = desired.is_some_and(|desired| desired.version == request.to);
+        let condition = condition(sight, name, node, record, desired);
         let (place, unwell) = match condition {
             Condition::Well => (Place::Drawn, None),
             Condition::OnItsWay(unwell) => (Place::Drawn, Some(unwell)),
@@ -128,7 +131,7 @@ fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Surv
         // One that runs the target, and cannot be reached just now, is where it should be: to tell it again would change
         // nothing. And whoever goes back leaves alone who never went, well or not.
         let runs_it = || {
-            let answered = desired.as_ref().is_some_and(|desired| node.has_answered(desired.generation));
+            let answered = desired.is_some_and(|desired| node.has_answered(desired.generation));
             let state = node.state().filter(|(state, _)| state.is_validated() && *state.version() == request.to);
             answered && state.is_some() && place != Place::First
         };
@@ -139,8 +142,8 @@ fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Surv
             continue;
         }
         let domain = domain_of(record, strategy.max_unavailable.per.as_ref());
-        let ticket =
-            Ticket { domain: domain.unwrap_or(&record.failure_domain), draw: draw(request.seed, name.as_str()) };
+        let taking_turns = domains.of(domain.unwrap_or(&record.failure_domain));
+        let ticket = Ticket { domain: taking_turns, draw: draw(request.seed, name.as_str()) };
         survey.movers.push(Mover { name, role: &record.role, place, ticket, domain });
     }
     survey

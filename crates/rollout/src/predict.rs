@@ -1,12 +1,14 @@
 //! How long a rollout takes if nothing goes wrong: it is played through, with the rules of the engine and a clock that leaps.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use jiff::SignedDuration;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::names::Role;
+use muster_core::names::{NodeName, Role};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_core::rollout::plan::{Plan, PlannedNode, PlannedWave, Prediction};
+
+use crate::unwell::is_still_being_made;
 
 /// What a node is taken to need as long as none has shown it. Package managers and service restarts take about that long.
 pub const GUESS: SignedDuration = SignedDuration::from_secs(60);
@@ -17,7 +19,11 @@ const ASKED: usize = 64;
 pub(crate) fn predict(fleet: &Fleet, plan: &Plan) -> Prediction {
     let measured = median(sample(fleet));
     let node = measured.unwrap_or(GUESS);
-    Prediction { node, measured: measured.is_some(), total: minimum(plan, node) }
+    // They are all among those that are listed: nobody else is looked up.
+    let listed = plan.unwell.iter().map(|unwell| &unwell.node);
+    let unmade: BTreeSet<&NodeName> = listed.filter(|name| fleet.get(name).is_some_and(is_still_being_made)).collect();
+    let total = length(plan, node, &|planned| !unmade.contains(&planned.node));
+    Prediction { node, measured: measured.is_some(), total }
 }
 
 fn sample(fleet: &Fleet) -> Vec<SignedDuration> {
@@ -49,13 +55,18 @@ fn took(node: &Node) -> Option<SignedDuration> {
 ///
 /// Costs as much as sorting the nodes, as long as a domain has nodes of few roles.
 pub fn minimum(plan: &Plan, node_time: SignedDuration) -> SignedDuration {
+    length(plan, node_time, &|_| true)
+}
+
+/// The same with some nodes only: whose machine is still being made is not waited for.
+fn length(plan: &Plan, node_time: SignedDuration, is_moved: &dyn Fn(&PlannedNode) -> bool) -> SignedDuration {
     if plan.at_once {
-        return if plan.node_count() == 0 { SignedDuration::ZERO } else { node_time };
+        return if plan.nodes().any(is_moved) { node_time } else { SignedDuration::ZERO };
     }
     let slot = node_time.saturating_add(plan.strategy.soak);
     let mut now = SignedDuration::ZERO;
     for wave in &plan.waves {
-        now = Wave::new(plan, wave).end(now, slot).saturating_add(wave.soak);
+        now = Wave::new(plan, wave, is_moved).end(now, slot).saturating_add(wave.soak);
     }
     now
 }
@@ -102,7 +113,7 @@ impl Pool {
 }
 
 impl Wave {
-    fn new(plan: &Plan, wave: &PlannedWave) -> Self {
+    fn new(plan: &Plan, wave: &PlannedWave, is_moved: &dyn Fn(&PlannedNode) -> bool) -> Self {
         let mut numbers = Numbers::default();
         let mut this = Wave {
             roles: Vec::new(),
@@ -114,7 +125,7 @@ impl Wave {
             repairs: VecDeque::new(),
             ramp: plan.strategy.ramp,
         };
-        for (place, node) in wave.nodes.iter().enumerate() {
+        for (place, node) in wave.nodes.iter().enumerate().filter(|(_, node)| is_moved(node)) {
             let slots = this.slots(plan, &mut numbers, node);
             if node.repair {
                 this.roles[slots.role].used += 1;
@@ -256,9 +267,9 @@ impl Wave {
 
 #[derive(Default)]
 struct Numbers<'p> {
-    roles: BTreeMap<&'p Role, usize>,
-    domains: BTreeMap<Option<&'p str>, usize>,
-    lines: BTreeMap<(usize, usize), usize>,
+    roles: HashMap<&'p Role, usize>,
+    domains: HashMap<Option<&'p str>, usize>,
+    lines: HashMap<(usize, usize), usize>,
 }
 
 #[cfg(test)]

@@ -86,7 +86,9 @@ pub(crate) fn check(sight: &Sight<'_>, request: &Request) -> Result<String, Plan
 /// The newest release that a node, or the environment, should run.
 fn newest(sight: &Sight<'_>) -> Option<(Version, u64)> {
     let fleet = sight.fleet;
-    let granted = fleet.designed().filter_map(|(name, _, _)| Some(&fleet.granted(name)?.0.version));
+    let floor = fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default();
+    let granted = fleet.designed().filter_map(|(_, node, _)| Some(&node.desired.as_ref()?.0));
+    let granted = granted.filter(|granted| granted.rollout >= floor).map(|granted| &granted.version);
     let versions: BTreeSet<&Version> = granted.chain(fleet.current_version().map(|(version, _)| version)).collect();
     let serials = versions.into_iter().filter_map(|version| Some((version, fleet.releases().get(version)?.serial)));
     serials.max_by_key(|(_, serial)| *serial).map(|(version, serial)| (version.clone(), serial))

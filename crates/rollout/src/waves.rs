@@ -18,7 +18,7 @@ pub(crate) struct Mover<'a> {
     pub(crate) role: &'a Role,
     pub(crate) place: Place,
     /// Whose nodes take turns: where the strategy names a label, its values; else the failure domains.
-    pub(crate) ticket: Ticket<'a>,
+    pub(crate) ticket: Ticket,
     /// Its value of that label.
     pub(crate) domain: Option<&'a str>,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 /// The shares of the strategy are of the nodes that are well and there: they are what a wave puts at risk. Those that are to
 /// be repaired come on top of the first wave. If they counted, a canary could consist of a node that was broken before, whose
 /// failing again says nothing.
-pub(crate) fn waves(stage: u32, movers: &[Mover<'_>], strategy: &Strategy, seed: u64) -> Vec<PlannedWave> {
+pub(crate) fn waves(stage: u32, movers: &[Mover<'_>], strategy: &Strategy) -> Vec<PlannedWave> {
     // Where nobody of a role can be told anything, that is hardly their fault: they keep their places, so that they are moved
     // in waves when they are back, and not all in the last one.
     let reachable: BTreeSet<&Role> =
@@ -52,12 +52,12 @@ pub(crate) fn waves(stage: u32, movers: &[Mover<'_>], strategy: &Strategy, seed:
         let (is_first, is_last) = (index == 0, index + 1 == strategy.waves.len());
         let mut nodes = Vec::new();
         if is_first {
-            nodes.extend(in_turns(placed(Place::First), seed));
+            nodes.extend(in_turns(placed(Place::First)));
         }
         // Nobody is forgotten, whatever the last wave says.
-        nodes.extend(in_turns(drawn.take(if is_last { Reach::Percent(100) } else { wave.reach }), seed));
+        nodes.extend(in_turns(drawn.take(if is_last { Reach::Percent(100) } else { wave.reach })));
         if is_last {
-            nodes.extend(in_turns(placed(Place::Last), seed));
+            nodes.extend(in_turns(placed(Place::Last)));
         }
         match waves.last_mut() {
             Some(before) if nodes.is_empty() => stands_for(before, wave),
@@ -84,9 +84,9 @@ fn stands_for(before: &mut PlannedWave, left_out: &Wave) {
     }
 }
 
-fn in_turns(movers: Vec<Mover<'_>>, seed: u64) -> impl Iterator<Item = PlannedNode> {
-    let tickets: Vec<Ticket<'_>> = movers.iter().map(|mover| mover.ticket).collect();
-    turns(seed, &tickets).into_iter().map(move |index| {
+fn in_turns(movers: Vec<Mover<'_>>) -> impl Iterator<Item = PlannedNode> {
+    let tickets: Vec<Ticket> = movers.iter().map(|mover| mover.ticket).collect();
+    turns(&tickets).into_iter().map(move |index| {
         let Mover { name, role, place, domain, .. } = movers[index];
         PlannedNode {
             node: name.clone(),
@@ -109,7 +109,7 @@ impl<'a> Drawn<'a> {
             roles.entry(mover.role).or_default().push(*mover);
         }
         let in_order = |members: Vec<Mover<'a>>| {
-            let tickets: Vec<Ticket<'_>> = members.iter().map(|mover| mover.ticket).collect();
+            let tickets: Vec<Ticket> = members.iter().map(|mover| mover.ticket).collect();
             (spread(&tickets).into_iter().map(|index| members[index]).collect(), 0)
         };
         Self { roles: roles.into_values().map(in_order).collect() }

@@ -117,6 +117,12 @@ fn how_long_a_node_takes_is_what_most_took_lately() {
     let predicted = planned(&world, simple(1)).predicted;
     assert_eq!((predicted.node.as_secs(), predicted.measured), (40, true));
 
+    // Whose machine is still being made is not waited for.
+    world.node("web6", "web", "a", &[]);
+    world.unmade("web6");
+    let plan = planned(&world, simple(1));
+    assert_eq!((plan.node_count(), plan.predicted.total), (6, predicted.total));
+
     let mut unknown = World::new();
     unknown.choose("v1");
     unknown.node("web1", "web", "a", &[]);
