@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_core::names::{Role, Version};
-use muster_core::rollout::strategy::Window;
-use muster_core::rollout::windows::never_opens;
+use muster_core::rollout::legal::IllegalStrategy;
 use muster_core::spelling::nearest;
 use thiserror::Error;
 
@@ -34,12 +33,8 @@ pub enum PlanError {
         did_you_mean(nearest)
     )]
     UnknownRole { role: Role, nearest: Option<Role> },
-    #[error(
-        "window {number} of the strategy (from {} to {}, {}) never opens, so nothing would ever be granted: correct its \
-         days, times or time zone",
-        window.from.strftime("%H:%M"), window.to.strftime("%H:%M"), window.tz
-    )]
-    NeverOpens { number: usize, window: Window },
+    #[error(transparent)]
+    Strategy(#[from] IllegalStrategy),
     #[error("the environment has no nodes: apply a design first, with `muster env apply`")]
     NoNodes,
     #[error("the environment is being restored by {by}: wait until that is done, or do it again if it was cut off")]
@@ -103,9 +98,5 @@ fn check_strategy(sight: &Sight<'_>, request: &Request) -> Result<(), PlanError>
         let nearest = nearest.and_then(|nearest| Role::new(nearest).ok());
         return Err(PlanError::UnknownRole { role: role.clone(), nearest });
     }
-    let never = request.strategy.windows.iter().enumerate().find(|(_, window)| never_opens(window));
-    match never {
-        Some((index, window)) => Err(PlanError::NeverOpens { number: index + 1, window: window.clone() }),
-        None => Ok(()),
-    }
+    Ok(request.strategy.check()?)
 }

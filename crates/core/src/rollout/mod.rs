@@ -1,7 +1,8 @@
-//! Rollouts as data: how an environment wants to be moved ([`strategy`]), what is going to happen ([`plan`]), how far
+//! Rollouts as data: how an environment wants to be moved ([`strategy`]; [`legal`] says whether that can be), what is going to happen ([`plan`]), how far
 //! it has come ([`record`]), and how that looks at one moment ([`progress`]). What is decided on them is in the crate
 //! `rollout`; [`windows`] is the calendar for it.
 
+pub mod legal;
 pub mod plan;
 pub mod progress;
 pub mod record;

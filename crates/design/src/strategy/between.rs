@@ -1,7 +1,8 @@
 //! What must hold between the parts of a strategy: that each wave can come to an end.
 
 use jiff::SignedDuration;
-use muster_core::rollout::strategy::{Deadlines, Gate, GateCheck};
+use muster_core::rollout::legal::LONGEST;
+use muster_core::rollout::strategy::{Deadlines, Gate};
 
 use crate::finding::{Code, Finding, Report};
 use crate::span::Span;
@@ -20,7 +21,7 @@ pub(super) fn check(
     if let Some(soak) = soak {
         check_soak(soak, deadlines.node, section, report);
     }
-    check_gate(gate, deadlines.progress, section, report);
+    check_gate(gate, section, report);
 }
 
 /// Nobody would see a node fail, or wait too long, if the rollout as a whole gave up before.
@@ -53,33 +54,21 @@ fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &Node, re
     }
 }
 
-/// A gate that may take longer than nothing may move would stop the rollout before it has an answer.
-fn check_gate(gate: &Gate, progress: SignedDuration, section: &Node, report: &mut Report<'_>) {
+/// No deadline runs while a gate is asked. One that may be asked for months is a typing error all the same.
+fn check_gate(gate: &Gate, section: &Node, report: &mut Report<'_>) {
     let written = section.get("gate").and_then(|gate| gate.get("checks")).and_then(Node::items).unwrap_or_default();
     // With a check that is not legal, they are not the same checks; that has been reported.
     if written.len() != gate.checks.len() {
         return;
     }
     for (check, node) in gate.checks.iter().zip(written) {
-        let longest = longest(check);
-        if longest >= progress {
-            let message = format!(
-                "the gate might not come to an answer: this check may take {}, and the rollout stops when nothing has moved for {}",
-                show(longest),
-                show(progress)
-            );
-            let help = "make \"timeout\", \"retries\" or \"every\" smaller, or \"deadlines.progress\" longer";
-            report.add(node.span, Finding::new(Code::WaveNeverEnds, message).help(help));
+        let longest = check.longest();
+        if longest > LONGEST {
+            let message = format!("the gate might never come to an answer: this check may take {}", show(longest));
+            let finding = Finding::new(Code::WaveNeverEnds, message);
+            report.add(node.span, finding.help("make \"timeout\", \"retries\" or \"every\" smaller"));
         }
     }
-}
-
-/// How long a check takes if each try does.
-fn longest(check: &GateCheck) -> SignedDuration {
-    let times = |duration: SignedDuration, times: u32| {
-        duration.checked_mul(i32::try_from(times).unwrap_or(i32::MAX)).unwrap_or(SignedDuration::MAX)
-    };
-    times(check.timeout, check.retries.saturating_add(1)).saturating_add(times(check.every, check.retries))
 }
 
 /// The first of these that is written.

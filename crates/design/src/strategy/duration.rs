@@ -1,12 +1,10 @@
 //! A length of time: `90s`, `5m`, `1h 30m`, written as in a release.
 
 use jiff::SignedDuration;
+use muster_core::rollout::legal::LONGEST;
 
 use crate::finding::{Code, Finding, Report, one_line};
 use crate::yaml::{Kind, Node};
-
-/// Longer is a typing error. Who wants to wait for a month promotes by hand.
-const LONGEST: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// What is the least that makes sense somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ fn each_file_becomes_these_nodes() {
         let order: Vec<_> = environment.in_start_order().map(|role| role.role.as_str()).collect();
         writeln!(text, "start order: {}", order.join(", ")).unwrap();
         if let Some(strategy) = &environment.rollout {
+            assert_eq!(strategy.check(), Ok(()));
             writeln!(text, "rollout: {}", serde_json::to_string_pretty(strategy).unwrap()).unwrap();
         }
         if !accepted.warnings.is_empty() {

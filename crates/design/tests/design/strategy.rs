@@ -72,7 +72,9 @@ fn the_page_shows_the_real_defaults_and_an_example_without_findings() {
     let environment = |text: &str| Environment::parse(&FileText::new("environments/prod.yaml", text)).unwrap();
     let defaults = environment(&format!("{roles}{defaults}"));
     assert_eq!((defaults.value.rollout, defaults.warnings.to_string()), (Some(Strategy::default()), String::new()));
-    assert_eq!(environment(&example).warnings.to_string(), "");
+    let example = environment(&example);
+    assert_eq!(example.warnings.to_string(), "");
+    assert_eq!(example.value.rollout.unwrap().check(), Ok(()));
 }
 
 #[test]
@@ -118,6 +120,7 @@ proptest! {
     fn whatever_is_written_is_read_to_an_end(text in nearly_a_strategy()) {
         match parse(&text) {
             Ok(strategy) => {
+                prop_assert_eq!(strategy.check(), Ok(()));
                 // What is accepted can be kept and read back.
                 let json = serde_json::to_string(&strategy).unwrap();
                 prop_assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);

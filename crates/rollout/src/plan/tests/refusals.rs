@@ -73,6 +73,13 @@ fn a_window_that_never_opens() {
 }
 
 #[test]
+fn a_strategy_that_nobody_has_read() {
+    let world = World::of(&[("web", 1, "a")]);
+    let strategy = Strategy { waves: Vec::new(), ..Strategy::default() };
+    assert_snapshot!(refused(&world, &request("v2", strategy)), @"the strategy has no waves: end with one of 100 %");
+}
+
+#[test]
 fn an_environment_without_nodes_or_on_its_way_out() {
     let ask = request("v2", Strategy::default());
     assert_snapshot!(refused(&World::new(), &ask), @"the environment has no nodes: apply a design first, with `muster env apply`");
