@@ -103,6 +103,20 @@ fn when_all_are_moved_newcomers_go_by_the_version_of_the_environment_and_the_oth
 }
 
 #[test]
+fn when_a_rollout_has_gone_back_to_where_most_still_were_nobody_is_told_anew() {
+    let mut store = Store::new();
+    let first = store.current("v1");
+    store.current("v2");
+    let went = store.grant("web1", "v2", 1, None);
+    let again = store.current("v1");
+    let back = store.grant("web1", "v1", 2, None);
+    store.active(&ActiveRollout { completed: true, ..staged(2, Some(("v1", first)), "v1") });
+    assert!(went < again && again < back);
+    assert_eq!(store.desired("web1"), Some(("v1".into(), back)));
+    assert_eq!(store.desired("web2"), Some(("v1".into(), first)), "it never went: it does not run again");
+}
+
+#[test]
 fn moving_everybody_at_once_outdates_what_was_granted_before() {
     let mut store = Store::new();
     store.grant("web1", "v2", 1, None);

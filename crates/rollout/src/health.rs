@@ -127,38 +127,31 @@ impl Measure<'_> {
         if *state.version() != self.record.to {
             // Checks between runs speak of what the node ran before: they are no answer.
             let went_back = went_back(node, &self.record.to);
-            return if went_back { failed(FailedHow::WentBack, leaf.since) } else { moving(expires) };
+            return went_back.map_or_else(|| moving(expires), |at| failed(FailedHow::WentBack, at));
         }
+        // One that is granted once more may give the same answer as before, and has its whole time for that again.
+        let since = leaf.since.max(grant.granted);
         match state {
-            ServiceState::Configured { result: Configured::Failure, .. } => {
-                failed(FailedHow::NotConfigured, leaf.since)
-            }
+            ServiceState::Configured { result: Configured::Failure, .. } => failed(FailedHow::NotConfigured, since),
             ServiceState::Configured { result: Configured::Pending, .. } => {
-                let deadline = later(leaf.since, deadlines.pending);
+                let deadline = later(since, deadlines.pending);
                 let is_late = self.now >= deadline;
                 if is_late { failed(FailedHow::PendingTooLong, deadline) } else { Health::Pending { deadline } }
             }
             ServiceState::Validated { result: Validated::Failure, .. } if self.strategy.gate.validated => {
-                failed(FailedHow::NotValidated, leaf.since)
+                failed(FailedHow::NotValidated, since)
             }
             // It may have waited for others until then, and that does not count.
             ServiceState::Configured { result: Configured::Success, .. } if self.strategy.gate.validated => {
-                moving(expires.max(later(leaf.since, deadlines.node)))
+                moving(expires.max(later(since, deadlines.node)))
             }
             ServiceState::Configured { result: Configured::Success, .. } | ServiceState::Validated { .. } => {
-                self.proved(grant, node, leaf, silent, is_settled)
+                self.proved(node, since, silent, is_settled)
             }
         }
     }
 
-    fn proved(
-        &self,
-        grant: &DesiredRecord,
-        node: &Node,
-        leaf: &StatusLeaf,
-        silent: Option<Timestamp>,
-        is_settled: bool,
-    ) -> Health {
+    fn proved(&self, node: &Node, proved: Timestamp, silent: Option<Timestamp>, is_settled: bool) -> Health {
         if is_rebooted(node) {
             return Health::Moving { deadline: None };
         }
@@ -168,7 +161,7 @@ impl Measure<'_> {
                 return Health::Away { since };
             }
         }
-        let until = later(leaf.since.max(grant.granted), self.strategy.soak);
+        let until = later(proved, self.strategy.soak);
         if self.now < until { Health::Soaking { until } } else { Health::Healthy { since: until } }
     }
 
@@ -204,10 +197,11 @@ fn answer(node: &Node, told: Generation) -> Option<(&ServiceState, &StatusLeaf)>
     node.state().filter(|_| node.has_answered(told))
 }
 
-fn went_back(node: &Node, from: &Version) -> bool {
-    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    let causes = last.into_iter().flat_map(|last| &last.causes);
-    causes.into_iter().any(|cause| matches!(cause, Cause::WentBack { version, .. } if version == from))
+/// When a node went back by itself from a version, if its last run was for that.
+fn went_back(node: &Node, from: &Version) -> Option<Timestamp> {
+    let last = node.observed.as_ref()?.0.last.as_ref()?;
+    let is_it = |cause: &Cause| matches!(cause, Cause::WentBack { version, .. } if version == from);
+    last.causes.iter().any(is_it).then_some(last.ended)
 }
 
 fn is_rebooted(node: &Node) -> bool {
@@ -226,7 +220,7 @@ pub(crate) fn has_failed(sight: &Sight<'_>, record: &RolloutRecord, node: &Node)
     let is_late = grant.expires.is_some_and(|expires| expires <= sight.now);
     match answered {
         None => is_late,
-        Some((state, _)) if *state.version() != record.to => is_late || went_back(node, &record.to),
+        Some((state, _)) if *state.version() != record.to => is_late || went_back(node, &record.to).is_some(),
         Some((state, _)) => state.is_failure() || (!state.is_validated() && is_late),
     }
 }

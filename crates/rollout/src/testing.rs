@@ -231,7 +231,9 @@ impl World {
             txn = txn.op(Op::delete(self.keys.status(old, &node(name))));
         }
         let run = RunId::new(format!("run-{}", self.revision)).unwrap();
-        let leaf = StatusLeaf { since: self.now, run: run.clone(), log: None };
+        // Who stays in a state is in it since it came there.
+        let since = known.states.get(&state).map_or(self.now, |leaf| leaf.since);
+        let leaf = StatusLeaf { since, run: run.clone(), log: None };
         txn = txn.op(Op::put_json(self.keys.status(&state, &node(name)), &leaf).unwrap());
         let before = known.observed.map(|(observed, _)| observed).unwrap_or_default();
         let last = LastRun {

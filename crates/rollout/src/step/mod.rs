@@ -8,6 +8,7 @@ mod change;
 mod failures;
 mod grants;
 mod indexed;
+mod numbered;
 mod survey;
 mod waves;
 

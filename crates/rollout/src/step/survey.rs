@@ -1,7 +1,5 @@
 //! One look at the whole fleet, through the eyes of a rollout.
 
-use std::collections::HashMap;
-
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Node;
 use muster_core::generation::Generation;
@@ -17,6 +15,7 @@ use crate::health::{Health, Measure, grant_of, is_on_its_way, later};
 use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
 
+use super::numbered::Numbered;
 use super::{Indexed, Place};
 
 /// What a rollout knows of one node of the design.
@@ -77,37 +76,6 @@ pub(crate) struct WaveTally {
     pub healthy: usize,
     /// Those that count against the limits.
     pub failures: usize,
-}
-
-/// Names that get a number each, so that they are compared once.
-#[derive(Debug)]
-pub(crate) struct Numbered<'a, T> {
-    numbers: HashMap<&'a str, usize>,
-    pub all: Vec<(&'a str, T)>,
-    /// Nodes are looked at by name, and most have the role of the one before.
-    last: usize,
-}
-
-impl<'a, T: Default> Numbered<'a, T> {
-    fn new() -> Self {
-        Self { numbers: HashMap::new(), all: Vec::new(), last: 0 }
-    }
-
-    fn number(&mut self, name: &'a str) -> usize {
-        if self.all.get(self.last).is_some_and(|(known, _)| *known == name) {
-            return self.last;
-        }
-        let next = self.all.len();
-        self.last = *self.numbers.entry(name).or_insert(next);
-        if self.last == next {
-            self.all.push((name, T::default()));
-        }
-        self.last
-    }
-
-    fn at(&mut self, number: usize) -> Option<&mut T> {
-        self.all.get_mut(number).map(|(_, tally)| tally)
-    }
 }
 
 pub(crate) struct Survey<'a> {
@@ -174,7 +142,8 @@ impl<'a> Survey<'a> {
             healthy: 0,
             forgiven: record.forgiven,
             failures: 0,
-            last_healthy: record.started,
+            // In a new life of the store everybody begins anew.
+            last_healthy: record.started.max(began(fleet.epoch(), sight.now)),
             recheck: None,
         };
         // Both are sorted by name: they are gone through side by side.
@@ -267,7 +236,7 @@ impl<'a> Survey<'a> {
 
     /// Counts it for the budgets and for the brake.
     fn count(&mut self, fact: &Fact<'_>) {
-        if fact.health != Health::NotThere
+        if !matches!(fact.health, Health::NotThere | Health::Skipped)
             && let Some(rack) = self.racks.at(fact.rack)
         {
             rack.nodes += 1;

@@ -79,6 +79,11 @@ fn waiting_for_others_has_a_deadline_of_its_own() {
     assert_eq!(ride.phase(), Phase::Running);
     ride.after(seconds(1));
     assert_eq!(halt(&ride).3, FailedHow::PendingTooLong);
+    // Granted once more, it waits again, and has the whole time for it.
+    assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+    assert_eq!(ride.go(), granted);
+    ride.answers(&granted[0], pending());
+    assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(30)));
 }
 
 #[test]
@@ -116,4 +121,38 @@ fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
     let granted = ride.go();
     ride.answers(&granted[0], failed());
     assert!(matches!(ride.phase(), Phase::Paused { why: Halt::NothingToGoBackTo { .. } }), "{:?}", ride.phase());
+}
+
+#[test]
+fn who_was_on_its_way_when_somebody_resumed_was_not_seen_failing() {
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(3, None));
+    let granted = ride.go();
+    ride.answers(&granted[0], failed());
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.go();
+    ride.world.pass(seconds(1));
+    ride.answers(&granted[1], failed());
+    assert_eq!(halt(&ride).1, 1);
+    // And one that fails again by itself is the one that was seen.
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.world.pass(seconds(60));
+    ride.answers(&granted[0], failed());
+    assert_eq!(ride.phase(), Phase::Running);
+}
+
+#[test]
+fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_have_answered() {
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(2, None));
+    let granted = ride.go();
+    ride.well(&granted[0]);
+    ride.world.pass(minutes(600));
+    let second = ride.world.now.as_second().to_string();
+    ride.world.put(ride.world.keys.store_epoch(), second);
+    assert_eq!(ride.go(), Vec::<String>::new());
+    assert_eq!(ride.phase(), Phase::Running);
+    for name in ["web1", "web2", "web3", "web4"] {
+        ride.world.answers(name, Ended::Validated);
+    }
+    assert_eq!(ride.go().len(), 1, "one is left: the others have been moved before, and have said so again");
+    assert_eq!(ride.ride_on(), Phase::Completed);
 }
