@@ -1,13 +1,20 @@
-//! Lengths that were worked out by hand, and the same game played by somebody who looks at every node each time.
+//! Lengths that were worked out by hand, and the same game played by the engine itself, and by somebody who looks at every
+//! node each time.
 
-use jiff::SignedDuration;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::NodeName;
 use muster_core::reason::Reason;
 use muster_core::rollout::plan::{Budgets, Plan, PlannedNode, PlannedWave, RoleBudget};
+use muster_core::rollout::record::Phase;
 use muster_core::rollout::strategy::{Amount, PerLabel, Promote, Strategy};
 use proptest::prelude::*;
 
 use super::{GUESS, minimum};
 use crate::plan::{Request, plan};
+use crate::start::{Starting, start};
+use crate::step::{Indexed, Step, step};
 use crate::testing::{Ended, World, after, node, request, role};
 
 const NODE: SignedDuration = SignedDuration::from_secs(10);
@@ -139,6 +146,50 @@ fn five_thousand_nodes_in_two_hundred_racks_are_played_through() {
     assert_eq!(takes(&world, strategy.clone()), 50_000);
     strategy.max_unavailable.default = Amount::Nodes(200);
     assert_eq!(takes(&world, strategy), 250);
+}
+
+/// Carries a plan out with the engine itself: each node is validated ten seconds after its grant.
+fn carried_out(world: &mut World, plan: &Plan) -> SignedDuration {
+    let starting = Starting { request: "r".into(), by: "ann".into(), supersede: false };
+    let started = world.see(|sight| start(sight, plan, "sha256:plan", starting)).unwrap();
+    world.commit(&started.txn.unwrap()).unwrap();
+    let (indexed, began) = (Indexed::new(plan.clone()), world.now);
+    let mut answers: BTreeMap<Timestamp, Vec<NodeName>> = BTreeMap::new();
+    loop {
+        let (record, at) = world.fleet.deciding_rollout().map(|(record, at)| (record.clone(), at)).unwrap();
+        let Step { change, recheck, .. } = world.see(|sight| step(&indexed, &record, sight));
+        if let Some(change) = change {
+            world.commit(&change.txn(&world.fleet, at).unwrap()).unwrap();
+            for grant in change.grants {
+                answers.entry(world.now + NODE).or_default().push(grant.node);
+            }
+            continue;
+        }
+        if record.phase == Phase::Completed {
+            return world.now.duration_since(began);
+        }
+        world.now = answers.keys().next().copied().into_iter().chain(recheck).min().expect("something is to come");
+        for name in answers.remove(&world.now).unwrap_or_default() {
+            world.answers(name.as_str(), Ended::Validated);
+        }
+    }
+}
+
+#[test]
+fn the_engine_takes_as_long_as_was_predicted() {
+    let mut racks = Strategy::default();
+    racks.max_unavailable.default = Amount::Percent(30);
+    racks.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 2 });
+    let steep = Strategy { ramp: false, soak: SignedDuration::ZERO, ..racks.clone() };
+    for strategy in [simple(1), simple(7), Strategy::default(), racks, steep] {
+        for order in [after(&[]), after(&[("web", "db"), ("lb", "web")])] {
+            let mut world = World::of(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
+            world.answers("web3", Ended::Failed(Reason::NotCompiled));
+            let request = Request { after: order, ..request("v2", strategy.clone()) };
+            let plan = world.see(|sight| plan(sight, &request)).unwrap();
+            assert_eq!(carried_out(&mut world, &plan), minimum(&plan, NODE), "{strategy:?}");
+        }
+    }
 }
 
 /// Plays a wave through as one would by hand: always the first in order whom the budgets let through.
