@@ -52,6 +52,12 @@ pub enum Health {
 }
 
 impl Health {
+    /// Whether it failed by not answering in time.
+    pub(crate) fn is_late(self) -> bool {
+        let late = [FailedHow::Expired, FailedHow::Unreachable, FailedHow::PendingTooLong];
+        matches!(self, Health::Failed { how, .. } if late.contains(&how))
+    }
+
     /// Whether a wave need not wait for it.
     pub fn is_done(self) -> bool {
         match self {

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use muster_core::names::Role;
-use muster_core::pause::{PauseRecord, PauseScope};
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
 
 use crate::health::{Health, later};
@@ -46,7 +45,6 @@ pub(crate) struct Ledger<'s> {
     moving: Vec<usize>,
     /// How many waves have passed.
     passed: usize,
-    pauses: Vec<(&'s PauseScope, &'s PauseRecord)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +73,6 @@ impl<'s> Ledger<'s> {
             let count = strategy.max_unavailable.per.as_ref().map_or(1, |per| per.count);
             Slots { used: tally.unavailable, max: usize::try_from(count).unwrap_or(usize::MAX) }
         });
-        let pauses = sight.fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(sight.now));
         Self {
             plan,
             record,
@@ -85,7 +82,6 @@ impl<'s> Ledger<'s> {
             domains: domains.collect(),
             moving: survey.waves.iter().map(|wave| wave.moving).collect(),
             passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
-            pauses: pauses.map(|(scope, (pause, _))| (scope, pause)).collect(),
         }
     }
 
@@ -172,21 +168,16 @@ impl<'s> Ledger<'s> {
     }
 
     fn is_paused(&self, fact: &Fact<'_>) -> bool {
-        self.pauses.iter().any(|(scope, _)| scope.concerns(fact.name, &fact.record.role))
+        self.survey.pauses.concern(fact.name, &fact.record.role)
     }
 
     /// Whether all that is left to do in the waves that have begun is paused by somebody.
     pub(crate) fn only_paused(&self) -> bool {
-        if self.pauses.is_empty() {
+        if self.survey.pauses.is_empty() {
             return false;
         }
         let mut undone = self.survey.in_order(self.plan, self.record.waves.len()).filter(|f| !f.health.is_done());
         undone.all(|fact| fact.health == Health::Waiting && self.is_paused(fact))
-    }
-
-    /// When the first pause ends by itself.
-    pub(crate) fn pause_ends(&self) -> Option<Timestamp> {
-        self.pauses.iter().filter_map(|(_, pause)| pause.until).min()
     }
 
     pub(crate) fn of_role(&self, fact: &Fact<'_>) -> Option<Slots> {

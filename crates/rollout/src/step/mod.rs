@@ -9,14 +9,17 @@ mod failures;
 mod grants;
 mod indexed;
 mod numbered;
+mod pauses;
 mod survey;
 mod waves;
 
 use jiff::Timestamp;
+use muster_core::names::NodeName;
 use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
 use muster_core::summary::clip;
+use muster_core::txn::Revision;
 
 pub use change::{Change, Grant, MOST_GRANTS};
 pub use indexed::Indexed;
@@ -28,7 +31,7 @@ pub(crate) use survey::{Fact, Survey};
 pub(crate) use waves::{Waits, move_on};
 
 use crate::health::later;
-use crate::operate::LONGEST_WORDS;
+use crate::operate::{LONGEST_WORDS, MOST_NAMED};
 use crate::sight::Sight;
 use crate::start::stable_version;
 
@@ -108,13 +111,14 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
             return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
         }
     }
+    remember(&mut next, &survey.kept_from_answering, sight.fleet.revision);
     let windows = &plan.plan().strategy.windows;
     let is_open = windows::is_open(windows, sight.now);
     let mut ledger = Ledger::open(plan, &next, &survey, sight);
     let grants = if is_open { ledger.choose(&mut |_, _| {}) } else { Vec::new() };
     let is_idle = !is_open || (grants.is_empty() && ledger.only_paused());
     let opens = if is_open { None } else { windows::next_opening(windows, sight.now) };
-    opens.into_iter().chain(ledger.pause_ends()).for_each(|at| step.look_again(at));
+    opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.look_again(at));
     match keep_time(plan, &mut next, &survey, is_idle, sight.now) {
         Time::DoesNotCount => {}
         Time::Until(deadline) => step.look_again(deadline),
@@ -131,6 +135,15 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
     next.seen = sight.fleet.revision;
     step.change = Some(Change { record: next, grants, completes: false });
     step
+}
+
+/// Writes down who is to be granted once more: when the pause is over, nobody can see any more why they have not answered.
+fn remember(record: &mut RolloutRecord, nodes: &[&NodeName], seen: Revision) {
+    if record.retry.len() + nodes.len() <= MOST_NAMED {
+        record.retry.extend(nodes.iter().map(|name| (*name).clone()));
+    } else {
+        record.retry_before = Some(Revision(seen.0.saturating_add(1)));
+    }
 }
 
 /// Writes down how far it has come: with something else, never for its own sake.

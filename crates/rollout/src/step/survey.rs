@@ -16,6 +16,7 @@ use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
 
 use super::numbered::Numbered;
+use super::pauses::Pauses;
 use super::{Indexed, Place};
 
 /// What a rollout knows of one node of the design.
@@ -89,6 +90,9 @@ pub(crate) struct Survey<'a> {
     pub domains: Numbered<'a, Tally>,
     pub racks: Numbered<'a, RackTally>,
     pub waves: Vec<WaveTally>,
+    pub pauses: Pauses<'a>,
+    /// Nodes that were granted something, were paused then, and have not answered in time.
+    pub kept_from_answering: Vec<&'a NodeName>,
     pub healthy: u32,
     pub forgiven: Option<Forgiven>,
     /// Those that count against the limits, in all.
@@ -139,6 +143,8 @@ impl<'a> Survey<'a> {
             domains: Numbered::new(),
             racks: Numbered::new(),
             waves: vec![WaveTally::default(); plan.plan().waves.len()],
+            pauses: Pauses::of(fleet, sight.now),
+            kept_from_answering: Vec::new(),
             healthy: 0,
             forgiven: record.forgiven,
             failures: 0,
@@ -193,7 +199,14 @@ impl<'a> Survey<'a> {
             Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
         };
         let is_settled = wave.and_then(|wave| record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
-        let health = measure.health(name, node, link, is_settled);
+        let health = match measure.health(name, node, link, is_settled) {
+            // It could not answer: it is granted once more when it may run again.
+            late if late.is_late() && self.pauses.concern(name, &design.role) => {
+                self.kept_from_answering.push(name);
+                Health::Waiting
+            }
+            health => health,
+        };
         let is_up = silent.is_none()
             && match grant {
                 Some(_) => matches!(health, Health::Healthy { .. }),

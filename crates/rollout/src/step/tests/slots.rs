@@ -139,6 +139,22 @@ fn a_paused_node_is_not_moved_and_the_clock_for_progress_stands_still() {
 }
 
 #[test]
+fn a_node_that_is_paused_after_its_grant_does_not_fail_by_that_and_is_granted_once_more() {
+    for answer in [None, Some(pending())] {
+        let mut ride = Ride::begin(World::of(&[("web", 1, "a")]), budget(1, None));
+        ride.go();
+        ride.world.pause("web1");
+        answer.into_iter().for_each(|pending| ride.world.answers("web1", pending));
+        ride.after(minutes(600));
+        assert_eq!(ride.phase(), Phase::Running);
+        assert_eq!(why(&ride, "web1"), Some("paused"));
+        ride.world.delete(ride.world.keys.pause(&muster_core::pause::PauseScope::Host { node: node("web1") }));
+        assert_eq!(ride.go(), ["web1"]);
+        assert_eq!(ride.ride_on(), Phase::Completed);
+    }
+}
+
+#[test]
 fn nothing_is_granted_outside_the_windows_and_what_runs_goes_on() {
     // It is Monday, 10:00.
     let window = Window { days: vec![1, 2], from: time(11, 0, 0, 0), to: time(12, 0, 0, 0), tz: "UTC".into() };
