@@ -191,13 +191,23 @@ impl fmt::Display for Hold {
                 write!(f, "wave {wave} of stage {stage} waits for a person to promote it")
             }
             Hold::RoleBudget { role, unavailable, allowed } => {
-                write!(f, "{unavailable} nodes of role {role} are unavailable, and {allowed} may be")
+                write!(
+                    f,
+                    "{} of role {role} {} unavailable, and {allowed} may be",
+                    nodes(*unavailable),
+                    are(*unavailable)
+                )
             }
             Hold::DomainBudget { domain, unavailable, allowed } => {
-                write!(f, "{unavailable} nodes of {domain} are unavailable, and {allowed} may be")
+                write!(f, "{} of {domain} {} unavailable, and {allowed} may be", nodes(*unavailable), are(*unavailable))
             }
             Hold::Ramp { in_flight, allowed } => {
-                write!(f, "{in_flight} nodes are under way, and the wave goes on with {allowed} at a time for now")
+                write!(
+                    f,
+                    "{} {} under way, and the wave goes on with {allowed} at a time for now",
+                    nodes(*in_flight),
+                    are(*in_flight)
+                )
             }
             Hold::Brake { domain, silent, nodes } => {
                 write!(f, "{silent} of {nodes} nodes of {domain} are silent: nothing is done there")
@@ -215,6 +225,14 @@ impl fmt::Display for Hold {
             Hold::Machine { node } => write!(f, "the machine of {node} is not there yet"),
         }
     }
+}
+
+fn nodes(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "node" } else { "nodes" })
+}
+
+fn are(count: u32) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 fn clock(at: Timestamp) -> impl fmt::Display {

@@ -5,6 +5,7 @@
 //! matter, after each change of its own, and at `recheck`.
 
 mod change;
+mod fact;
 mod failures;
 mod grants;
 mod indexed;
@@ -25,9 +26,10 @@ pub use change::{Change, Grant, MOST_GRANTS};
 pub use indexed::Indexed;
 
 pub(crate) use change::untouched;
+pub(crate) use fact::Fact;
 pub(crate) use grants::{Held, Ledger};
 pub(crate) use indexed::Place;
-pub(crate) use survey::{Fact, Survey};
+pub(crate) use survey::Survey;
 pub(crate) use waves::{Waits, move_on};
 
 use crate::health::later;

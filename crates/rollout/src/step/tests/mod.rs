@@ -9,6 +9,7 @@ mod laws;
 mod members;
 mod ride;
 mod slots;
+mod told;
 mod way;
 
 use ride::Ride;
