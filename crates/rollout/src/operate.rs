@@ -19,9 +19,9 @@ use crate::sight::Sight;
 use crate::step::untouched;
 
 /// So many nodes can be named in a record, so that it stays small: whoever sets more aside wants another plan.
-pub const MOST_NAMED: usize = 100;
+pub const MOST_NAMED: usize = 80;
 /// What somebody says is cut to this, in bytes, for the same reason.
-pub const LONGEST_WORDS: usize = 500;
+pub const LONGEST_WORDS: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -280,7 +280,11 @@ fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Resu
     }
     record.retry.append(&mut again);
     record.retry_before = all.or(record.retry_before);
-    if let Phase::Paused { why: Halt::Failures { .. } | Halt::NoProgress { .. } } = &record.phase {
+    let stopped_by_them = |why: &Halt| match why {
+        Halt::Failures { .. } | Halt::NoProgress { .. } | Halt::NothingToGoBackTo { .. } => true,
+        Halt::Operator { .. } | Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::Blocked { .. } => false,
+    };
+    if matches!(&record.phase, Phase::Paused { why } if stopped_by_them(why)) {
         enter(record, Phase::Running, sight.now);
     }
     Ok(())

@@ -16,7 +16,7 @@ use muster_core::pause::{PauseRecord, PauseScope};
 use muster_core::reason::Reason;
 use muster_core::records::{LastRun, Leaving, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
 use muster_core::release_manifest::SignedManifest;
-use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
+use muster_core::report::{Cause, Counts, Outcome, ResourceError, RunResult, Verdict};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::{Plan, PlannedNode, PlannedWave, Prediction, RoleBudget, Unwell};
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
@@ -272,6 +272,17 @@ impl World {
         let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
         if let Some(last) = &mut observed.last {
             last.causes = vec![Cause::WentBack { version: version(from), within: PATIENCE }];
+        }
+        self.put_json(self.keys.observed(&node(name)), &observed);
+    }
+
+    /// What went wrong in the node's last run takes long to tell.
+    pub fn says_at_length(&mut self, name: &str) {
+        let mut observed = self.fleet.get(&node(name)).unwrap().observed.clone().unwrap().0;
+        let long = "long ".repeat(300);
+        if let Some(last) = &mut observed.last {
+            let (resource, file) = (Some(long.clone()), Some(long.clone()));
+            last.errors = vec![ResourceError { resource, file, line: Some(7), message: long }];
         }
         self.put_json(self.keys.observed(&node(name)), &observed);
     }

@@ -3,8 +3,8 @@
 use muster_core::rollout::record::{FailedHow, Halt, Phase, Threshold};
 use muster_core::rollout::strategy::{Amount, Deadlines, Failures, OnFailure, Strategy};
 
-use crate::operate::{Command, Retried};
-use crate::testing::{Ended, World};
+use crate::operate::{Command, MOST_NAMED, Retried};
+use crate::testing::{Ended, World, node};
 
 use super::Ride;
 use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
@@ -155,4 +155,23 @@ fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_h
     }
     assert_eq!(ride.go().len(), 1, "one is left: the others have been moved before, and have said so again");
     assert_eq!(ride.ride_on(), Phase::Completed);
+}
+
+#[test]
+fn a_record_stays_small_whatever_is_said_in_it() {
+    let mut ride = Ride::begin(World::of(&[("web", 10, "a b")]), budget(10, None));
+    ride.go();
+    for number in 1..=10 {
+        let name = format!("web{number}");
+        ride.world.answers(&name, failed());
+        ride.world.says_at_length(&name);
+    }
+    ride.go();
+    assert_eq!(halt(&ride).1, 10);
+    let mut record = ride.record();
+    let name = |number: usize| node(&format!("{}{number:02}_{}", "n".repeat(61), "s".repeat(20)));
+    record.skipped = (0..MOST_NAMED).map(name).collect();
+    record.waves = vec![record.waves[0].clone(); 16];
+    let size = serde_json::to_vec(&record).unwrap().len();
+    assert!(size <= 16 * 1024, "{size}");
 }

@@ -4,7 +4,7 @@ use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{GateVerdict, Halt, Phase};
 use muster_core::rollout::strategy::{CheckKind, GateCheck, OnFailure, Promote, Strategy};
 
-use crate::operate::{Command, OperateRefused};
+use crate::operate::{Command, OperateRefused, operate};
 use crate::progress::why_not;
 use crate::step::judged;
 use crate::testing::{World, after, node, request};
@@ -177,4 +177,27 @@ fn a_plan_that_puts_roles_in_the_wrong_order_is_not_followed_there() {
     let record = ride.record();
     let why = ride.world.see(|sight| why_not(&ride.plan, &record, sight, &node("web1"))).unwrap();
     assert!(matches!(why, Hold::Turn { .. }), "{why:?}");
+}
+
+#[test]
+fn of_two_who_pause_and_promote_at_once_the_pause_wins() {
+    let mut strategy = percents(&[50, 100]);
+    strategy.waves[0].promote = Promote::Manual;
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    ride.well(&first[0]);
+    // Both have looked at the same record: the second is told so, and says it again.
+    let (record, at) = ride.held();
+    let decided = |command: &Command| {
+        let operated = ride.world.see(|sight| operate(&record, command, "bob", sight)).unwrap().unwrap();
+        operated.txn(&ride.world.fleet, at).unwrap()
+    };
+    let pause = decided(&Command::Pause { reason: String::new() });
+    let promote = decided(&Command::Promote { full: false });
+    assert!(ride.world.commit(&pause).is_ok() && ride.world.commit(&promote).is_err());
+    assert!(ride.say(&Command::Promote { full: false }).unwrap());
+    assert_eq!(ride.go(), NOBODY);
+    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Operator { .. } }));
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go().len(), 1);
 }
