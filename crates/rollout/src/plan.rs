@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::{FORMAT, Plan, PlannedWave, Prediction, Unwell};
-use muster_core::rollout::strategy::{OnFailure, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::strategy::{Amount, Failures, Gate, OnFailure, Promote, Reach, Strategy, Wave};
 
 use crate::budget::{budgets, domain_of};
 use crate::order::{Domains, Ticket, draw};
@@ -50,14 +50,19 @@ impl Request {
         }
     }
 
-    /// How it is carried out. What is known to be good needs no canary, and what goes back must not go back in turn; budgets
-    /// hold as ever.
+    /// How it is carried out. What is known to be good needs no canary, and what goes back must not go back in turn. Nor does
+    /// it wait until a window opens, or until checks pass that may fail because of what it takes away, and one node that
+    /// cannot go back keeps no other from it: all that would make an outage longer. Budgets hold as ever.
     fn strategy(&self) -> Strategy {
         if self.rolls_back.is_none() {
             return self.strategy.clone();
         }
         let wave = Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
-        Strategy { waves: vec![wave], on_failure: OnFailure::Pause, ..self.strategy.clone() }
+        let gate = Gate { checks: Vec::new(), ..self.strategy.gate.clone() };
+        let all = Amount::Percent(100);
+        let failures = Failures { canary: all, wave: all, total: all };
+        let (waves, windows, on_failure) = (vec![wave], Vec::new(), OnFailure::Pause);
+        Strategy { waves, windows, gate, failures, on_failure, ..self.strategy.clone() }
     }
 }
 

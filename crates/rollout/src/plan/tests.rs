@@ -3,7 +3,9 @@ use jiff::SignedDuration;
 use muster_core::reason::Reason;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
-use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::strategy::{
+    Amount, CheckKind, GateCheck, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave, Window,
+};
 
 use super::{Request, plan};
 use crate::testing::{Ended, World, after, request, role, story};
@@ -93,6 +95,29 @@ fn going_back_concerns_those_who_went_and_is_one_wave_for_each_stage() {
         ..request("v1", Strategy::default())
     };
     assert_snapshot!(story(&planned(&world, &back)));
+}
+
+#[test]
+fn going_back_waits_for_no_window_and_no_check_and_no_node_keeps_another_from_it() {
+    let mut world = World::of(&[("web", 2, "a")]);
+    world.active(1, "v1", "v2");
+    world.grant("web1", "v2", 1);
+    world.answers("web1", Ended::Failed(Reason::NotCompiled));
+    let mut strategy = Strategy::default();
+    let (from, to) = (jiff::civil::time(22, 0, 0, 0), jiff::civil::time(4, 0, 0, 0));
+    strategy.windows = vec![Window { days: vec![1], from, to, tz: "UTC".into() }];
+    strategy.gate.checks = vec![GateCheck {
+        name: "door".into(),
+        kind: CheckKind::Command(vec!["/bin/true".into()]),
+        timeout: GateCheck::TIMEOUT,
+        retries: GateCheck::RETRIES,
+        every: GateCheck::EVERY,
+    }];
+    let back = Request { allow_older: true, rolls_back: Some(RolloutId(1)), ..request("v1", strategy.clone()) };
+    let plan = planned(&world, &back);
+    assert_eq!((plan.strategy.windows.len(), plan.strategy.gate.checks.len()), (0, 0));
+    assert_eq!(plan.strategy.failures.total.of(2), 2);
+    assert_eq!(plan.strategy.max_unavailable, strategy.max_unavailable);
 }
 
 #[test]
