@@ -61,7 +61,8 @@ pub(crate) fn check(sight: &Sight<'_>, request: &Request) -> Result<String, Plan
         let nearest = nearest.and_then(|nearest| Version::new(nearest).ok());
         return Err(PlanError::UnknownRelease { to: request.to.clone(), nearest });
     };
-    if fleet.designed().next().is_none() {
+    // At once is for whoever comes: a version may be chosen before there are nodes.
+    if !request.at_once && fleet.designed().next().is_none() {
         return Err(PlanError::NoNodes);
     }
     if !request.allow_older
