@@ -83,6 +83,7 @@ pub struct StartRequest {
 /// What is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to the server")]
 pub enum Start {
     /// Exactly this: it is refused if the world has moved since it was made.
     Plan(Box<Plan>),

@@ -143,7 +143,7 @@ pub enum Hold {
     /// A node is not to run, by somebody's word.
     Paused {
         node: NodeName,
-        #[serde(flatten)]
+        /// Not flattened: it may name the node itself.
         paused: Paused,
     },
     /// The agent of a node is not there.
@@ -276,5 +276,63 @@ impl WaveProgress {
         let mut counts: BTreeMap<Role, NodeCounts> = BTreeMap::new();
         self.nodes.iter().for_each(|node| counts.entry(node.role.clone()).or_default().add(&node.state));
         counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pause::{PauseRecord, PauseScope};
+    use crate::rollout::record::Threshold;
+
+    #[test]
+    fn a_hold_reads_back_as_what_was_written() {
+        let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+        let (node, role) = (NodeName::new("web1").unwrap(), Role::new("web").unwrap());
+        let error = ResourceError { resource: None, file: Some("site.pp".into()), line: Some(3), message: "no".into() };
+        let states = [
+            NodeState::Waiting,
+            NodeState::Granted,
+            NodeState::Pending { since: at },
+            NodeState::Soaking { until: at },
+            NodeState::Healthy,
+            NodeState::Failed { how: FailedHow::Expired, error: Some(error), forgiven: true },
+            NodeState::Skipped,
+            NodeState::Removed,
+        ];
+        let nodes = states.map(|state| Hold::Node { node: node.clone(), state, deadline: Some(at) });
+        let pause = PauseRecord { by: "jo".into(), reason: "disk".into(), since: at, until: Some(at) };
+        let paused = Paused { scope: PauseScope::Host { node: node.clone() }, pause };
+        let failures = Halt::Failures { threshold: Threshold::Wave, failed: 2, tolerated: 1, nodes: Vec::new() };
+        let mut holds = vec![
+            Hold::Halted { why: failures },
+            Hold::Window { opens: Some(at) },
+            Hold::Window { opens: None },
+            Hold::Turn { stage: 1, wave: 2 },
+            Hold::Soak { until: at },
+            Hold::Gate { since: at },
+            Hold::Promotion { stage: 1, wave: 1 },
+            Hold::RoleBudget { role: role.clone(), unavailable: 1, allowed: 1 },
+            Hold::DomainBudget { domain: "rack1".into(), unavailable: 1, allowed: 1 },
+            Hold::Ramp { in_flight: 1, allowed: 1 },
+            Hold::Brake { domain: "rack1".into(), silent: 3, nodes: 4 },
+            Hold::Paused { node: node.clone(), paused },
+            Hold::Silent { node: node.clone(), since: at },
+            Hold::Machine { node: node.clone() },
+        ];
+        holds.extend(nodes);
+        for hold in holds {
+            let progress = NodeProgress {
+                node: node.clone(),
+                role: role.clone(),
+                state: NodeState::Waiting,
+                granted: None,
+                deadline: None,
+                hold: Some(hold.clone()),
+            };
+            let text = serde_json::to_string(&progress).unwrap();
+            assert_eq!(serde_json::from_str::<NodeProgress>(&text).unwrap(), progress, "{text}");
+            assert_eq!(serde_json::to_value(&hold).unwrap()["hold"], hold.word());
+        }
     }
 }

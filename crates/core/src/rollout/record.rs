@@ -170,6 +170,9 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All words that there are.
+    pub const WORDS: [&str; 6] = ["running", "paused", "completed", "aborted", "rolled back", "superseded"];
+
     /// Whether it may still grant something, now or after a word of an operator.
     pub fn is_open(&self) -> bool {
         match self {
