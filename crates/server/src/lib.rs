@@ -47,6 +47,7 @@ mod registration;
 pub mod releases;
 pub mod replica;
 mod reports;
+pub mod rollouts;
 pub mod rows;
 mod server;
 mod start_error;
@@ -56,6 +57,7 @@ mod view;
 
 use std::sync::Arc;
 
+use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, RunId};
 use muster_store::Store;
 use muster_wire::client::{ClientError, Download};
@@ -65,6 +67,7 @@ use tokio::sync::Semaphore;
 
 use design::cache::Designs;
 use replica::{Membership, Peers, Tenures};
+use rollouts::plans::Plans;
 use rows::{Agents, Elsewhere};
 
 pub use api::openapi;
@@ -101,6 +104,9 @@ pub struct App {
     pub links: Arc<Links>,
     pub peers: Arc<Peers>,
     pub newest: Arc<Newest>,
+    /// The plans of rollouts that were read.
+    pub plans: Arc<Plans>,
+    pub patience: Patience,
     pub clock: Clock,
     /// Whose streams are being opened.
     pub openings: Arc<Openings>,

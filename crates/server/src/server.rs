@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::controllers::design::DesignController;
 use crate::controllers::leaders::Leaders;
 use crate::controllers::liveness::Liveness;
+use crate::controllers::rollout::RolloutController;
 use crate::design::cache::Designs;
 use crate::design::tree::name_all;
 use crate::hub::Hub;
@@ -37,6 +38,7 @@ use crate::replica::presence::Presence;
 use crate::replica::shared_blobs::{Marks, Watchful, unseen};
 use crate::replica::{Identity, LeasePace, Membership, Tenures};
 use crate::reports::{Committer, Reports};
+use crate::rollouts::plans::Plans;
 use crate::start_error::StartError;
 use crate::view::View;
 
@@ -186,6 +188,8 @@ impl Server {
             hub,
             reports,
             designs: Arc::new(Designs::new(blobs.clone())),
+            plans: Arc::new(Plans::new(blobs.clone())),
+            patience,
             blobs,
             downloads: Arc::default(),
             liveness,
@@ -201,6 +205,8 @@ impl Server {
         };
         let following = DesignController { app: app.clone() };
         tasks.spawn(async move { following.run().await });
+        let rolling = RolloutController { app: app.clone() };
+        tasks.spawn(async move { rolling.run().await });
         let watchful = match cleared {
             Cleared::Shared => Some(Watchful { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
             Cleared::Alone => None,
@@ -250,7 +256,7 @@ impl Server {
     }
 }
 
-/// Removes the blobs that no history, no design and no release names, and the marks of replicas that are gone.
+/// Removes the blobs that no history, no design, no release and no rollout names, and the marks of replicas that are gone.
 async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
@@ -261,7 +267,9 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
         let replicas = fleets.values().flat_map(|fleet| fleet.replicas().keys().cloned());
         let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
         let bundles = releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned));
-        let needed = runs.flat_map(|past| past.logs).chain(bundles).collect();
+        let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
+        let plans = rollouts.map(|(record, _)| record.plan.clone());
+        let needed = runs.flat_map(|past| past.logs).chain(bundles).chain(plans).collect();
         (needed, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
     };
     let store = store.to_owned();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::rollout::record::Phase;
 use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
 use muster_store::{Change, Event, KeyValue, Store, StoreError, WatchFrom};
@@ -49,6 +50,8 @@ pub struct View {
     records: watch::Sender<u64>,
     /// Steps when who can lead, who leads, or who is paused may be others now.
     leading: watch::Sender<u64>,
+    /// Steps when a rollout that goes on may have something to do.
+    rollouts: watch::Sender<u64>,
     /// The texts of the last snapshot of each environment, shared by all nodes that are woken by one change.
     snapshots: Mutex<BTreeMap<EnvName, Texts>>,
     builds: AtomicU64,
@@ -62,6 +65,7 @@ impl Default for View {
             servers: watch::Sender::new(0),
             records: watch::Sender::new(0),
             leading: watch::Sender::new(0),
+            rollouts: watch::Sender::new(0),
             snapshots: Mutex::default(),
             builds: AtomicU64::new(0),
         }
@@ -103,6 +107,11 @@ impl View {
     /// Tells whoever looks after leaders and pauses that they may be others now.
     pub fn subscribe_leading(&self) -> watch::Receiver<u64> {
         self.leading.subscribe()
+    }
+
+    /// Tells whoever carries rollouts out that one of them may have something to do. Quiet while none goes on.
+    pub fn subscribe_rollouts(&self) -> watch::Receiver<u64> {
+        self.rollouts.subscribe()
     }
 
     /// Waits until the view is complete for the first time.
@@ -183,12 +192,26 @@ impl View {
             if told.iter().any(concerns_leading) {
                 self.leading.send_modify(|steps| *steps += 1);
             }
+            if told.iter().any(|changed| self.concerns_rollouts(changed)) {
+                self.rollouts.send_modify(|steps| *steps += 1);
+            }
             for what in told {
                 if changed.send(what).await.is_err() {
                     return StoreError::Closed;
                 }
             }
         }
+    }
+
+    /// Everything that is decided on: the rollout itself, its nodes, and who is not to run.
+    fn concerns_rollouts(&self, changed: &Changed) -> bool {
+        let Changed::Env(env, effects) = changed else { return true };
+        let goes_on = || {
+            let fleets = self.fleets();
+            let rollout = fleets.get(env).and_then(Fleet::deciding_rollout);
+            rollout.is_some_and(|(record, _)| record.phase == Phase::Running)
+        };
+        effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && goes_on())
     }
 
     fn take(&self, revision: Revision, changes: &[Change]) -> Vec<Changed> {

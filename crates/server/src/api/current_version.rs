@@ -1,20 +1,24 @@
 //! What the environment should run.
 
+use std::hash::{BuildHasher, RandomState};
+
 use axum::Json;
 use axum::extract::State;
-use muster_core::keys::Keys;
+use muster_core::fleet::Fleet;
 use muster_core::names::Version;
-use muster_core::records::AllowOlder;
-use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, StoreError};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Phase;
+use muster_rollout::start::Starting;
 use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::rollout::{PlanRequest, Start};
 
 use crate::App;
 use crate::design::revise::accepts;
+use crate::rollouts::begin::Begun;
 
 use super::answer::{JsonBody, Refusal};
-use super::releases;
+use super::design::Author;
+use super::rollouts::start::{begin_downloadable, by_whom};
 use super::scope::Scope;
 
 /// The version that the environment should run.
@@ -29,7 +33,8 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<Cu
     Ok(Json(current))
 }
 
-/// Moves the whole fleet to a version. Asking for the version that it should run already changes nothing.
+/// Starts a rollout to a version, in the environment's own way; with `at_once`, everybody moves in one transaction, in place
+/// of whatever is under way. Asking for the version that is under way, or that it should run already, changes nothing.
 ///
 /// A release with a lower serial than that of the current one is refused with 409, unless `allow_older` says that it is
 /// meant: then the nodes are told that they may go back.
@@ -38,91 +43,51 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<Cu
 pub(crate) async fn change(
     State(app): State<App>,
     scope: Scope,
-    JsonBody(TriggerUpdate { version: to, allow_older, at_once: _, by }): JsonBody<TriggerUpdate>,
+    author: Author,
+    JsonBody(update): JsonBody<TriggerUpdate>,
 ) -> Result<Json<UpdateTriggered>, Refusal> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
     let newest = app.newest.revision().await?;
     app.view.reach(newest).await?;
-    let (accepted, current, release, known) = scope.ask(&app, |fleet| {
-        let current = fleet.current_version().map(|(version, at)| (version.clone(), at));
-        let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
-        let state = Choice {
-            serial: fleet.current_version().and_then(|(version, _)| Some(fleet.releases().get(version)?.serial)),
-            allowed: fleet.desired().is_some_and(|desired| desired.allow_older),
-        };
-        (accepts(fleet), current.map(|current| (current, state)), fleet.releases().get(&to).cloned(), known)
+    let (accepted, already, known) = scope.ask(&app, |fleet| {
+        let known = (!fleet.releases().contains_key(&update.version))
+            .then(|| fleet.releases().keys().map(Version::to_string).collect::<Vec<_>>());
+        (accepts(fleet), is_so_already(fleet, &update), known)
     })?;
     accepted?;
-    let Some(release) = release else { return Err(Refusal::unknown_version(&to, &known)) };
-    // A fleet that is sent to what nobody can download would fail, node by node.
-    let digest = releases::download::digest_in(&release, &to)?;
-    releases::download::open(&app, &to, &digest).await?;
-    let (current, choice) = current.unzip();
-    let (from, at) = current.unzip();
-    let Choice { serial, allowed } = choice.unwrap_or_default();
-    match (&from, serial) {
-        (Some(from), Some(serial)) if release.serial < serial && !allow_older => {
-            return Err(older(from, serial, &to, release.serial));
-        }
-        (_, _) => {}
+    if let Some(known) = known {
+        return Err(Refusal::unknown_version(&update.version, &known));
     }
-    // Who asks again with the permission adds it; who asks again without does not take it away.
-    if from.as_ref() == Some(&to) && (allowed || !allow_older) {
+    let TriggerUpdate { version: to, allow_older, at_once, by } = update;
+    if let Some(rollout) = already {
         let revision = app.view.revision().unwrap_or_default();
-        return Ok(Json(UpdateTriggered { from, to, changed: false, rollout: None, revision }));
+        return Ok(Json(UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout, revision }));
     }
-    let key = Keys::of(&scope.env).current_version();
-    let going = Guard::Absent { key: Keys::of(&scope.env).destroying() };
-    // With the version, in one transaction: the permission is for this choice, and for no later one.
-    let permission = Keys::of(&scope.env).allow_older();
-    let permission = if allow_older {
-        let allowed = Op::put_json(permission, &AllowOlder { version: to.clone(), by });
-        allowed.map_err(|error| Refusal(Problem::new(Code::Internal, error.to_string())))?
-    } else {
-        Op::delete(permission)
+    let by = by_whom(author, by);
+    // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
+    let request = format!("trigger-{}", RandomState::new().hash_one((app.clock.now().as_nanosecond(), &by)));
+    // At once is for emergencies: it takes the place of whatever is under way.
+    let starting = Starting { request, by, supersede: at_once };
+    let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
+    let Begun { id, from, to, changed, superseded: _, revision } =
+        begin_downloadable(&app, &scope, &Start::Now(asked), &starting).await?;
+    Ok(Json(UpdateTriggered { from, to, changed, rollout: Some(id), revision }))
+}
+
+/// Whether the environment is where it should be, or on its way there as it is asked for; by which rollout, if there was one.
+fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
+    let desired = fleet.desired().filter(|desired| desired.version == update.version)?;
+    // Who asks again with the permission adds it; who asks again without does not take it away.
+    if update.allow_older && !desired.allow_older {
+        return None;
+    }
+    let Some((record, _)) = fleet.deciding_rollout() else { return Some(None) };
+    let is_on_its_way = match &record.phase {
+        // Somebody who wants it at once does not want to wait for the waves.
+        Phase::Running | Phase::Paused { .. } => record.at_once || !update.at_once,
+        Phase::Completed => !update.at_once || record.skipped.is_empty(),
+        Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
     };
-    let txn = Txn::new().guard(going).guard(Guard::seen(key.clone(), at)).op(Op::put(key, to.as_str())).op(permission);
-    let revision = match app.store.commit(txn).await {
-        Ok(Outcome::Committed { revision }) => revision,
-        Ok(Outcome::Refused { .. }) => {
-            let problem = Problem::new(Code::Conflict, "someone else changed the version at the same moment");
-            return Err(Refusal(problem.hint("look at `muster current-version`, then decide again")));
-        }
-        Err(error @ StoreError::Unknown { .. }) => read_back(&app, &scope, &to, at).await?.ok_or(error)?,
-        Err(error) => return Err(error.into()),
-    };
-    tracing::info!(env = %scope.env, from = from.as_ref().map(Version::as_str), to = %to, "version triggered");
-    // Whoever asks this server next sees it.
-    app.view.reach(revision).await?;
-    Ok(Json(UpdateTriggered { from, to, changed: true, rollout: None, revision }))
-}
-
-/// What is known of the version that the environment should run.
-#[derive(Clone, Copy, Default)]
-struct Choice {
-    serial: Option<u64>,
-    /// Whether nodes may go back to it.
-    allowed: bool,
-}
-
-fn older(from: &Version, newer: u64, to: &Version, serial: u64) -> Refusal {
-    let text = format!("{to} has serial {serial}, and {from}, which the environment should run, has {newer}");
-    let hint = "nodes do not go back by themselves; if it is meant, say so with --allow-older";
-    Refusal(Problem::new(Code::OlderRelease, text).hint(hint))
-}
-
-/// The revision at which the version became what was asked for, after the store did not say whether it did. None if it
-/// is as it was before: the change may still be on its way, and nobody can say more.
-async fn read_back(
-    app: &App,
-    scope: &Scope,
-    to: &Version,
-    before: Option<Revision>,
-) -> Result<Option<Revision>, Refusal> {
-    app.view.reach(app.newest.revision().await?).await?;
-    scope.ask(app, |fleet| {
-        let (version, at) = fleet.current_version()?;
-        (version == to && Some(at) > before).then_some(at)
-    })
+    (record.to == update.version && is_on_its_way).then_some(Some(record.id))
 }

@@ -27,6 +27,7 @@ mod page;
 mod pauses;
 mod releases;
 mod reports;
+mod rollouts;
 mod router;
 mod running_versions;
 mod runs;

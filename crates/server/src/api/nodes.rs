@@ -8,6 +8,7 @@ use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
 use crate::App;
+use crate::rollouts::shown;
 use crate::{node_fields, rows};
 
 use super::answer::Refusal;
@@ -66,6 +67,7 @@ pub(crate) async fn show(
     let name = path.designed(&app, &scope)?;
     let elsewhere = app.activities_elsewhere(&scope.env, Some(&name)).await;
     let agents = app.agents(&elsewhere);
+    let plan = shown::deciding_plan(&app, &scope.env).await;
     let lookups = match app.hub.session(&scope.env, &name) {
         Some(session) => session.looked_up(),
         None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
@@ -86,7 +88,7 @@ pub(crate) async fn show(
             published: fleet.published().of(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
-            hold: None,
+            hold: shown::hold_of(&app, fleet, plan.as_deref(), &name),
             revision: fleet.revision,
         })
     })?;

@@ -13,7 +13,7 @@ use crate::App;
 
 use super::{
     activities, activity, answer, asked, backup, current_version, data, design, desired, doctor, environment,
-    environments, failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports,
+    environments, failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports, rollouts,
     running_versions, runs, schemas, status, sync, verify_hosts,
 };
 
@@ -44,6 +44,20 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(fleet_runs::groups))
         .routes(routes!(log::show, log::take).layer(DefaultBodyLimit::max(log::BODY_LIMIT)))
         .routes(routes!(current_version::show, current_version::change))
+        .routes(routes!(rollouts::plan::plan).layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)))
+        .routes(
+            routes!(rollouts::list::list, rollouts::start::start).layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)),
+        )
+        .routes(routes!(rollouts::show::show))
+        .routes(routes!(rollouts::operate::pause))
+        .routes(routes!(rollouts::operate::resume))
+        .routes(routes!(rollouts::operate::abort))
+        .routes(routes!(rollouts::operate::promote))
+        .routes(routes!(rollouts::operate::skip))
+        .routes(routes!(rollouts::operate::retry))
+        .routes(routes!(rollouts::rollback::begin))
+        .routes(routes!(rollouts::slots::list))
+        .routes(routes!(rollouts::slots::release))
         .routes(routes!(running_versions::list))
         .routes(routes!(running_versions::hosts))
         .routes(routes!(verify_hosts::verify))

@@ -10,6 +10,7 @@ use muster_core::standing::Word;
 use muster_wire::operator::{BLOCKERS, EnvironmentStatus, NodeRow};
 
 use crate::App;
+use crate::rollouts::shown;
 use crate::{node_fields, rows};
 
 use super::answer::Refusal;
@@ -29,6 +30,7 @@ pub(crate) async fn show(
     let now = app.clock.now();
     let held_domains = app.liveness.held(&scope.env);
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let plan = shown::deciding_plan(&app, &scope.env).await;
     let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
         let rows = rows::chosen(fleet, app.agents(&elsewhere), &filter);
@@ -63,7 +65,7 @@ pub(crate) async fn show(
             held_domains,
             unreadable: fleet.unreadable().clone(),
             store_unreachable_since,
-            rollout: None,
+            rollout: shown::brief(&app, fleet, plan.as_deref()),
             filter: (!filter.is_empty()).then(|| filter.to_string()),
         }
     })?;

@@ -4,4 +4,5 @@ pub mod design;
 pub mod leaders;
 pub mod liveness;
 pub mod provision;
+pub mod rollout;
 mod stuck;

@@ -90,7 +90,9 @@ mod tests {
             has_machines: false,
             needs_design_controller: false,
             destroying: None,
-            controllers: [ControllerName::Leaders, ControllerName::Liveness].map(|name| (name, holder.clone())).into(),
+            controllers: [ControllerName::Leaders, ControllerName::Liveness, ControllerName::Rollout]
+                .map(|name| (name, holder.clone()))
+                .into(),
             restoring: None,
             unreadable: BTreeMap::new(),
             without_bundle: Vec::new(),
@@ -104,6 +106,7 @@ mod tests {
             [
                 "controller prod leaders ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "controller prod liveness ok: held by a-1 since 1970-01-01 00:00:00 UTC",
+                "controller prod rollout ok: held by a-1 since 1970-01-01 00:00:00 UTC",
                 "environment prod ok: 3 nodes, and all of it can be read",
             ]
         );
@@ -112,6 +115,7 @@ mod tests {
         assert!(seen[0].starts_with("controller prod leaders warning: nobody holds it → a server"), "{seen:?}");
         assert!(seen[1].starts_with("controller prod liveness warning: nobody holds it → a server"), "{seen:?}");
         assert!(seen[2].starts_with("controller prod provision warning: nobody holds it → its machines"), "{seen:?}");
+        assert!(seen[3].starts_with("controller prod rollout warning: nobody holds it → a server"), "{seen:?}");
     }
 
     #[test]
@@ -120,8 +124,8 @@ mod tests {
         let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
         let seen = told(judge(&facts));
         assert!(seen[0].starts_with("controller prod design warning: nobody holds it → a server"), "{seen:?}");
-        assert!(seen[3].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
-        assert_eq!(seen.len(), 4);
+        assert!(seen[4].starts_with("environment prod warning: is being destroyed since 1970-01-01"), "{seen:?}");
+        assert_eq!(seen.len(), 5);
     }
 
     #[test]
@@ -132,9 +136,9 @@ mod tests {
         let seen = told(judge(&EnvironmentFacts { without_bundle, ..facts() }));
         assert!(seen.iter().any(|line| line.contains("failed: the bundles of v2 are missing")), "{seen:?}");
         let seen = told(judge(&EnvironmentFacts { restoring: Some(restoring), unreadable, ..facts() }));
-        assert!(seen[2].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
+        assert!(seen[3].starts_with("environment prod warning: is being restored since 1970-01-01T00:00:00Z, by ann"));
         assert!(
-            seen[3].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
+            seen[4].starts_with("environment prod warning: 1 of its keys cannot be read, such as /muster/prod/nodes")
         );
     }
 }

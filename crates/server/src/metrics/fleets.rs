@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
+use muster_core::rollout::record::Phase;
 use muster_core::standing::Word;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -29,6 +30,29 @@ struct Counted {
     replicas: usize,
     /// Controllers that this server holds, and that others do.
     controllers: (usize, usize),
+    rollout: RolloutCounted,
+}
+
+/// The rollout that decides what nodes run; nothing where there never was one.
+#[derive(Clone, Copy, Debug, Default)]
+struct RolloutCounted {
+    phase: Option<&'static str>,
+    passed: usize,
+    healthy: usize,
+    grants: usize,
+}
+
+impl RolloutCounted {
+    fn of(fleet: &Fleet) -> Self {
+        let Some((record, _)) = fleet.deciding_rollout() else { return Self::default() };
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        Self {
+            phase: Some(record.phase.word()),
+            passed: record.waves.iter().filter(|wave| wave.passed.is_some()).count(),
+            healthy: count(record.healthy.into()),
+            grants: count(record.grants),
+        }
+    }
 }
 
 /// The nodes that stand in one place.
@@ -64,7 +88,8 @@ impl Fleets {
         let here = fleet.controllers().values().filter(|(record, _)| record.replica == *me).count();
         let controllers = (here, fleet.controllers().len() - here);
         let (replicas, unreadable) = (fleet.replicas().len(), fleet.unreadable().len());
-        Counted { standings, states, unreadable, held, replicas, controllers }
+        let rollout = RolloutCounted::of(fleet);
+        Counted { standings, states, unreadable, held, replicas, controllers, rollout }
     }
 }
 
@@ -105,7 +130,8 @@ impl Collector for Fleets {
         let help = "Controllers that other servers hold";
         per_env(&mut encoder, &counted, "muster_controllers_held_elsewhere", help, |counted| counted.controllers.1)?;
         let help = "Failure domains in which nobody is declared lost, because too many fell silent at once";
-        per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)
+        per_env(&mut encoder, &counted, "muster_held_failure_domains", help, |counted| counted.held)?;
+        encode_rollouts(&mut encoder, &counted)
     }
 }
 
@@ -113,6 +139,32 @@ fn each(counted: &[(String, Counted)]) -> impl Iterator<Item = (&str, &'static s
     counted
         .iter()
         .flat_map(|(env, counted)| counted.standings.iter().map(|(word, stood)| (env.as_str(), word.as_str(), *stood)))
+}
+
+fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, Counted)]) -> fmt::Result {
+    let rollouts = || counted.iter().map(|(env, counted)| (env.as_str(), counted.rollout));
+    let help = "How the last rollout stands: 1 for its phase, 0 for the others";
+    let mut phases = describe(encoder, "muster_rollout_phase", help, None, MetricType::Gauge)?;
+    for (env, rollout) in rollouts() {
+        for phase in Phase::WORDS {
+            let is_it = i64::from(rollout.phase == Some(phase));
+            phases.encode_family(&[("env", env), ("phase", phase)])?.encode_gauge(&is_it)?;
+        }
+    }
+    type Value = fn(&RolloutCounted) -> usize;
+    let gauges: [(&str, &str, Value); 3] = [
+        ("muster_rollout_waves_passed", "Waves of the last rollout that have passed their gate", |r| r.passed),
+        ("muster_rollout_healthy_nodes", "Nodes that the last rollout has moved and found healthy", |r| r.healthy),
+        ("muster_rollout_grants", "Grants that the last rollout has made", |r| r.grants),
+    ];
+    for (name, help, value) in gauges {
+        let mut gauge = describe(encoder, name, help, None, MetricType::Gauge)?;
+        for (env, rollout) in rollouts() {
+            let value = value(&rollout) as u64;
+            gauge.encode_family(&[("env", env)])?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
 }
 
 fn per_env(

@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 const JITTER_MS: u64 = 200;
 
 /// What every server looks after in each environment.
-const EVERYWHERE: [ControllerName; 2] = [ControllerName::Leaders, ControllerName::Liveness];
+const EVERYWHERE: [ControllerName; 3] = [ControllerName::Leaders, ControllerName::Liveness, ControllerName::Rollout];
 
 type Place = (EnvName, ControllerName);
 

@@ -20,4 +20,5 @@ mod questions;
 mod releases;
 mod reports;
 mod restore;
+mod rollouts;
 mod sync;

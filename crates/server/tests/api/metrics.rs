@@ -41,7 +41,8 @@ async fn names_and_units_follow_the_conventions() {
         for word in ["_ms", "_millis", "_kb", "_total", "_count"] {
             assert!(!name.ends_with(word), "{name}");
         }
-        let allowed = ["env", "operation", "outcome", "event", "cause", "result", "state", "standing", "queue", "le"];
+        let allowed =
+            ["env", "operation", "outcome", "event", "cause", "result", "state", "standing", "queue", "phase", "le"];
         let program = name == "muster_build_info";
         for label in &family.labels {
             assert!(allowed.contains(&label.as_str()) || (program && label == "version"), "{name} has label {label}");

@@ -43,7 +43,7 @@ async fn a_paused_node_is_told_stays_in_service_and_says_why_it_stands_still() {
     assert_eq!(shown.row.paused.unwrap().pause.by, "jo");
 
     // Another version: that is what it does not begin with.
-    client.trigger_update(env, version("v2")).await.unwrap();
+    client.trigger_at_once(env, version("v2")).await.unwrap();
     let shown = client.node(env, "db1").await.unwrap();
     let Some(Why::Paused { version: should, paused }) = shown.row.why else { panic!("{:?}", shown.row.why) };
     assert_eq!((should, paused.scope), (version("v2"), db()));

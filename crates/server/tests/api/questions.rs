@@ -120,11 +120,14 @@ async fn a_status_counts_and_names_who_blocks() {
 async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
     let fixture = Fixture::start(&[("web1", "web")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
-    client.trigger_update(env, version("v2")).await.unwrap();
-    let refused = client.trigger_update(env, version("v1")).await.unwrap_err();
+    client.trigger_at_once(env, version("v2")).await.unwrap();
+    let refused = client.trigger_at_once(env, version("v1")).await.unwrap_err();
     let problem = refused.problem().unwrap();
     assert_eq!((problem.code, problem.status), (Code::OlderRelease, 409));
-    assert_eq!(problem.detail, "v1 has serial 1, and v2, which the environment should run, has 2");
+    assert_eq!(
+        problem.detail,
+        "release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: say --allow-older if they are to go back"
+    );
     assert!(problem.hint.as_ref().unwrap().contains("--allow-older"));
     assert_eq!(client.current_version(env).await.unwrap().version, Some(version("v2")));
 
@@ -132,10 +135,10 @@ async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
     assert!(client.trigger(env, &back).await.unwrap().changed);
     // Asked again it is the same; and without the permission it is not taken away.
     assert!(!client.trigger(env, &back).await.unwrap().changed);
-    assert!(!client.trigger_update(env, version("v1")).await.unwrap().changed);
+    assert!(!client.trigger_at_once(env, version("v1")).await.unwrap().changed);
     // The next choice begins without it.
-    client.trigger_update(env, version("v2")).await.unwrap();
-    assert!(client.trigger_update(env, version("v1")).await.is_err());
+    client.trigger_at_once(env, version("v2")).await.unwrap();
+    assert!(client.trigger_at_once(env, version("v1")).await.is_err());
     fixture.stop().await;
 }
 

@@ -88,7 +88,7 @@ async fn a_release_is_pushed_shown_and_downloaded() {
         bytes.extend_from_slice(piece.as_ref());
     }
     assert_eq!(bytes, built.bundle);
-    fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap();
+    fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap();
     fixture.stop().await;
 }
 
@@ -238,11 +238,11 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
     assert_eq!(gone.problem().unwrap().code, Code::ReleaseUnreadable);
     assert!(gone.to_string().contains("is missing where the server keeps its blobs"), "{gone}");
     assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
-    let refused = fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap_err();
+    let refused = fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap_err();
     assert_eq!(refused.problem().unwrap().code, Code::ReleaseUnreadable);
     // Whoever has it still can bring it back.
     push(&fixture, &built).await;
-    fixture.client.trigger_update(&fixture.env, version("v3")).await.unwrap();
+    fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap();
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
     let (without, both, next) = (list(1, &[&new], &old), list(1, &[&old, &new], &old), list(2, &[&new], &new));
     let again = list(3, &[&new, &key()], &new);
     push(&fixture, &build("v3", 3, "three", &[old])).await;
-    client.trigger_update(env, version("v3")).await.unwrap();
+    client.trigger_at_once(env, version("v3")).await.unwrap();
     let refused = |answer: Result<_, ClientError>| {
         let refused: Problem =
             answer.map(|_: muster_wire::release::TrustReplaced| ()).unwrap_err().problem().unwrap().clone();
@@ -350,10 +350,10 @@ async fn a_key_goes_once_the_environment_runs_a_release_of_another() {
     };
     let (both, next) = (list(1, &[&old, &new], &old), list(2, &[&new], &old));
     push(&fixture, &build("v3", 3, "three", &[old])).await;
-    client.trigger_update(env, version("v3")).await.unwrap();
+    client.trigger_at_once(env, version("v3")).await.unwrap();
     client.replace_trust(env, &both, false).await.unwrap();
     push(&fixture, &build("v4", 4, "three", &[new])).await;
-    client.trigger_update(env, version("v4")).await.unwrap();
+    client.trigger_at_once(env, version("v4")).await.unwrap();
     assert!(client.replace_trust(env, &next, false).await.unwrap().changed);
     fixture.stop().await;
 }

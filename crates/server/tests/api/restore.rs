@@ -31,7 +31,7 @@ async fn reports_that_arrive_all_the_time_leave_no_node_in_two_states() {
     let fixture = Fixture::start(&NODES).await;
     join_all(NODES.iter().map(|(name, _)| fixture.validate(name, 1))).await;
     let saved = backup(&fixture).await;
-    fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
 
     let (stop, taken) = (AtomicBool::new(false), AtomicUsize::new(0));
     let reporting = NODES.iter().map(|(name, _)| async {
@@ -82,7 +82,7 @@ async fn streams_end_and_agents_that_know_a_later_life_are_told_what_is_newer_to
     let fixture = Fixture::start(&[("web1", "web")]).await;
     fixture.validate("web1", 1).await;
     let saved = backup(&fixture).await;
-    let triggered = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    let triggered = fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
     let known = fixture.app.view.fleets()[&fixture.env].desired().unwrap().generation;
     assert_eq!(known.number, triggered.revision.0);
 

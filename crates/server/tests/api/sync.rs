@@ -118,7 +118,7 @@ async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &[])).await;
     next(&mut web).await;
-    let triggered = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    let triggered = fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
     assert_eq!((triggered.from, triggered.changed), (Some(version("v1")), true));
     assert!(matches!(next(&mut web).await, SyncEvent::Snapshot { .. }));
     let SyncEvent::Desired(desired) = next(&mut web).await else { panic!("the new version") };
@@ -126,7 +126,7 @@ async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
     assert_eq!(desired.generation, Generation { epoch: 7, number: triggered.revision.0 });
 
     let before = fixture.state().await;
-    let again = fixture.client.trigger_update(&fixture.env, version("v2")).await.unwrap();
+    let again = fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
     assert!(!again.changed, "asking again changes nothing");
     assert_eq!(fixture.state().await, before);
     fixture.stop().await;

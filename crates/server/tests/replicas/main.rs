@@ -13,5 +13,6 @@ mod logs;
 mod machines;
 mod members;
 mod reading;
+mod rollouts;
 mod way;
 mod writing;

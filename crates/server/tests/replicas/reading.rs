@@ -18,7 +18,7 @@ async fn what_was_changed_at_one_replica_is_read_at_the_other() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     b.way.lag(true);
-    let triggered = a.client.trigger_update(&env(), version("v2")).await.unwrap();
+    let triggered = a.client.trigger_at_once(&env(), version("v2")).await.unwrap();
     let reader = b.client.clone().at_least(triggered.revision);
     // Without the demand, the answer is an older one; with it, the reader waits until the view is there.
     assert_eq!(b.client.current_version(&env()).await.unwrap().version, Some(version("v1")));

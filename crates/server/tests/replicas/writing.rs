@@ -90,7 +90,7 @@ async fn a_version_whose_answer_was_lost_is_read_back() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
     a.way.loses_next_answer.store(true, Ordering::SeqCst);
-    let triggered = a.client.trigger_update(&env(), version("v2")).await.unwrap();
+    let triggered = a.client.trigger_at_once(&env(), version("v2")).await.unwrap();
     assert!(!a.way.loses_next_answer.load(Ordering::SeqCst), "the answer was lost");
     assert_eq!((triggered.changed, triggered.from, triggered.to), (true, Some(version("v1")), version("v2")));
     let seen = b.client.clone().at_least(triggered.revision).current_version(&env()).await.unwrap();

@@ -1,0 +1,175 @@
+//! What operators say to a rollout: one verb each.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use muster_core::names::NodeName;
+use muster_core::rollout::RolloutId;
+use muster_core::summary::clip;
+use muster_rollout::operate::{Command, Retried};
+use muster_wire::rollout::{Operate, Operated};
+
+use super::RolloutPath;
+use super::start::by_whom;
+use crate::App;
+use crate::api::answer::{JsonBody, Refusal};
+use crate::api::design::Author;
+use crate::api::scope::Scope;
+use crate::rollouts::word::{Said, say};
+
+/// A reason is a line, not a story.
+const LONGEST_REASON: usize = 300;
+
+/// Stops a rollout: nothing is granted from the moment at which this is answered. What was granted goes on.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/pause",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    let command = Command::Pause { reason: one_line(&operate.reason) };
+    Words::of(app, scope, path, author, operate)?.say(command).await
+}
+
+/// Lets a rollout go on that was stopped, by whomever. Failures that led to it are known, and stop it no more.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/resume",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    Words::of(app, scope, path, author, operate)?.say(Command::Resume).await
+}
+
+/// Ends a rollout. Nodes stay where they are.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/abort",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn abort(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    let command = Command::Abort { reason: one_line(&operate.reason) };
+    Words::of(app, scope, path, author, operate)?.say(command).await
+}
+
+/// Lets the next wave begin, where that is a person's to say; with `full`, all that are to come.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/promote",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn promote(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    let command = Command::Promote { full: operate.full };
+    Words::of(app, scope, path, author, operate)?.say(command).await
+}
+
+/// Sets nodes aside: they stay where they are, and nobody waits for them.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/skip",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn skip(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    let words = Words::of(app, scope, path, author, operate)?;
+    if words.nodes.is_empty() {
+        return Err(Refusal::invalid("no node was named, so there is nobody to set aside"));
+    }
+    words.say_of_each(|node| Command::Skip { node }).await
+}
+
+/// Grants failed nodes once more: those that are named, or all.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/retry",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Operated)))]
+pub(crate) async fn retry(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Operated>, Refusal> {
+    let words = Words::of(app, scope, path, author, operate)?;
+    let which = if words.nodes.is_empty() { Retried::AllFailed } else { Retried::Nodes(words.nodes.clone()) };
+    words.say(Command::Retry(which)).await
+}
+
+/// Something that is said to a rollout.
+pub(super) struct Words {
+    pub(super) app: App,
+    pub(super) scope: Scope,
+    pub(super) id: RolloutId,
+    pub(super) by: String,
+    pub(super) nodes: Vec<NodeName>,
+}
+
+impl Words {
+    fn of(app: App, scope: Scope, path: RolloutPath, author: Author, operate: Operate) -> Result<Self, Refusal> {
+        let id = path.id(&app, &scope)?;
+        let nodes = operate.nodes.iter().map(|name| named(&app, &scope, name)).collect::<Result<_, _>>()?;
+        Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes })
+    }
+
+    async fn say(self, command: Command) -> Result<Json<Operated>, Refusal> {
+        let said = say(&self.app, &self.scope.env, self.id, &command, &self.by).await?;
+        Ok(self.operated(said, &command))
+    }
+
+    /// Says the same of each node, one after the other.
+    pub(super) async fn say_of_each(self, of: impl Fn(NodeName) -> Command) -> Result<Json<Operated>, Refusal> {
+        let mut last: Option<(Said, Command)> = None;
+        for node in &self.nodes {
+            let command = of(node.clone());
+            let said = say(&self.app, &self.scope.env, self.id, &command, &self.by).await?;
+            let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
+            last = Some((Said { changed, ..said }, command));
+        }
+        match last {
+            Some((said, command)) => Ok(self.operated(said, &command)),
+            None => Err(Refusal::invalid("no node was named")),
+        }
+    }
+
+    fn operated(self, said: Said, command: &Command) -> Json<Operated> {
+        let Said { phase, changed, revision } = said;
+        if changed {
+            tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "an operator's word");
+        }
+        Json(Operated { id: self.id, phase, changed, nodes: self.nodes, revision })
+    }
+}
+
+/// A node by its name or its host name.
+pub(super) fn named(app: &App, scope: &Scope, text: &str) -> Result<NodeName, Refusal> {
+    let found = scope.ask(app, |fleet| fleet.find(text).map(|(name, _)| name.clone()))?;
+    match found {
+        Some(name) => Ok(name),
+        None => match NodeName::new(text) {
+            Ok(name) => Err(Refusal::unknown_node(&scope.env, &name)),
+            Err(error) => Err(Refusal::invalid(error.to_string())),
+        },
+    }
+}
+
+pub(super) fn one_line(reason: &str) -> String {
+    let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+    clip(reason.trim(), LONGEST_REASON)
+}

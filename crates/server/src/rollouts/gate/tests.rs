@@ -1,0 +1,187 @@
+//! With real programs and a real listener: three answers from each.
+
+use std::path::Path;
+
+use muster_core::rollout::strategy::HttpCheck;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+
+fn subject() -> Subject {
+    Subject {
+        env: EnvName::new("prod").unwrap(),
+        rollout: RolloutId(7),
+        from: Some(Version::new("v1").unwrap()),
+        to: Version::new("v2").unwrap(),
+        stage: 1,
+        wave: 2,
+    }
+}
+
+fn check(kind: CheckKind) -> GateCheck {
+    let (timeout, every) = (SignedDuration::from_secs(60), SignedDuration::from_millis(1));
+    GateCheck { name: "door".into(), kind, timeout, retries: 0, every }
+}
+
+fn shell(script: &str) -> GateCheck {
+    check(CheckKind::Command(["/bin/sh", "-c", script].map(str::to_owned).to_vec()))
+}
+
+async fn answer(check: &GateCheck) -> GateVerdict {
+    ask(std::slice::from_ref(check), &subject(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
+}
+
+fn failed(message: &str) -> GateVerdict {
+    GateVerdict::Failed { at: jiff::Timestamp::UNIX_EPOCH, check: "door".into(), message: message.into() }
+}
+
+fn inconclusive(message: &str) -> GateVerdict {
+    GateVerdict::Inconclusive { at: jiff::Timestamp::UNIX_EPOCH, check: "door".into(), message: message.into() }
+}
+
+fn passed() -> GateVerdict {
+    GateVerdict::Passed { at: jiff::Timestamp::UNIX_EPOCH }
+}
+
+/// Answers every request with the next of these texts, the last one for ever; an empty one closes the connection.
+async fn listener(tasks: &mut JoinSet<()>, answers: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/health", listener.local_addr().unwrap());
+    tasks.spawn(async move {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 2048]).await;
+            let answer = answers[number.min(answers.len() - 1)];
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    url
+}
+
+fn http(url: String, status: Option<u16>) -> GateCheck {
+    check(CheckKind::Http(HttpCheck { url, status }))
+}
+
+const FINE: &str = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+const BAD: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 12\r\n\r\ndb is away\nx";
+
+#[tokio::test]
+async fn a_program_says_yes_no_or_nothing() {
+    assert_eq!(answer(&shell("exit 0")).await, passed());
+    assert_eq!(answer(&shell("echo 3 of 9 are slow; exit 1")).await, failed("3 of 9 are slow"));
+    assert_eq!(answer(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
+    assert_eq!(answer(&shell("exit 3")).await, inconclusive("/bin/sh ended with 3"));
+    assert_eq!(answer(&shell("kill -9 $$")).await, inconclusive("/bin/sh was ended by a signal"));
+    let none = check(CheckKind::Command(vec!["/nowhere/at/all".into()]));
+    let GateVerdict::Inconclusive { message, .. } = answer(&none).await else { panic!("it was run") };
+    assert!(message.starts_with("/nowhere/at/all cannot be run: No such file"), "{message}");
+    assert_eq!(answer(&check(CheckKind::Command(Vec::new()))).await, inconclusive("the check names no program"));
+}
+
+#[tokio::test]
+async fn a_program_knows_what_it_is_asked_about() {
+    let script = "echo $MUSTER_ENV $MUSTER_ROLLOUT $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE; exit 1";
+    assert_eq!(answer(&shell(script)).await, failed("prod 7 v1 v2 1 2"));
+}
+
+#[tokio::test]
+async fn a_check_is_tried_again_and_the_last_try_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let count = dir.path().join("count");
+    let script = |passes_at: u32| {
+        let count = count.display();
+        format!("echo x >> {count}; test $(wc -l < {count}) -ge {passes_at} || {{ echo not yet; exit 1; }}")
+    };
+    let third = GateCheck { retries: 2, ..shell(&script(3)) };
+    assert_eq!(answer(&third).await, passed());
+    assert_eq!(lines(&count), 3);
+    std::fs::remove_file(&count).unwrap();
+    let fourth = GateCheck { retries: 2, ..shell(&script(4)) };
+    assert_eq!(answer(&fourth).await, failed("not yet"));
+    assert_eq!(lines(&count), 3);
+}
+
+fn lines(file: &Path) -> usize {
+    std::fs::read_to_string(file).unwrap().lines().count()
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_end_is_ended_with_all_that_it_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("alive");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // Both hold the pipe open for writing; whoever reads it sees its end when the last of them is gone.
+    let script = format!("exec 9>{}; sleep 600 & sleep 600", fifo.display());
+    let slow = GateCheck { timeout: SignedDuration::from_millis(200), ..shell(&script) };
+    let reader = tokio::task::spawn_blocking(move || std::fs::read(fifo).unwrap());
+    assert_eq!(answer(&slow).await, inconclusive("no answer within 0.2 s"));
+    let end = timeout(Duration::from_secs(60), reader).await;
+    assert!(end.is_ok(), "something of it goes on");
+}
+
+#[tokio::test]
+async fn what_a_program_leaves_behind_does_not_hold_the_answer_up() {
+    assert_eq!(answer(&shell("sleep 600 & echo gone; exit 1")).await, failed("gone"));
+}
+
+#[tokio::test]
+async fn a_program_that_says_a_lot_is_not_stopped_by_it() {
+    let script =
+        "i=0; while test $i -lt 3000; do echo a line of forty characters or about so many; i=$((i+1)); done; exit 1";
+    assert_eq!(answer(&shell(script)).await, failed("a line of forty characters or about so many"));
+}
+
+#[tokio::test]
+async fn a_web_server_says_yes_no_or_nothing() {
+    let mut tasks = JoinSet::new();
+    let fine = listener(&mut tasks, &[FINE]).await;
+    assert_eq!(answer(&http(fine.clone(), None)).await, passed());
+    assert_eq!(answer(&http(fine.clone(), Some(204))).await, passed());
+    let other = "the answer has status 204 No Content, and 200 was expected";
+    assert_eq!(answer(&http(fine, Some(200))).await, failed(other));
+    let bad = listener(&mut tasks, &[BAD]).await;
+    let said = "the answer has status 503 Service Unavailable: db is away";
+    assert_eq!(answer(&http(bad.clone(), None)).await, failed(said));
+    assert_eq!(answer(&http(bad, Some(503))).await, passed());
+
+    let closed = listener(&mut tasks, &[""]).await;
+    let verdict = answer(&http(closed, None)).await;
+    assert!(
+        matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.starts_with("no answer: ")),
+        "{verdict:?}"
+    );
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", gone.local_addr().unwrap());
+    drop(gone);
+    let verdict = answer(&http(url, None)).await;
+    assert!(
+        matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.contains("refused")),
+        "{verdict:?}"
+    );
+    let verdict = answer(&http("https://127.0.0.1/".into(), None)).await;
+    assert!(matches!(&verdict, GateVerdict::Inconclusive { message, .. } if message.contains("use a command")));
+}
+
+#[tokio::test]
+async fn a_web_server_that_comes_up_late_is_waited_for_and_circles_are_not_followed() {
+    let mut tasks = JoinSet::new();
+    let late = listener(&mut tasks, &["", BAD, FINE]).await;
+    let patient = GateCheck { retries: 2, ..http(late, None) };
+    assert_eq!(answer(&patient).await, passed());
+    let circle = "HTTP/1.1 302 Found\r\nlocation: /health\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let circle = listener(&mut tasks, Vec::leak(vec![circle])).await;
+    let verdict = answer(&http(circle, None)).await;
+    assert!(matches!(&verdict, GateVerdict::Inconclusive { .. }), "{verdict:?}");
+}
+
+#[tokio::test]
+async fn the_first_check_that_does_not_pass_is_the_verdict() {
+    let named = |name: &str, script: &str| GateCheck { name: name.into(), ..shell(script) };
+    let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
+    let checks = [named("a", "exit 0"), named("b", "exit 4"), named("c", "exit 1")];
+    let verdict = ask(&checks, &subject(), &clock).await;
+    assert!(matches!(&verdict, GateVerdict::Inconclusive { check, .. } if check == "b"), "{verdict:?}");
+    assert_eq!(ask(&[], &subject(), &clock).await, passed());
+}

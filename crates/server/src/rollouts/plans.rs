@@ -1,0 +1,112 @@
+//! The plans of rollouts. Each is a blob, named by its digest, so what is in memory is never out of date.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::rollout::plan::{FORMAT, Plan};
+use muster_rollout::step::Indexed;
+use thiserror::Error;
+
+use crate::blobs::Blobs;
+
+/// Those of the rollouts that go on, and a few that somebody looks at. One of 5,000 nodes takes about a megabyte.
+const KEPT: usize = 16;
+
+#[derive(Debug)]
+pub struct Plans {
+    blobs: Arc<Blobs>,
+    /// The last one used first.
+    kept: Mutex<VecDeque<(String, Arc<Indexed>)>>,
+}
+
+#[derive(Debug, Error)]
+pub enum PlanUnreadable {
+    #[error("its plan (blob {digest}) is missing or damaged where the server keeps its blobs")]
+    Missing { digest: String },
+    #[error("its plan (blob {digest}) is not understood")]
+    NotUnderstood {
+        digest: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("its plan (blob {digest}) is of format {found}, and this server reads {FORMAT}")]
+    OtherFormat { digest: String, found: u32 },
+    #[error("the server stopped while its plan was read")]
+    CutOff,
+}
+
+#[derive(Debug, Error)]
+pub enum KeepPlanError {
+    #[error("the plan cannot be written as JSON")]
+    Unwritable(#[from] serde_json::Error),
+    #[error("the plan cannot be kept")]
+    Io(#[from] io::Error),
+    #[error("the server stopped while the plan was written")]
+    CutOff,
+}
+
+impl Plans {
+    pub fn new(blobs: Arc<Blobs>) -> Self {
+        Self { blobs, kept: Mutex::default() }
+    }
+
+    /// The name of a plan.
+    pub(crate) fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
+        Ok(Blobs::digest(&serde_json::to_vec(plan)?))
+    }
+
+    /// A plan by its name.
+    pub(crate) async fn get(&self, digest: &str) -> Result<Arc<Indexed>, PlanUnreadable> {
+        if let Some(found) = self.find(digest) {
+            return Ok(found);
+        }
+        let (blobs, name) = (self.blobs.clone(), digest.to_owned());
+        let reading = tokio::task::spawn_blocking(move || read(&blobs, &name));
+        let plan = Arc::new(Indexed::new(reading.await.map_err(|_| PlanUnreadable::CutOff)??));
+        self.remember(digest, plan.clone());
+        Ok(plan)
+    }
+
+    /// A plan that is in memory.
+    pub(crate) fn find(&self, digest: &str) -> Option<Arc<Indexed>> {
+        let mut kept = self.kept();
+        let at = kept.iter().position(|(name, _)| name == digest)?;
+        let found = kept.remove(at)?;
+        let plan = found.1.clone();
+        kept.push_front(found);
+        Some(plan)
+    }
+
+    /// Keeps a plan for good, before a record names it. Returns its name.
+    pub(crate) async fn keep(&self, plan: &Plan) -> Result<String, KeepPlanError> {
+        let bytes = serde_json::to_vec(plan)?;
+        let (blobs, digest) = (self.blobs.clone(), Blobs::digest(&bytes));
+        let name = digest.clone();
+        let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
+        writing.await.map_err(|_| KeepPlanError::CutOff)??;
+        self.remember(&digest, Arc::new(Indexed::new(plan.clone())));
+        Ok(digest)
+    }
+
+    fn remember(&self, digest: &str, plan: Arc<Indexed>) {
+        let mut kept = self.kept();
+        kept.retain(|(name, _)| name != digest);
+        kept.push_front((digest.to_owned(), plan));
+        kept.truncate(KEPT);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, Arc<Indexed>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(blobs: &Blobs, digest: &str) -> Result<Plan, PlanUnreadable> {
+    let bytes = blobs.get(digest).ok_or_else(|| PlanUnreadable::Missing { digest: digest.to_owned() })?;
+    let not_understood = |source| PlanUnreadable::NotUnderstood { digest: digest.to_owned(), source };
+    let plan: Plan = serde_json::from_slice(&bytes).map_err(not_understood)?;
+    if plan.format != FORMAT {
+        return Err(PlanUnreadable::OtherFormat { digest: digest.to_owned(), found: plan.format });
+    }
+    Ok(plan)
+}

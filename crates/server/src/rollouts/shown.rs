@@ -1,0 +1,217 @@
+//! How a rollout looks to people and their tools.
+
+use std::sync::Arc;
+
+use muster_core::fleet::Fleet;
+use muster_core::names::NodeName;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
+use muster_core::rollout::record::{FailedNode, Halt, Phase, RolloutRecord};
+use muster_core::txn::Revision;
+use muster_rollout::progress::{progress, why_not};
+use muster_rollout::start::stable_version;
+use muster_rollout::step::Indexed;
+use muster_wire::rollout::{FAILED_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow};
+
+use super::plans::PlanUnreadable;
+use super::sight::with_sight;
+use crate::App;
+use crate::api::chain;
+
+/// A plan that was looked for.
+pub(crate) type Looked = Result<Arc<Indexed>, PlanUnreadable>;
+
+/// The plan of the rollout that decides, read before the view is asked.
+pub(crate) async fn deciding_plan(app: &App, env: &muster_core::names::EnvName) -> Option<Arc<Indexed>> {
+    let digest = {
+        let fleets = app.view.fleets();
+        let (record, _) = fleets.get(env)?.deciding_rollout()?;
+        record.plan.clone()
+    };
+    app.plans.get(&digest).await.ok()
+}
+
+/// One rollout, whole.
+pub(crate) fn status(
+    app: &App,
+    fleet: &Fleet,
+    (record, record_at): (&RolloutRecord, Revision),
+    plan: &Looked,
+    numbers: bool,
+) -> RolloutStatus {
+    let stood = plan.as_ref().map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let counts = all(&stood);
+    let nodes = || stood.waves.iter().flat_map(|wave| &wave.nodes);
+    let failed = nodes().filter_map(failure).take(FAILED_SHOWN).collect();
+    let slots = nodes().filter_map(|node| slot(fleet, record, node)).collect();
+    let (planned, already, strategy, predicted) = match plan {
+        Ok(plan) => {
+            let plan = plan.plan();
+            let already = u32::try_from(plan.already.len()).unwrap_or(u32::MAX);
+            (plan.waves.as_slice(), already, Some(plan.strategy.clone()), Some(plan.predicted))
+        }
+        Err(_) => (Default::default(), 0, None, None),
+    };
+    let waves = planned.iter().zip(&stood.waves).enumerate().map(|(index, (planned, wave))| WaveRow {
+        stage: planned.stage,
+        wave: planned.wave,
+        canary: planned.canary,
+        soak: planned.soak,
+        promote: planned.promote,
+        state: record.waves.get(index).cloned(),
+        counts: wave.counts(),
+        nodes: if numbers { Vec::new() } else { wave.nodes.clone() },
+    });
+    RolloutStatus {
+        record: record.clone(),
+        record_at,
+        waves: waves.collect(),
+        already,
+        counts,
+        failed,
+        slots,
+        holds: stood.holds,
+        strategy,
+        predicted,
+        problem: plan.as_ref().err().map(|error| chain(error)),
+        rolled_back_by: rolled_back_by(&record.phase),
+        stable: stable_version(fleet, record.id),
+        now: app.clock.now(),
+        revision: fleet.revision,
+    }
+}
+
+/// How the nodes of a rollout stand.
+fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
+    let mut stood = with_sight(app, fleet, |sight| progress(plan, record, sight));
+    let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    if !governs && record.phase == Phase::Completed {
+        // What was granted since says nothing about it; but that it was completed does.
+        let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
+        nodes.filter(|node| node.state == NodeState::Waiting).for_each(|node| {
+            node.state = NodeState::Healthy;
+            node.hold = None;
+        });
+    }
+    if !record.phase.is_open() || !governs {
+        stood.holds.clear();
+    }
+    stood
+}
+
+fn all(stood: &Progress) -> NodeCounts {
+    let mut counts = NodeCounts::default();
+    stood.waves.iter().flat_map(|wave| &wave.nodes).for_each(|node| counts.add(&node.state));
+    counts
+}
+
+fn failure(node: &NodeProgress) -> Option<FailedNode> {
+    if let NodeState::Failed { how, error, .. } = &node.state {
+        return Some(FailedNode { node: node.node.clone(), how: *how, error: error.clone() });
+    }
+    None
+}
+
+/// The slots of the rollout that decides.
+pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Vec<SlotRow> {
+    let stood = stood(app, fleet, record, plan);
+    stood.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
+}
+
+fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<SlotRow> {
+    let is_used = match &node.state {
+        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => true,
+        NodeState::Waiting | NodeState::Healthy | NodeState::Skipped | NodeState::Removed => false,
+    };
+    let (desired, fence) = fleet.get(&node.node)?.desired.as_ref()?;
+    let is_ours = desired.rollout == record.id && !record.released.contains(&node.node);
+    (is_used && is_ours).then(|| SlotRow {
+        node: node.node.clone(),
+        role: node.role.clone(),
+        rollout: record.id,
+        version: desired.version.clone(),
+        state: node.state.clone(),
+        granted: desired.granted,
+        fence: *fence,
+        expires: desired.expires,
+    })
+}
+
+/// A line of the history.
+pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
+    RolloutRow {
+        id: record.id,
+        from: record.from.clone(),
+        to: record.to.clone(),
+        phase: record.phase.clone(),
+        phase_since: record.phase_since,
+        started: record.started,
+        by: record.by.clone(),
+        rolls_back: record.rolls_back,
+        at_once: record.at_once,
+        healthy: record.healthy,
+        grants: record.grants,
+        active: fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id),
+    }
+}
+
+/// The rollout that decides, in short. Without its plan only what its record says is known.
+pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<RolloutBrief> {
+    let (record, _) = fleet.deciding_rollout()?;
+    let plan = plan.filter(|_| record.phase.is_open());
+    let stood = plan.map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let counts = all(&stood);
+    let held_by = stood.holds.into_iter().next();
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Some(RolloutBrief {
+        id: record.id,
+        from: record.from.clone(),
+        to: record.to.clone(),
+        phase: record.phase.clone(),
+        phase_since: record.phase_since,
+        at_once: record.at_once,
+        wave: count(record.waves.len()),
+        waves: plan.map_or(count(record.waves.len()), |plan| count(plan.plan().waves.len())),
+        healthy: if plan.is_some() { counts.healthy } else { record.healthy },
+        failed: counts.failed,
+        nodes: if plan.is_some() { counts.nodes } else { record.healthy },
+        next: next_command(record, held_by.as_ref()),
+        held_by,
+    })
+}
+
+/// Why a node does not move in the rollout that goes on.
+pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&Indexed>, node: &NodeName) -> Option<Hold> {
+    let (record, _) = fleet.deciding_rollout()?;
+    with_sight(app, fleet, |sight| why_not(plan?, record, sight, node))
+}
+
+fn rolled_back_by(phase: &Phase) -> Option<RolloutId> {
+    match phase {
+        Phase::RolledBack { by, .. } => Some(*by),
+        Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
+            None
+        }
+    }
+}
+
+/// What to type next, where it is a person's turn.
+fn next_command(record: &RolloutRecord, held_by: Option<&Hold>) -> Option<String> {
+    let command = match &record.phase {
+        Phase::Running => match held_by {
+            Some(Hold::Promotion { .. }) => "muster rollout promote",
+            Some(_) | None => return None,
+        },
+        Phase::Paused { why } => match why {
+            Halt::Operator { .. } | Halt::Blocked { .. } => "muster rollout resume",
+            Halt::Failures { .. } | Halt::NoProgress { .. } | Halt::NothingToGoBackTo { .. } => {
+                "muster rollout retry --failed"
+            }
+            Halt::GateFailed { .. } => "muster rollout rollback",
+            Halt::GateInconclusive { .. } => "muster rollout resume",
+        },
+        Phase::Aborted { .. } => "muster rollout rollback",
+        Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. } => return None,
+    };
+    Some(command.to_owned())
+}

@@ -1,0 +1,112 @@
+//! Gates: checks with three answers, asked at the end of a wave.
+
+use jiff::SignedDuration;
+use muster_core::rollout::record::{GateVerdict, Halt, Phase};
+use muster_core::rollout::strategy::{CheckKind, GateCheck, HttpCheck, Strategy};
+use muster_wire::client::Verb;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::{WEBS, quick, running};
+use crate::fixture::Fixture;
+
+fn gated(kind: CheckKind) -> Strategy {
+    let mut strategy = quick();
+    let (timeout, every) = (SignedDuration::from_secs(30), SignedDuration::from_millis(5));
+    strategy.gate.checks.push(GateCheck { name: "front door".into(), kind, timeout, retries: 1, every });
+    strategy
+}
+
+fn shell(script: String) -> Strategy {
+    gated(CheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_says_yes_lets_each_wave_pass() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let log = fixture.dir.path().join("asked");
+    let script = format!("echo $MUSTER_ENV $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE >> {}", log.display());
+    let id = fixture.begin("v2", shell(script)).await;
+    fixture.completed(id).await;
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "test v1 v2 1 1\ntest v1 v2 1 2\n", "once for each wave");
+    let record = fixture.rollout(id).await.record;
+    assert!(record.waves.iter().all(|wave| matches!(wave.gate, Some(GateVerdict::Passed { .. }))));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_it_goes_on() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let door = fixture.dir.path().join("open");
+    let script = format!("test -e {} || {{ echo it is shut; exit 1; }}", door.display());
+    let id = fixture.begin("v2", shell(script)).await;
+    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let record = fixture.rollout(id).await.record;
+    let (check, message) = ("front door".to_owned(), "it is shut".to_owned());
+    assert_eq!(record.phase, Phase::Paused { why: Halt::GateFailed { check, message } });
+    assert_eq!(record.grants, 1);
+    std::fs::write(door, "").unwrap();
+    fixture.say(id, Verb::Resume).await;
+    fixture.completed(id).await;
+    assert_eq!(running(&fixture.app.view.fleets()[&fixture.env], "v2"), WEBS.len());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_can_say_pauses_it_and_a_person_may_promote() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let id = fixture.begin("v2", shell("echo the meter is away >&2; exit 7".into())).await;
+    fixture.record(id, "it pauses", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let record = fixture.rollout(id).await.record;
+    let Phase::Paused { why: Halt::GateInconclusive { message, .. } } = &record.phase else { panic!("{record:?}") };
+    assert_eq!(message, "/bin/sh ended with 7: the meter is away");
+    fixture.say(id, Verb::Promote).await;
+    fixture.wait_for("the second wave goes", |fleet| running(fleet, "v2") == WEBS.len()).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_server_is_asked() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/health", listener.local_addr().unwrap());
+    let mut tasks = JoinSet::new();
+    // Yes after the first wave, no after the second, tried twice.
+    tasks.spawn(async move {
+        for status in ["200 OK", "500 Internal Server Error", "500 Internal Server Error"] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 2048]).await;
+            let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let id = fixture.begin("v2", gated(CheckKind::Http(HttpCheck { url, status: None }))).await;
+    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let record = fixture.rollout(id).await.record;
+    assert!(matches!(record.waves[0].gate, Some(GateVerdict::Passed { .. })));
+    let Phase::Paused { why: Halt::GateFailed { message, .. } } = &record.phase else { panic!("{record:?}") };
+    assert_eq!(message, "the answer has status 500 Internal Server Error");
+    // Nobody listens any more: nobody can say.
+    tasks.shutdown().await;
+    fixture.say(id, Verb::Resume).await;
+    let unclear = |phase: &Phase| matches!(phase, Phase::Paused { why: Halt::GateInconclusive { .. } });
+    fixture.record(id, "nobody can say", |record| unclear(&record.phase)).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checks_end_when_the_rollout_is_stopped() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let fifo = fixture.dir.path().join("asking");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let id = fixture.begin("v2", shell(format!("exec 9>{}; sleep 600", fifo.display()))).await;
+    // Opened when the check runs; read to its end when the check is gone.
+    let open = tokio::task::spawn_blocking(move || std::fs::File::open(fifo).unwrap());
+    let mut asking = open.await.unwrap();
+    fixture.say(id, Verb::Pause).await;
+    let ended = tokio::task::spawn_blocking(move || std::io::copy(&mut asking, &mut std::io::sink()).unwrap());
+    tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it goes on").unwrap();
+    assert_eq!(fixture.rollout(id).await.record.waves[0].gate, None);
+    fixture.stop().await;
+}

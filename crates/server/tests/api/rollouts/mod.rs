@@ -1,0 +1,116 @@
+//! Rollouts through the API, with the controller that carries them out and agents that do as they are told.
+
+mod gates;
+mod going_back;
+mod robots;
+mod shown;
+mod starting;
+mod steering;
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_core::keys::Keys;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::strategy::{Amount, Failures, MaxUnavailable, Promote, Reach, Strategy, Wave};
+use muster_core::txn::{Op, Txn};
+use muster_wire::client::{StatusQuery, Verb, WhichRollout};
+use muster_wire::rollout::{Operate, Operated, PlanRequest, RolloutStatus, Start, StartRequest};
+
+use crate::fixture::{Fixture, release, version};
+use robots::Robots;
+
+const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];
+
+/// One node, then all others, as many at once as there are; nothing is waited for but that each is well.
+fn quick() -> Strategy {
+    let wave = |reach| Wave { reach, soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
+    Strategy {
+        waves: vec![wave(Reach::Nodes(1)), wave(Reach::Percent(100))],
+        max_unavailable: MaxUnavailable { default: Amount::Percent(100), ..MaxUnavailable::default() },
+        ramp: false,
+        soak: SignedDuration::ZERO,
+        failures: Failures { canary: Amount::Nodes(0), wave: Amount::Nodes(0), total: Amount::Nodes(0) },
+        ..Strategy::default()
+    }
+}
+
+/// The same, and a person lets the second wave begin.
+fn careful() -> Strategy {
+    let mut strategy = quick();
+    strategy.waves[0].promote = Promote::Manual;
+    strategy
+}
+
+fn asked(to: &str, strategy: Strategy) -> PlanRequest {
+    PlanRequest { strategy: Some(strategy), seed: Some(7), ..PlanRequest::to(version(to)) }
+}
+
+fn start_of(request: &str, what: Start) -> StartRequest {
+    StartRequest { what, request: request.into(), supersede: false, by: "ada".into() }
+}
+
+fn now(to: &str, strategy: Strategy) -> Start {
+    Start::Now(asked(to, strategy))
+}
+
+impl Fixture {
+    /// Four nodes at v1, with agents.
+    async fn webs() -> (Self, Robots) {
+        let fixture = Self::start(&WEBS).await;
+        let robots = Robots::start(&fixture, &WEBS).await;
+        fixture.wait_for("all run v1", |fleet| running(fleet, "v1") == WEBS.len()).await;
+        (fixture, robots)
+    }
+
+    async fn add_release(&self, name: &str, serial: u64) {
+        self.app.blobs.put(name.as_bytes()).unwrap();
+        let put = Op::put_json(Keys::of(&self.env).release(&version(name)), &release(name, serial)).unwrap();
+        self.store.commit(Txn::new().op(put)).await.unwrap();
+        self.wait_for("the release", |fleet| fleet.releases().contains_key(&version(name))).await;
+    }
+
+    async fn begin(&self, to: &str, strategy: Strategy) -> RolloutId {
+        let request = start_of(&format!("to {to}"), now(to, strategy));
+        self.client.start_rollout(&self.env, &request).await.unwrap().id
+    }
+
+    async fn say(&self, id: RolloutId, verb: Verb) -> Operated {
+        self.try_say(id, verb, &[]).await.unwrap()
+    }
+
+    async fn try_say(
+        &self,
+        id: RolloutId,
+        verb: Verb,
+        nodes: &[&str],
+    ) -> Result<Operated, muster_wire::client::ClientError> {
+        let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
+        let operate = Operate { nodes, by: "ada".into(), ..Operate::default() };
+        self.client.operate_rollout(&self.env, id.into(), verb, &operate).await
+    }
+
+    async fn rollout(&self, id: RolloutId) -> RolloutStatus {
+        self.client.rollout(&self.env, WhichRollout::Id(id), StatusQuery::default()).await.unwrap()
+    }
+
+    /// Waits until the record of a rollout shows something.
+    async fn record(&self, id: RolloutId, what: &str, shows: impl Fn(&RolloutRecord) -> bool) {
+        let there =
+            |fleet: &muster_core::fleet::Fleet| fleet.rollouts().get(&id).is_some_and(|(record, _)| shows(record));
+        self.wait_for(&format!("rollout {id}: {what}"), there).await;
+    }
+
+    async fn completed(&self, id: RolloutId) {
+        self.record(id, "completed", |record| record.phase == Phase::Completed).await;
+    }
+}
+
+/// How many nodes have proved to run a version.
+fn running(fleet: &muster_core::fleet::Fleet, name: &str) -> usize {
+    fleet.running().get(&version(name)).map_or(0, |nodes| nodes.len())
+}
+
+/// Long enough for whatever should not happen to have begun; what waits for this passes sooner or later all the same.
+const A_MOMENT: Duration = Duration::from_millis(300);

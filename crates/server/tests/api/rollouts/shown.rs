@@ -1,0 +1,60 @@
+//! What is left of rollouts: their plans, in blobs and in backups.
+
+use muster_core::rollout::record::{Halt, Phase};
+use muster_wire::client::Verb;
+
+use super::{careful, quick};
+use crate::fixture::Fixture;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_holds_the_plan() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let id = fixture.begin("v2", quick()).await;
+    fixture.completed(id).await;
+    let plan = fixture.rollout(id).await.record.plan;
+    let mut backup = fixture.client.backup(&fixture.env).await.unwrap();
+    let mut bytes = Vec::new();
+    while let Some(piece) = backup.next().await.unwrap() {
+        bytes.extend_from_slice(piece.as_ref());
+    }
+    let archive = zstd_content(&bytes);
+    let named = archive.windows(plan.len()).filter(|window| *window == plan.as_bytes()).count();
+    assert!(named >= 2, "the record names it, and it is there under its name");
+    fixture.stop().await;
+}
+
+fn zstd_content(bytes: &[u8]) -> Vec<u8> {
+    zstd::decode_all(bytes).unwrap_or_else(|_| bytes.to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
+    let (fixture, robots) = Fixture::webs().await;
+    let id = fixture.begin("v2", careful()).await;
+    fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
+    let plan = fixture.rollout(id).await.record.plan;
+    let bytes = fixture.app.blobs.get(&plan).unwrap();
+    fixture.app.blobs.remove(&plan);
+    // Another life of the server, which has not read it yet.
+    drop(robots);
+    let dir = fixture.stop().await;
+    let fixture = Fixture::start_in(dir, &super::WEBS, Default::default()).await;
+    fixture.record(id, "it is blocked", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let status = fixture.rollout(id).await;
+    let Phase::Paused { why: Halt::Blocked { problem } } = &status.record.phase else { panic!("{status:?}") };
+    assert!(problem.contains("is missing or damaged") && problem.contains("muster rollout resume"), "{problem}");
+    assert!(status.problem.is_some() && status.waves.is_empty());
+    assert_eq!(fixture.app.blobs.put(&bytes).unwrap(), plan);
+    let _robots = super::Robots::start(&fixture, &super::WEBS).await;
+    // Each agent has forgotten what it did, and does it again.
+    let again = |node: &muster_core::fleet::Node| {
+        let observed = node.observed.as_ref().map(|(observed, _)| observed.incarnation);
+        observed == Some(2) && node.state().is_some_and(|(state, _)| state.is_validated())
+    };
+    fixture.wait_for("all are well again", |fleet| fleet.designed().all(|(_, node, _)| again(node))).await;
+    fixture.say(id, Verb::Resume).await;
+    fixture.record(id, "it waits again", |r| r.phase == Phase::Running && r.waves[0].gate.is_some()).await;
+    fixture.say(id, Verb::Promote).await;
+    fixture.completed(id).await;
+    fixture.stop().await;
+}

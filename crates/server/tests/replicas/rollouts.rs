@@ -1,0 +1,139 @@
+//! A rollout goes on when whoever carries it out is gone: no grant is lost, and none is made twice.
+
+use std::sync::atomic::Ordering;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::RunId;
+use muster_core::replicas::ControllerName;
+use muster_core::report::{Outcome, Report, RunResult};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Phase;
+use muster_core::rollout::strategy::{Amount, Promote, Reach, Strategy, Wave};
+use muster_wire::client::{StatusQuery, Verb};
+use muster_wire::rollout::{Operate, PlanRequest, Start, StartRequest};
+use muster_wire::sync::{SyncEvent, SyncOpen};
+use tokio::task::JoinSet;
+
+use crate::cluster::{Cluster, Replica, env, node, until, version};
+use crate::writing::passed;
+
+const WEBS: [(&str, &str); 6] =
+    [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web"), ("web5", "web"), ("web6", "web")];
+const ROLLOUT: ControllerName = ControllerName::Rollout;
+
+/// Half of them, then a person is asked, then the others: one at a time.
+fn halves() -> Strategy {
+    let wave = |percent, promote| Wave { reach: Reach::Percent(percent), soak: Some(SignedDuration::ZERO), promote };
+    Strategy {
+        waves: vec![wave(50, Promote::Manual), wave(100, Promote::Auto)],
+        ramp: false,
+        ..Strategy::one_wave(Amount::Nodes(1))
+    }
+}
+
+/// Agents at a replica that do at once what they are told.
+async fn agents(at: &Replica) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for (name, _) in WEBS {
+        let mut stream = at.client.sync(&env(), &node(name), &SyncOpen::default()).await.unwrap();
+        let (client, template) = (at.client.clone(), passed(at, name, 1));
+        tasks.spawn(async move {
+            let (mut incarnation, mut seq) = (0, 0);
+            while let Ok(Some(event)) = stream.next().await {
+                match event {
+                    SyncEvent::Hello { incarnation: given, .. } => incarnation = given,
+                    SyncEvent::Desired(desired) => {
+                        for outcome in [Outcome::Configured(RunResult::Changed), template.outcome] {
+                            seq += 1;
+                            let (run, now) = (RunId::new(format!("r{seq}")).unwrap(), Timestamp::now());
+                            let report = Report {
+                                incarnation,
+                                seq,
+                                run,
+                                outcome,
+                                version: desired.version.clone(),
+                                generation: desired.generation,
+                                started: now,
+                                ended: now,
+                                ..template.clone()
+                            };
+                            client.report(&env(), &report).await.unwrap();
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+    at.sees("all at v1", |fleet| fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == WEBS.len()))
+        .await;
+    tasks
+}
+
+async fn start(at: &Replica) -> RolloutId {
+    let asked = PlanRequest { strategy: Some(halves()), ..PlanRequest::to(version("v2")) };
+    let request = StartRequest { what: Start::Now(asked), request: "one".into(), supersede: false, by: "ada".into() };
+    at.client.start_rollout(&env(), &request).await.unwrap().id
+}
+
+async fn sees_wave_done(at: &Replica, id: RolloutId) {
+    at.sees("the first half is done", |fleet| {
+        fleet
+            .rollouts()
+            .get(&id)
+            .is_some_and(|(record, _)| record.waves.first().is_some_and(|wave| wave.gate.is_some()))
+    })
+    .await;
+}
+
+async fn promote(at: &Replica, id: RolloutId) {
+    let operate = Operate { by: "ada".into(), ..Operate::default() };
+    at.client.operate_rollout(&env(), id.into(), Verb::Promote, &operate).await.unwrap();
+}
+
+async fn ends_whole(at: &Replica, id: RolloutId) {
+    at.sees("completed", |fleet| fleet.rollouts().get(&id).is_some_and(|(r, _)| r.phase == Phase::Completed)).await;
+    let status = at.client.rollout(&env(), id.into(), StatusQuery::default()).await.unwrap();
+    assert_eq!((status.record.grants, status.counts.healthy), (6, 6), "each node once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_replica_takes_over_where_the_first_one_died() {
+    let cluster = Cluster::new().await;
+    let (a, b) = cluster.pair(&WEBS).await;
+    until("a holds it", || a.app.tenures.held(&env(), ROLLOUT).is_some()).await;
+    let _agents = agents(&b).await;
+    let id = start(&b).await;
+    sees_wave_done(&b, id).await;
+    // While nobody carries it out somebody says to go on, and that is not lost.
+    a.kill().await;
+    promote(&b, id).await;
+    ends_whole(&b, id).await;
+    assert!(b.app.tenures.held(&env(), ROLLOUT).is_some());
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_does_not_know_that_it_was_replaced_grants_nothing() {
+    let cluster = Cluster::patient().await;
+    let (a, b) = cluster.pair(&WEBS).await;
+    until("a holds it", || a.app.tenures.held(&env(), ROLLOUT).is_some()).await;
+    let _agents = agents(&b).await;
+    let id = start(&b).await;
+    sees_wave_done(&b, id).await;
+    sees_wave_done(&a, id).await;
+    // Its lease ends, and it does not hear of it: neither by the watch nor by its keep-alives.
+    a.way.lag(true);
+    a.way.lies.store(true, Ordering::SeqCst);
+    let lease = a.app.tenures.held(&env(), ROLLOUT).unwrap().lease;
+    cluster.store.revoke(lease).await.unwrap();
+    until("b holds it", || b.app.tenures.held(&env(), ROLLOUT).is_some()).await;
+    promote(&b, id).await;
+    ends_whole(&b, id).await;
+    // What it missed comes at once, and it finds everything done.
+    a.way.lag(false);
+    a.way.lies.store(false, Ordering::SeqCst);
+    ends_whole(&a, id).await;
+    a.stop().await;
+    b.stop().await;
+}
