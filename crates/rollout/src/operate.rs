@@ -150,7 +150,7 @@ pub fn operate(
         Command::Release { node } => {
             is_open(record, "release")?;
             known(sight.fleet, node)?;
-            if !record.released.contains(node) && !record.skipped.contains(node) {
+            if !record.released.contains(node) {
                 has_room(record, 1)?;
                 next.released.insert(node.clone());
                 next.progress = sight.now;

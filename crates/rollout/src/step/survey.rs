@@ -149,12 +149,12 @@ impl<'a> Survey<'a> {
         };
         let is_up = silent.is_none()
             && match grant {
-                Some(_) => matches!(health, Health::Healthy { .. }),
-                None => measure.is_serving(node, told),
+                Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
+                Some(_) | None => measure.is_serving(node, told),
             };
         let is_new = grant.is_none() && is_still_being_made(node);
         let is_released = record.released.contains(name);
-        let is_counted = !is_new && !is_released && health != Health::Skipped;
+        let is_counted = !is_new && !is_released;
         let on_its_way = is_on_its_way(node, told, own.is_some());
         let fact = Fact {
             name,

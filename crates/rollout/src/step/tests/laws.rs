@@ -3,7 +3,7 @@
 
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{Halt, Phase, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, Halt, Phase, RolloutRecord};
 use muster_core::rollout::strategy::{self, Amount, MaxUnavailable, PerLabel, Promote, Reach, Wave};
 use muster_core::service_state::{Configured, ServiceState, Validated};
 use proptest::prelude::*;
@@ -217,7 +217,7 @@ impl Play {
     fn check_budgets(&self, record: &RolloutRecord, granted: &[&NodeName]) {
         let fleet = &self.ride.world.fleet;
         let max = &self.ride.plan.plan().strategy.max_unavailable;
-        let counts = |name: &NodeName| !record.skipped.contains(name) && !record.released.contains(name);
+        let counts = |name: &NodeName| !record.released.contains(name);
         let after = |of: &dyn Fn(&Node) -> bool| {
             let down = |name: &NodeName, node: &Node| granted.contains(&name) || !self.is_up(name, node, record);
             let new =
@@ -250,7 +250,8 @@ impl Play {
     fn is_up(&self, name: &NodeName, node: &Node, record: &RolloutRecord) -> bool {
         let Some(told) = self.ride.world.fleet.desired_of(name) else { return false };
         let Some((state, leaf)) = node.state() else { return false };
-        let is_granted = node.desired.as_ref().is_some_and(|(grant, _)| grant.rollout == record.id);
+        let is_ours = |grant: &DesiredRecord| grant.rollout == record.id && grant.kept.is_none();
+        let is_granted = node.desired.as_ref().is_some_and(|(grant, _)| is_ours(grant));
         let soak = self.ride.plan.plan().strategy.soak;
         let is_watched = is_granted && self.ride.world.now < leaf.since + soak;
         let rebooted = node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted);

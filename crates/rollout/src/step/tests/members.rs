@@ -116,7 +116,7 @@ fn a_repair_that_fails_again_proves_nothing_and_uses_the_budget_up() {
 }
 
 #[test]
-fn a_skipped_node_stays_where_it_is_for_good_and_counts_no_more() {
+fn a_skipped_node_stays_where_it_is_for_good_and_is_waited_for_no_longer() {
     let mut ride = Ride::begin(World::of(&[("web", 3, "a b c")]), budget(1, None));
     let generation = |ride: &Ride, name: &str| ride.world.fleet.desired_of(&node(name)).unwrap().generation;
     let last = ride.plan.plan().nodes().last().unwrap().node.clone();
@@ -127,6 +127,8 @@ fn a_skipped_node_stays_where_it_is_for_good_and_counts_no_more() {
     ride.answers(&first[0], failed());
     assert!(ride.say(&Command::Skip { node: node(&first[0]) }).unwrap(), "it was granted, and stays at that");
     assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go(), Vec::<String>::new(), "it is down, so nobody else may be");
+    assert!(ride.say(&Command::Release { node: node(&first[0]) }).unwrap());
     assert_eq!(ride.ride_on(), Phase::Completed);
     assert_eq!((ride.version_of(last.as_str()).as_str(), generation(&ride, last.as_str())), ("v1", before));
     assert_eq!(ride.version_of(&first[0]), "v2");
