@@ -21,6 +21,7 @@ mod logs;
 mod node_disk_full;
 mod quickstart;
 mod reports;
+mod rollouts;
 mod server_killed;
 mod server_start;
 mod store_full;

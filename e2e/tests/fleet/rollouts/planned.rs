@@ -1,0 +1,89 @@
+//! A plan is what happens, node by node; and if the world has moved since, nothing happens.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{nodes_of, shown, text, time};
+use muster_e2e::agent::Node;
+use muster_e2e::project::{Project, Release};
+use muster_e2e::server::Server;
+use muster_e2e::stage::Stage;
+
+const NODES: [&str; 5] = ["db1", "web1", "web2", "web3", "web4"];
+const ENVIRONMENT: &str = "
+roles:
+  db: {cardinality: 1, flavor: local}
+  web: {cardinality: 4, flavor: local, after: [db]}
+rollout:
+  waves: [{nodes: 1, soak: 0s}, {percent: 50, soak: 0s}, {percent: 100}]
+  soak: 0s
+";
+
+/// The waves of what `muster` has printed for people, each with its nodes in their order.
+fn printed(text: &str) -> Vec<Vec<String>> {
+    let mut waves: Vec<Vec<String>> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("wave ") {
+            waves.push(Vec::new());
+        } else if let Some(wave) = waves.last_mut() {
+            let words = line.split(|c: char| !c.is_ascii_alphanumeric());
+            wave.extend(words.filter(|word| NODES.contains(word)).map(str::to_owned));
+        }
+    }
+    waves
+}
+
+fn names(waves: &Value) -> Vec<Vec<String>> {
+    let wave =
+        |wave: &Value| wave["nodes"].as_array().unwrap().iter().map(|node| text(&node["node"]).to_owned()).collect();
+    waves.as_array().unwrap().iter().map(wave).collect()
+}
+
+#[test]
+fn the_plan_that_is_printed_is_the_order_in_which_nodes_went() {
+    let stage = Stage::new();
+    let release = Release::script("exit 2");
+    let project = Project::with_environment(&stage, ENVIRONMENT);
+    let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
+    let server = Server::start(&stage, &project);
+    let _agents: Vec<_> = NODES.iter().zip(1..).map(|(name, number)| Node::new(&stage, name, number).start()).collect();
+    stage.wait_for("v1", &NODES);
+
+    // For people and for programs, the same.
+    let file = stage.path("v2.plan");
+    let table = stage.ask(&["rollout", "plan", "v2", "--all", "--seed", "7", "--out", file.to_str().unwrap()]);
+    assert_eq!(table.code(), 0, "{table:?}");
+    let plan: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let planned = names(&plan["waves"]);
+    assert_eq!(printed(&table.stdout), planned, "{}", table.stdout);
+    assert_eq!(planned[0], ["db1"], "the others come after it");
+    assert_eq!(planned.concat().len(), NODES.len());
+    let again = stage.ask_json(&["rollout", "plan", "v2", "--seed", "7"]);
+    assert_eq!(names(&again["waves"]), planned, "the seed decides");
+    // Another one, for later.
+    let outdated = stage.path("v3.plan");
+    assert_eq!(stage.ask(&["rollout", "plan", "v3", "--out", outdated.to_str().unwrap()]).code(), 0);
+
+    let started = stage.ask(&["rollout", "start", "v2", "--plan", file.to_str().unwrap()]);
+    assert_eq!(started.code(), 0, "{started:?}");
+    let watched = stage.ask(&["rollout", "status", "--watch"]);
+    assert_eq!(watched.code(), 0, "{watched:?}");
+
+    let after = shown(&stage, None);
+    assert_eq!(names(&after["waves"]), planned);
+    let granted: Vec<_> = nodes_of(&after["waves"]).map(|node| time(&node["granted"])).collect();
+    assert!(granted.is_sorted(), "nodes went in another order: {granted:?}");
+    let table = stage.ask(&["rollout", "show"]).stdout;
+    assert_eq!(printed(&table), planned, "{table}");
+    // And it is what the nodes did: one of each role at a time.
+    let began = |node: &String| text(&server.api.runs(node).last().unwrap()["started"]).to_owned();
+    let began: Vec<_> = planned.concat().iter().map(began).collect();
+    assert!(began.is_sorted(), "runs began in another order: {began:?}");
+
+    // The world has moved: v1 is not what it goes from any more.
+    let refused = stage.ask(&["rollout", "start", "v3", "--plan", outdated.to_str().unwrap()]);
+    assert_eq!(refused.code(), 1, "{refused:?}");
+    assert!(refused.stderr.contains("the environment should run v2 now; it was v1"), "{refused:?}");
+    assert_eq!(shown(&stage, None)["record"]["to"], "v2", "nothing was started");
+}
