@@ -5,6 +5,9 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
+use muster_core::names::ReplicaId;
+use muster_core::replicas::ControllerName;
+
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::proxy::Proxy;
 use crate::eventually::{PATIENCE, eventually};
@@ -46,6 +49,8 @@ pub enum Member {
 pub enum Replica {
     /// Whoever holds the controller `liveness` at that moment.
     Holder,
+    /// Whoever holds the controller `rollout`, and so carries one out.
+    Acting,
     Number(usize),
 }
 
@@ -79,6 +84,7 @@ impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Holder => f.write_str("the replica that holds the controllers"),
+            Self::Acting => f.write_str("the replica that carries rollouts out"),
             Self::Number(index) => write!(f, "replica{}", index + 1),
         }
     }
@@ -179,6 +185,14 @@ impl Fleet {
         println!("    {fault} has ended");
     }
 
+    /// Takes away what nobody needs any more of etcd's history, as operators let it do by itself; the follower has all of it.
+    pub fn compact(&self) {
+        self.wait(async {
+            self.follower.catch_up(&self.etcd).await;
+            self.etcd.compact().await;
+        });
+    }
+
     /// Waits until the version has been changed once more, by whoever is there: agents are being told, run and report.
     /// Gives the revision before.
     pub fn load_goes_on(&self) -> i64 {
@@ -202,25 +216,28 @@ impl Fleet {
 
     fn replica(&self, replica: Replica) -> usize {
         match replica {
-            Replica::Holder => self.holder(),
+            Replica::Holder => self.holder(ControllerName::Liveness).0,
+            Replica::Acting => self.holder(ControllerName::Rollout).0,
             Replica::Number(index) => index,
         }
     }
 
-    /// Who holds the controllers, by the store: the replica whose record has the address of one of ours.
-    fn holder(&self) -> usize {
-        eventually("somebody holds the controllers", PATIENCE, || {
+    /// Who holds a controller, by the store: the replica whose record has the address of one of ours, and what it calls
+    /// itself.
+    pub fn holder(&self, controller: ControllerName) -> (usize, ReplicaId) {
+        eventually(&format!("somebody holds the controller {controller}"), PATIENCE, || {
             let dump = self.wait(self.etcd.dump(PREFIX));
             let json = |suffix: &str| -> Option<serde_json::Value> {
                 let entry = dump.entries.iter().find(|entry| entry.key.ends_with(suffix))?;
                 serde_json::from_slice(&entry.value).ok()
             };
-            let holder = json("/controllers/liveness").ok_or("nobody holds it")?;
+            let holder = json(&format!("/controllers/{controller}")).ok_or("nobody holds it")?;
             let id = holder["replica"].as_str().ok_or("it names no replica")?.to_owned();
             let record = json(&format!("/replicas/{id}")).ok_or("its replica has gone")?;
             let url = record["url"].as_str().ok_or("it has no address")?;
             let found = self.replicas.iter().position(|replica| url.ends_with(&replica.address.to_string()));
-            found.ok_or_else(|| format!("{url} is none of ours"))
+            let found = found.ok_or_else(|| format!("{url} is none of ours"))?;
+            Ok((found, ReplicaId::new(id).map_err(|error| error.to_string())?))
         })
     }
 
@@ -231,9 +248,9 @@ impl Fleet {
             | Fault::WipeMember(Member::Leader) => {
                 format!(" ({})", self.etcd.member(hit).name())
             }
-            Fault::KillReplica(Replica::Holder)
-            | Fault::StopReplica(Replica::Holder)
-            | Fault::CompactUnder(Replica::Holder) => format!(" ({})", self.replicas[hit].name),
+            Fault::KillReplica(Replica::Holder | Replica::Acting)
+            | Fault::StopReplica(Replica::Holder | Replica::Acting)
+            | Fault::CompactUnder(Replica::Holder | Replica::Acting) => format!(" ({})", self.replicas[hit].name),
             Fault::KillMember(_)
             | Fault::KillEtcd
             | Fault::StopMember(_)

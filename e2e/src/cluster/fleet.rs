@@ -1,4 +1,4 @@
-//! Three etcd members, two replicas, twenty agents.
+//! Three etcd members, two replicas, and as many agents as a test wants.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -41,6 +41,56 @@ const KEEP_LOGS: &str = "MUSTER_KEEP_LOGS";
 /// Starting is more than a moment: twenty-five programs on a machine with two processors.
 pub const START: Duration = Duration::from_secs(120);
 
+/// What a fleet is made of, besides etcd and the replicas.
+#[derive(Debug)]
+pub struct Setup {
+    /// How many nodes of each role.
+    pub roles: Vec<(&'static str, u8)>,
+    /// More of the environment file than its roles.
+    pub environment: Option<String>,
+    /// What stands in documents beside it.
+    pub documents: String,
+    /// All versions have the same content.
+    pub release: Release,
+    pub versions: Vec<&'static str>,
+}
+
+impl Setup {
+    /// Nodes that others look up, and nodes that do; two versions to go back and forth between.
+    fn plain(journal: &Path) -> Self {
+        Self {
+            roles: ROLES.to_vec(),
+            environment: None,
+            documents: String::new(),
+            release: release(journal),
+            versions: VERSIONS.to_vec(),
+        }
+    }
+
+    fn project(&self, stage: &Stage) -> Project {
+        let mut project = match &self.environment {
+            Some(text) => Project::with_environment(stage, text),
+            None => {
+                let roles: Vec<(&str, u32)> = self.roles.iter().map(|(role, many)| (*role, u32::from(*many))).collect();
+                Project::new(stage, &roles)
+            }
+        };
+        if !self.documents.is_empty() {
+            fs::write(project.dir.join("nodes.yaml"), &self.documents).unwrap();
+        }
+        for version in &self.versions {
+            project = project.release(version, &self.release);
+        }
+        project
+    }
+
+    fn node_names(&self) -> Vec<String> {
+        let of_role =
+            |(role, many): &(&str, u8)| (1..=*many).map(|number| format!("{role}{number}")).collect::<Vec<_>>();
+        self.roles.iter().flat_map(of_role).collect()
+    }
+}
+
 /// All of it. The order of the fields is the order of their end: the load, the agents, the replicas, etcd.
 #[derive(Debug)]
 pub struct Fleet {
@@ -77,8 +127,17 @@ impl Fleet {
     /// Starts all of it, for a story of so many minutes; every node has proved its first version when this returns, and
     /// the load is on.
     pub fn start(minutes: u64) -> Self {
-        let logs = Logs::new();
         let stage = Stage::new();
+        let setup = Setup::plain(&stage.path("journal"));
+        let mut fleet = Self::launch(stage, &setup, minutes);
+        fleet.settle_for_the_first_time();
+        fleet.load.go_on();
+        fleet
+    }
+
+    /// Starts all of it, and waits for nothing. Whatever appliers write down is in `journal` of the stage.
+    pub fn launch(stage: Stage, setup: &Setup, minutes: u64) -> Self {
+        let logs = Logs::new();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let options =
             Options { quota_bytes: Some(quota(minutes)), logs: Some(logs.path().to_owned()), ..Options::members(3) };
@@ -89,10 +148,7 @@ impl Fleet {
         });
 
         let journal = stage.path("journal");
-        let mut project = Project::new(&stage, &ROLES.map(|(role, many)| (role, u32::from(many))));
-        for version in VERSIONS {
-            project = project.release(version, &release(&journal));
-        }
+        let project = setup.project(&stage);
         let replicas: Vec<Replica> =
             (0..REPLICAS).map(|index| Replica::start(&stage, &etcd.spec(), &project, index, logs.path())).collect();
         let proxies: Vec<Proxy> = (FIRST_PROXY..)
@@ -100,7 +156,7 @@ impl Fleet {
             .map(|(last, replica)| Proxy::start(stage.address(last), replica.address))
             .collect();
 
-        let names: Vec<String> = node_names().collect();
+        let names = setup.node_names();
         let programs: Vec<Program> =
             (1..).zip(&names).map(|(number, name)| agent(&stage, name, number, &proxies, logs.path())).collect();
         let agents = names
@@ -111,7 +167,7 @@ impl Fleet {
         let load = Load::new(replicas.iter().map(|replica| replica.api.clone()).collect());
         let mut judge = Judge::default();
         judge.agents_started(1);
-        let mut fleet = Self {
+        Self {
             load,
             agents,
             _agents: programs,
@@ -124,10 +180,7 @@ impl Fleet {
             journal,
             stage,
             _logs: logs,
-        };
-        fleet.settle_for_the_first_time();
-        fleet.load.go_on();
-        fleet
+        }
     }
 
     /// Waits for something that the rig does.
@@ -170,10 +223,6 @@ impl Replica {
 fn launch(stage: &Stage, name: &str, args: &[String], logs: &Path) -> Program {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     Program::start(name, stage.muster(&args).env("RUST_LOG", "warn,muster=debug"), logs)
-}
-
-fn node_names() -> impl Iterator<Item = String> {
-    ROLES.into_iter().flat_map(|(role, many)| (1..=many).map(move |number| format!("{role}{number}")))
 }
 
 /// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up. Each node takes

@@ -19,6 +19,7 @@ pub mod load;
 pub mod plan;
 pub mod program;
 pub mod proxy;
+pub mod rollouts;
 pub mod settle;
 pub mod soak;
 pub mod views;

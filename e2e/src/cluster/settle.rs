@@ -9,7 +9,7 @@ use muster_core::names::ReplicaId;
 use muster_core::records::Observed;
 use muster_core::replicas::{ControllerName, ControllerRecord, PresenceRecord};
 use muster_core::report::Outcome;
-use muster_etcd_rig::Dump;
+use muster_etcd_rig::{Dump, Revision};
 
 use crate::cluster::fleet::{Fleet, PREFIX, START};
 use crate::cluster::judge::Executed;
@@ -93,10 +93,25 @@ impl Fleet {
         });
     }
 
+    /// Waits until nobody has anything left to report.
+    pub fn until_reported(&self) {
+        eventually("all reports have been sent", REST, || {
+            let waiting: Vec<&str> =
+                self.agents.iter().filter(|agent| agent.waiting() > 0).map(|agent| agent.node.as_str()).collect();
+            if waiting.is_empty() { Ok(()) } else { Err(waiting.join(", ")) }
+        });
+    }
+
     /// Brings the judge to the present.
     fn read(&mut self) {
+        self.read_history();
+    }
+
+    /// The same; gives what it was told.
+    pub fn read_history(&mut self) -> Vec<Revision> {
         self.wait(self.follower.catch_up(&self.etcd));
-        self.judge.read(&self.follower.take());
+        let history = self.follower.take();
+        self.judge.read(&history);
         for agent in &mut self.agents {
             let said = agent.news();
             self.judge.acknowledged(&said.acknowledged);
@@ -107,6 +122,7 @@ impl Fleet {
                 self.judge.complain(format!("{} has ended by itself", replica.name));
             }
         }
+        history
     }
 
     /// What appliers have written down.

@@ -5,6 +5,7 @@
 //! A fleet of this size takes a while to start, so faults of one kind share one, in sequence.
 
 mod old_view;
+mod rollouts;
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use muster_core::keys::Key;
 use muster_core::names::NodeName;
 use muster_core::records::{LastRun, Observed};
 use muster_core::report::{Cause, Outcome, Verdict};
+use muster_core::rollout::record::DesiredRecord;
 
 use super::{Complaints, Touched};
 
@@ -23,6 +24,8 @@ pub(super) struct Runs {
     pub(super) starts: usize,
     /// Every choice of a version: its revision, which is the number of its generation.
     chosen: BTreeMap<i64, String>,
+    /// Every grant of a rollout: the same for one node.
+    granted: BTreeMap<(NodeName, i64), String>,
     nodes: BTreeMap<NodeName, Seen>,
 }
 
@@ -47,6 +50,12 @@ impl Runs {
             match (&touched.key, touched.value) {
                 (Key::CurrentVersion, Some(value)) => {
                     self.chosen.insert(revision, String::from_utf8_lossy(value).into_owned());
+                }
+                (Key::Desired { node }, Some(value)) => {
+                    let grant: Option<DesiredRecord> = complaints.json(&format!("desired/{node}"), value);
+                    if let Some(grant) = grant {
+                        self.granted.insert((node.clone(), revision), grant.version.to_string());
+                    }
                 }
                 (Key::Observed { node }, Some(value)) => {
                     let observed: Option<Observed> = complaints.json(&format!("observed/{node}"), value);
@@ -78,7 +87,10 @@ impl Runs {
             complaints.push(format_args!("{node} made run {} without any cause", last.run));
         }
         let number = last.generation.number;
-        let chosen = i64::try_from(number).ok().and_then(|number| self.chosen.get(&number));
+        let chosen = i64::try_from(number).ok().and_then(|number| {
+            let granted = self.granted.get(&(node.clone(), number));
+            granted.or_else(|| self.chosen.get(&number))
+        });
         if chosen.map(String::as_str) != Some(last.version.as_str()) {
             let (run, version) = (&last.run, &last.version);
             complaints.push(format_args!(

@@ -1,0 +1,99 @@
+//! Fifty nodes in three roles, of which each needs the one before, spread over three racks.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::cluster::fleet::{Fleet, Setup};
+use crate::eventually::eventually;
+use crate::project::Release;
+use crate::stage::Stage;
+
+use super::super::fleet::{PREFIX, START};
+
+const ROLES: [(&str, u8); 3] = [("db", 6), ("app", 14), ("web", 30)];
+const RACKS: [&str; 3] = ["a", "b", "c"];
+pub const NODES: usize = 50;
+
+/// Waits and budgets are short, so that there is something going on whenever something breaks. Deadlines are long: a node
+/// whose server is stopped notices that after 25 seconds.
+const ROLLOUT: &str = "
+rollout:
+  waves: [{nodes: 1, soak: 2s}, {percent: 30, soak: 1s}, {percent: 100, soak: 1s}]
+  max_unavailable: {default: 2, app: 20%, web: 20%, per: {label: rack, count: 3}}
+  soak: 1s
+  gate:
+    checks: [{name: gate, command: [GATE], every: 1s}]
+  deadlines: {node: 4m, pending: 4m, progress: 5m}
+";
+
+impl Fleet {
+    /// Starts it; every node has proved its first version when this returns.
+    pub fn start_for_rollouts() -> Self {
+        let stage = Stage::new();
+        let (journal, gate) = (stage.path("journal"), stage.path("gate"));
+        fs::write(&gate, program(GATE, &journal)).unwrap();
+        fs::set_permissions(&gate, fs::Permissions::from_mode(0o755)).unwrap();
+        let setup = Setup {
+            roles: ROLES.to_vec(),
+            environment: Some(environment(&gate)),
+            documents: documents(),
+            release: release(&journal),
+            versions: vec!["v1", "v2"],
+        };
+        let fleet = Self::launch(stage, &setup, 3);
+        eventually("every node has proved its first version", START, || {
+            let dump = fleet.wait(fleet.etcd.dump(PREFIX));
+            let active = dump.entries.iter().filter(|entry| entry.key.contains("/active_roles/")).count();
+            if active == fleet.agents.len() { Ok(()) } else { Err(format!("{active} are in service")) }
+        });
+        fleet
+    }
+}
+
+fn environment(gate: &Path) -> String {
+    let mut text = "roles:\n".to_owned();
+    let mut before = None;
+    for (role, many) in ROLES {
+        let after = before.map(|before| format!(", after: [{before}]")).unwrap_or_default();
+        writeln!(text, "  {role}: {{cardinality: {many}, flavor: local{after}}}").unwrap();
+        before = Some(role);
+    }
+    text + &ROLLOUT.replace("GATE", gate.to_str().unwrap())
+}
+
+/// Where each node stands.
+fn documents() -> String {
+    let mut text = String::new();
+    for (role, many) in ROLES {
+        for (number, rack) in (1..=many).zip(RACKS.into_iter().cycle()) {
+            let labels = format!("labels: {{rack: {rack}}}\nspec: {{failure_domain: rack-{rack}}}");
+            writeln!(text, "---\nkind: Node\nname: {role}{number}\n{labels}").unwrap();
+        }
+    }
+    text
+}
+
+const SCRIPT: &str = r#"
+echo "$(date +%s%N) applier-starts $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL
+number=${MUSTER_NODE##*[a-z]}
+sleep "0.$((number * 7 % 8 + 1))"
+echo "$MUSTER_VERSION" > "$MUSTER_ROOT/version"
+echo "$(date +%s%N) applier-ends $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL
+exit 2"#;
+const CHECK: &str = r#"
+echo "$(date +%s%N) checks-start $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL
+read version < "$MUSTER_ROOT/version"
+[ "$version" = "$MUSTER_VERSION" ] || exit 1
+echo "$(date +%s%N) checks-end $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL"#;
+const GATE: &str = r#"echo "$(date +%s%N) gate $MUSTER_ROLLOUT $MUSTER_STAGE $MUSTER_WAVE" >> JOURNAL"#;
+
+fn program(text: &str, journal: &Path) -> String {
+    format!("#!/bin/sh\n{}\n", text.replace("JOURNAL", journal.to_str().unwrap()))
+}
+
+fn release(journal: &Path) -> Release {
+    let of = |text: &str| text.replace("JOURNAL", journal.to_str().unwrap());
+    Release::script(&of(SCRIPT)).program("right", &of(CHECK)).check("{name: right, exec: right, deadline: 30s}")
+}
