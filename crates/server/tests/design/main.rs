@@ -9,6 +9,7 @@ mod documents;
 mod place;
 mod racing;
 mod revisions;
+mod rollouts;
 #[path = "../replicas/way.rs"]
 #[allow(dead_code)]
 mod way;

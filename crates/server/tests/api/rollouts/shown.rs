@@ -58,3 +58,21 @@ async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
     fixture.completed(id).await;
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_no_rollout_goes_on_nobody_is_woken_for_one() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let mut rollouts = fixture.app.view.subscribe_rollouts();
+    rollouts.mark_unchanged();
+    let mut all = fixture.app.view.subscribe_leading();
+    let pause = muster_wire::data::SetPause { reason: "a moment".into(), seconds: None, force: false };
+    let (client, env) = (&fixture.client, &fixture.env);
+    client.pause(env, &muster_core::pause::PauseScope::Global, &pause, "jo").await.unwrap();
+    // Those who look after pauses are told before those who look after rollouts would be; the next change comes after both.
+    all.changed().await.unwrap();
+    client.resume(env, &muster_core::pause::PauseScope::Global, "jo").await.unwrap();
+    assert!(!rollouts.has_changed().unwrap(), "nothing goes on, and a pause is none of its business");
+    fixture.begin("v2", careful()).await;
+    rollouts.changed().await.unwrap();
+    fixture.stop().await;
+}

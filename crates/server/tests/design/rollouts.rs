@@ -1,0 +1,80 @@
+//! Rollouts go the way that the applied design says.
+
+use jiff::Timestamp;
+use muster_core::design_state::DesignRevision;
+use muster_core::names::{Role, Version};
+use muster_core::records::ReleaseRecord;
+use muster_core::release_manifest::SignedManifest;
+use muster_core::rollout::strategy::{Amount, Reach};
+use muster_core::txn::{Op, Txn};
+use muster_server::Blobs;
+use muster_wire::design::Bundle;
+use muster_wire::problem::Code;
+use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategyFrom};
+
+use crate::on_both_stores;
+use crate::place::{Replica, bundle, env, keys, refused};
+
+fn site(after: &str, rollout: &str) -> Vec<Bundle> {
+    let roles = format!(
+        "roles:\n  db: {{cardinality: 1, flavor: small}}\n  web: {{cardinality: 2, flavor: small{after}}}\n{rollout}"
+    );
+    vec![bundle("site", &[("environments/test.yaml", &roles)])]
+}
+
+fn version(text: &str) -> Version {
+    Version::new(text).unwrap()
+}
+
+/// A release that nobody has built: its bundle is its name.
+async fn release(a: &Replica, name: &str, serial: u64) {
+    let digest = format!("sha256:{}", a.app.blobs.put(name.as_bytes()).unwrap());
+    assert_eq!(digest, format!("sha256:{}", Blobs::digest(name.as_bytes())));
+    let record = ReleaseRecord {
+        digest: digest.clone(),
+        serial,
+        size: 2,
+        content: digest,
+        signed: SignedManifest::default(),
+        pushed: Timestamp::UNIX_EPOCH,
+        by: "test".into(),
+    };
+    let put = Op::put_json(keys().release(&version(name)), &record).unwrap();
+    a.app.store.commit(Txn::new().op(put)).await.unwrap();
+}
+
+on_both_stores! {
+    async fn the_strategy_and_the_order_are_those_of_the_environment_file(place: Place) {
+        let a = place.replica().await;
+        let rollout = "rollout:\n  waves: [{nodes: 1, promote: manual}, {percent: 100}]\n  max_unavailable: 50%\n";
+        a.apply(site(", after: [db]", rollout)).await.unwrap();
+        release(&a, "v1", 1).await;
+        release(&a, "v2", 2).await;
+        // The first version goes at once by itself: nothing runs that could break.
+        let first = a.client.trigger_update(&env(), version("v1")).await.unwrap();
+        assert!(a.app.view.fleets()[&env()].rollouts()[&first.rollout.unwrap()].0.at_once);
+
+        let planned = a.client.plan_rollout(&env(), &PlanRequest::to(version("v2"))).await.unwrap();
+        assert_eq!((planned.strategy_from, planned.design), (StrategyFrom::Environment, Some(DesignRevision(1))));
+        let strategy = &planned.plan.strategy;
+        assert_eq!((strategy.waves[0].reach, strategy.max_unavailable.default), (Reach::Nodes(1), Amount::Percent(50)));
+        let (db, web) = (Role::new("db").unwrap(), Role::new("web").unwrap());
+        assert_eq!(planned.plan.after[&web], [db.clone()].into());
+        let stages = planned.plan.waves.iter().map(|wave| (wave.stage, wave.nodes[0].role.clone()));
+        assert_eq!(stages.collect::<Vec<_>>(), [(1, db), (2, web.clone()), (2, web)]);
+
+        // Another order: what was planned does not hold any more.
+        a.apply(site("", rollout)).await.unwrap();
+        let what = Start::Plan(Box::new(planned.plan));
+        let start = StartRequest { what, request: "one".into(), supersede: true, by: "ann".into() };
+        let problem = refused(a.client.start_rollout(&env(), &start).await);
+        assert_eq!(problem.code, Code::PlanOutdated);
+        assert!(problem.detail.contains("role web waits for no other role any more"), "{}", problem.detail);
+
+        // An environment that says nothing goes as Muster does by itself.
+        a.apply(site("", "")).await.unwrap();
+        let planned = a.client.plan_rollout(&env(), &PlanRequest::to(version("v2"))).await.unwrap();
+        assert_eq!(planned.strategy_from, StrategyFrom::Default);
+        a.stop().await;
+    }
+}
