@@ -1,5 +1,6 @@
 //! `muster status`: the environment on one screen.
 
+use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::Phase;
 use muster_core::standing::Word;
 use muster_wire::operator::EnvironmentStatus;
@@ -113,7 +114,8 @@ fn rollout(brief: &RolloutBrief, out: &mut Out) {
     let nodes = count(usize::try_from(*nodes).unwrap_or(0), "node");
     out.line(format_args!("  rollout  {id} to {to}: {phase}, {healthy} of {nodes} healthy{failed}"));
     let why = match (&brief.phase, &brief.held_by) {
-        (Phase::Paused { why }, _) => Some(why.to_string()),
+        (Phase::Paused { why }, _) => Some(super::rollout::because(why)),
+        (_, Some(Hold::Promotion { .. })) => Some(format!("wave {wave} is well, and a person has to promote it")),
         (_, Some(hold)) => Some(hold.to_string()),
         (_, None) => None,
     };

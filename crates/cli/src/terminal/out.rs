@@ -64,6 +64,8 @@ impl Out {
                 Err(error) => self.fail(anyhow::Error::msg(error.to_string())),
             },
         }
+        // Notes that follow it come after it, also where both are on one screen.
+        self.flush();
     }
 
     pub fn line(&mut self, text: impl fmt::Display) {

@@ -58,6 +58,7 @@ async fn all_is_well() {
         blobs | ok | reports and logs can be kept
         controller | ok | quickstart leaders | held by REPLICA since TIME
         controller | ok | quickstart liveness | held by REPLICA since TIME
+        controller | ok | quickstart rollout | held by REPLICA since TIME
         environment | ok | quickstart | 4 nodes, and all of it can be read
         clock | ok | this machine → server | within N s
 

@@ -20,6 +20,8 @@ mod pauses;
 mod pushing;
 mod reference;
 mod release;
+mod robots;
+mod rollouts;
 mod runs;
 mod serve;
 mod status;

@@ -28,31 +28,32 @@ async fn the_version_to_run() {
 #[tokio::test]
 async fn an_update_is_triggered_once() {
     let fleet = Fleet::start().await;
-    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    snapshot!(fleet.muster(&["trigger-update", "v2", "--at-once"]).await, @"
     exit 0
     --- stdout
-    quickstart goes from v1 to v2 (revision N)
+    quickstart goes from v1 to v2: rollout 1 (revision N)
     --- stderr
     note: muster verify-hosts v2 --wait waits until every node is there
     ");
-    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    snapshot!(fleet.muster(&["trigger-update", "v2", "--at-once"]).await, @"
     exit 0
     --- stdout
     quickstart should run v2 already: nothing was changed
     ");
-    snapshot!(fleet.muster(&["trigger-update", "v1"]).await, @"
+    snapshot!(fleet.muster(&["trigger-update", "v1", "--at-once"]).await, @"
     exit 1
     --- stderr
-    error: v1 has serial 1, and v2, which the environment should run, has 2
+    error: release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: say --allow-older if they are to go back
     hint: nodes do not go back by themselves; if it is meant, say so with --allow-older
     ");
-    snapshot!(fleet.muster(&["trigger-update", "v1", "--allow-older", "-o", "json", "-q"]).await, @r#"
+    snapshot!(fleet.muster(&["trigger-update", "v1", "--allow-older", "--at-once", "-o", "json", "-q"]).await, @r#"
     exit 0
     --- stdout
     {
       "from": "v2",
       "to": "v1",
       "changed": true,
+      "rollout": 2,
       "revision": N
     }
     "#);

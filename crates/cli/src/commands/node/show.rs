@@ -5,6 +5,7 @@ use muster_core::liveness::Link;
 use muster_core::names::NodeName;
 use muster_core::records::{MachinePhase, PastRun};
 use muster_core::report::{Cause, CheckResult, Report, Verdict};
+use muster_core::rollout::progress::Hold;
 use muster_core::standing::{Activity, Why};
 use muster_wire::operator::{NodeDetail, RunDetail};
 use muster_wire::problem::Code;
@@ -91,7 +92,8 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     if let Some(paused) = &row.paused {
         fact("paused", paused.to_string());
     }
-    if let Some(hold) = &detail.hold {
+    // How it stands itself was said above.
+    if let Some(hold) = detail.hold.as_ref().filter(|hold| !matches!(hold, Hold::Node { .. })) {
         fact("rollout", format!("it waits: {hold}"));
     }
     if let Some(machine) = &detail.machine {

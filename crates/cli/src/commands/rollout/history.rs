@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Table, Terminal, age, duration};
 
-use super::status_view::because;
+use super::status_view::{because, taken_back};
 
 /// List the rollouts of the environment, the newest first
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +60,8 @@ fn cells(row: &RolloutRow, now: Timestamp) -> [String; 9] {
     };
     [
         row.id.to_string(),
-        version(row.from.as_ref()),
+        // Those that a rollback moves come from several versions.
+        version(row.from.as_ref().filter(|_| row.rolls_back.is_none())),
         row.to.to_string(),
         row.phase.word().to_owned(),
         age(row.started, now),
@@ -77,7 +78,7 @@ fn why(row: &RolloutRow) -> String {
         Phase::Paused { why } => because(why),
         Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
         Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
-        Phase::RolledBack { by, why } => format!("by rollout {by}: {}", because(why)),
+        Phase::RolledBack { by, why } => format!("by rollout {by}: {}", taken_back(why)),
         Phase::Superseded { by } => format!("by rollout {by}"),
     };
     let what = match (row.rolls_back, row.at_once) {

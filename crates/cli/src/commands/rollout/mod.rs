@@ -24,6 +24,7 @@ mod which;
 mod words;
 
 pub(super) use request::request;
+pub(super) use status_view::because;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {

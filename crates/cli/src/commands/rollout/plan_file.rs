@@ -26,7 +26,9 @@ pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
     let read = if text.trim_start().starts_with('{') {
         serde_json::from_str::<Plan>(&text).map_err(anyhow::Error::new)
     } else {
-        serde_saphyr::from_str::<Plan>(&text).map_err(|error| anyhow::Error::msg(error.to_string()))
+        // It shows the place in the file too, which is not what is wrong with it.
+        let first = |text: String| text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        serde_saphyr::from_str::<Plan>(&text).map_err(|error| anyhow::Error::msg(first(error.to_string())))
     };
     let plan = read.map_err(|error| {
         let failure = Failure::failed(error.context(format!("{} is not a plan of a rollout", path.display())));

@@ -38,15 +38,14 @@ pub(super) fn show(plan: &Plan, scope: Scope, opening: Option<Timestamp>, out: &
 
 /// "prod: v2 → v3, 40 nodes in 4 waves, in about 47m"
 fn headline(plan: &Plan) -> String {
-    let from = plan.from.as_ref().map(|from| format!("{from} → ")).unwrap_or_default();
-    let back = plan.rolls_back.map(|id| format!(" (takes rollout {id} back)")).unwrap_or_default();
+    let way = words::way(plan.from.as_ref(), &plan.to, plan.rolls_back);
     let nodes = plan.node_count();
     let how = match (nodes, plan.at_once) {
         (0, _) => "nothing to do".to_owned(),
         (_, true) => format!("{}, all at once", count(nodes, "node")),
         (_, false) => format!("{} in {}, in {}", count(nodes, "node"), count(plan.waves.len(), "wave"), about(plan)),
     };
-    format!("{}: {from}{}{back}: {how}", plan.env, plan.to)
+    format!("{}, {way}: {how}", plan.env)
 }
 
 fn about(plan: &Plan) -> String {
@@ -308,7 +307,7 @@ pub(super) mod tests {
     fn a_plan_says_who_moves_when_and_under_which_conditions() {
         let opening = Timestamp::from_second(1_800_309_600).unwrap();
         insta::assert_snapshot!(written(|out| show(&plan(), Scope::default(), Some(opening), out)), @"
-        prod: v2 → v3: 21 nodes in 4 waves, in about 20m 50s
+        prod, v2 → v3: 21 nodes in 4 waves, in about 20m 50s
 
         wave 1, stage 1 of 2: 1 db; then watched for 5m; then it waits for `muster rollout promote`
           db1
@@ -347,14 +346,14 @@ pub(super) mod tests {
         let short = |plan: Plan| written(|out| show(&plan, Scope::default(), None, out));
         let once = Plan { at_once: true, unwell: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
         insta::assert_snapshot!(short(once), @"
-        prod: v3: 21 nodes, all at once
+        prod, v3: 21 nodes, all at once
 
           db1, db2, web3, web2, web4, web5, web6, web7, web8, web9, … 11 more
         Every node is told in one transaction: there are no waves, no budgets and no gates.
         ");
         let nothing = Plan { waves: Vec::new(), unwell: Vec::new(), ..plan() };
         insta::assert_snapshot!(short(nothing), @"
-        prod: v2 → v3: nothing to do
+        prod, v2 → v3: nothing to do
 
         1 node runs v3 already: web1
         ");
@@ -363,7 +362,7 @@ pub(super) mod tests {
         back.predicted.measured = false;
         let text = short(back);
         assert!(
-            text.starts_with("prod: v2 → v3 (takes rollout 4 back): 1 node in 1 wave, in about 20m 50s\n"),
+            text.starts_with("prod, back to v3 (takes rollout 4 back): 1 node in 1 wave, in about 20m 50s\n"),
             "{text}"
         );
         assert!(text.contains("which is a guess: none was measured yet"), "{text}");

@@ -68,7 +68,7 @@ fn facts(status: &RolloutStatus, out: &mut Out) {
         Phase::Aborted { by, reason } if reason.is_empty() => fact("ended", &format!("{at}, aborted by {by}")),
         Phase::Aborted { by, reason } => fact("ended", &format!("{at}, aborted by {by}: {reason}")),
         Phase::RolledBack { by, why } => {
-            fact("ended", &format!("{at}, rolled back by rollout {by} because {}", status_view::because(why)));
+            fact("ended", &format!("{at}, rolled back by rollout {by} because {}", status_view::taken_back(why)));
         }
         Phase::Superseded { by } => fact("ended", &format!("{at}, superseded by rollout {by}")),
     }

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_core::names::Version;
-use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
 use muster_wire::rollout::{Start, StartRequest, Started};
 
 use crate::args::{Format, Globals};
@@ -96,21 +94,9 @@ pub(in crate::commands) async fn begin(
                 // If it is not found, the old address is as good as any.
                 let _ = session.find_again();
             }
-            Err(error) => return Err(refused(session, error)),
+            Err(error) => return Err(session.server.failure(error)),
         }
     }
-}
-
-fn refused(session: &Session, error: ClientError) -> Failure {
-    let hint = match error.problem().map(|problem| (problem.code, problem.hint.is_some())) {
-        Some((Code::RolloutUnderWay, false)) => {
-            Some("muster rollout status shows it; --supersede starts this one in its place")
-        }
-        Some((Code::PlanOutdated, false)) => Some("make the plan anew, and look at it"),
-        Some(_) | None => None,
-    };
-    let failure = session.server.failure(error);
-    hint.into_iter().fold(failure, Failure::hint)
 }
 
 /// Says what has begun, or follows it.
@@ -124,7 +110,9 @@ pub(in crate::commands) async fn tell(
     if !watch || format == Format::Table {
         let env = session.env.clone();
         let line = |out: &mut crate::terminal::Out| {
-            let from = started.from.as_ref().map(|from| format!("from {from} ")).unwrap_or_default();
+            // One that takes another's place may go where that one went.
+            let from = started.from.as_ref().filter(|from| **from != started.to);
+            let from = from.map(|from| format!("from {from} ")).unwrap_or_default();
             let (id, to, revision) = (started.id, &started.to, started.revision);
             out.line(format_args!("{env} goes {from}to {to}: rollout {id} (revision {revision})"));
             if let Some(other) = started.superseded {

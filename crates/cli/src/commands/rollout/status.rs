@@ -26,7 +26,7 @@ Exit codes:
   0   it is completed; without --watch also: it goes on
   1   it failed: paused because of failures, aborted, rolled back or superseded
   2   cannot tell: it is paused because a check could not say whether all is well, or because nothing gets better;
-      it did not end within --timeout; or the server is not there
+      it did not end within --timeout; there is no such rollout; or the server is not there
 
 Examples:
   muster rollout status

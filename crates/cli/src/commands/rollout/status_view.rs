@@ -49,8 +49,7 @@ pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
 /// "prod, rollout 7: v2 → v3, running for 12m: wave 2 of 4, 12 of 40 nodes healthy"
 pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
     let record = &status.record;
-    let from = record.from.as_ref().map(|from| format!("{from} → ")).unwrap_or_default();
-    let back = record.rolls_back.map(|id| format!(" (takes rollout {id} back)")).unwrap_or_default();
+    let way = words::way(record.from.as_ref(), &record.to, record.rolls_back);
     let long = age(if record.phase.is_open() { record.started } else { record.phase_since }, status.now);
     let phase = match &record.phase {
         Phase::Running => format!("running for {long}"),
@@ -60,7 +59,7 @@ pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
         Phase::RolledBack { by, .. } => format!("rolled back by rollout {by} {long} ago"),
         Phase::Superseded { by } => format!("superseded by rollout {by} {long} ago"),
     };
-    format!("{env}, rollout {}: {from}{}{back}, {phase}: {}", record.id, record.to, so_far(status))
+    format!("{env}, rollout {}: {way}, {phase}: {}", record.id, so_far(status))
 }
 
 /// "wave 2 of 4, 12 of 40 nodes healthy, 1 failed"
@@ -88,7 +87,8 @@ pub(super) fn so_far(status: &RolloutStatus) -> String {
 fn halted(status: &RolloutStatus) -> Option<String> {
     let line = match &status.record.phase {
         Phase::Running | Phase::Completed | Phase::Superseded { .. } => return None,
-        Phase::Paused { why } | Phase::RolledBack { why, .. } => format!("because {}", because(why)),
+        Phase::Paused { why } => format!("because {}", because(why)),
+        Phase::RolledBack { why, .. } => format!("because {}", taken_back(why)),
         Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
         Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
     };
@@ -96,7 +96,7 @@ fn halted(status: &RolloutStatus) -> Option<String> {
 }
 
 /// The reason without the first node that it names: all of them follow.
-pub(super) fn because(why: &Halt) -> String {
+pub(in crate::commands) fn because(why: &Halt) -> String {
     match why {
         Halt::Operator { by, reason } if reason.is_empty() => format!("{by} has paused it"),
         Halt::Operator { by, reason } => format!("{by} has paused it: {reason}"),
@@ -114,6 +114,20 @@ pub(super) fn because(why: &Halt) -> String {
         Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
             why.to_string()
         }
+    }
+}
+
+/// Why it was taken back.
+pub(super) fn taken_back(why: &Halt) -> String {
+    match why {
+        Halt::Operator { by, reason } if reason.is_empty() => format!("{by} wished it"),
+        Halt::Operator { by, reason } => format!("{by} wished it: {reason}"),
+        Halt::Failures { .. }
+        | Halt::GateFailed { .. }
+        | Halt::GateInconclusive { .. }
+        | Halt::NoProgress { .. }
+        | Halt::NothingToGoBackTo { .. }
+        | Halt::Blocked { .. } => because(why),
     }
 }
 
@@ -240,9 +254,11 @@ pub(super) fn failed_of(why: &Halt) -> &[FailedNode] {
 
 /// What holds it up, beside what was said above.
 pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
+    let is_paused = matches!(status.record.phase, Phase::Paused { .. });
     let said_above = |hold: &Hold| match hold {
         Hold::Halted { .. } => true,
         Hold::Node { state, .. } => matches!(state, NodeState::Failed { .. }),
+        // Whatever the next thing would be: it waits for a person first.
         Hold::Window { .. }
         | Hold::Turn { .. }
         | Hold::Soak { .. }
@@ -250,11 +266,8 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
         | Hold::Promotion { .. }
         | Hold::RoleBudget { .. }
         | Hold::DomainBudget { .. }
-        | Hold::Ramp { .. }
-        | Hold::Brake { .. }
-        | Hold::Paused { .. }
-        | Hold::Silent { .. }
-        | Hold::Machine { .. } => false,
+        | Hold::Ramp { .. } => is_paused,
+        Hold::Brake { .. } | Hold::Paused { .. } | Hold::Silent { .. } | Hold::Machine { .. } => false,
     };
     let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !said_above(hold)).collect();
     let mut lines: Vec<String> =

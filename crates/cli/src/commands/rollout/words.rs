@@ -1,7 +1,8 @@
 //! What several verbs say of a strategy and its parts.
 
 use jiff::SignedDuration;
-use muster_core::names::NodeName;
+use muster_core::names::{NodeName, Version};
+use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{Hold, NodeCounts};
 use muster_core::rollout::strategy::{CheckKind, GateCheck, OnFailure, Strategy, Window};
 use muster_wire::rollout::WaveRow;
@@ -59,6 +60,15 @@ pub(super) fn hold(hold: &Hold, waves: &[WaveRow]) -> String {
         | Hold::Machine { .. } => None,
     };
     plain::one_line(&text.unwrap_or_else(|| hold.to_string()))
+}
+
+/// "v2 → v3", "back to v2 (takes rollout 7 back)"
+pub(super) fn way(from: Option<&Version>, to: &Version, rolls_back: Option<RolloutId>) -> String {
+    match (from, rolls_back) {
+        (_, Some(id)) => format!("back to {to} (takes rollout {id} back)"),
+        (Some(from), None) => format!("{from} → {to}"),
+        (None, None) => to.to_string(),
+    }
 }
 
 /// How many nodes were sent to the target.

@@ -16,7 +16,7 @@ use crate::args::Format;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::{Session, is_interruption};
-use crate::terminal::{Terminal, plain};
+use crate::terminal::{Out, Terminal, plain};
 
 use super::status_view;
 use super::verdict::{Verdict, judge};
@@ -62,7 +62,7 @@ pub(in crate::commands) async fn follow(
         match judge(&status.record.phase) {
             Verdict::GoesOn => seen = Some(status.revision),
             Verdict::GoesBack(by) => {
-                view.say(&format!("rollout {} takes it back", by), &status, terminal);
+                view.say(&format!("rollout {by} takes it back"), &status, terminal);
                 went_back.get_or_insert_with(|| before(&status));
                 (which, seen) = (WhichRollout::Id(by), None);
             }
@@ -70,10 +70,10 @@ pub(in crate::commands) async fn follow(
                 view.end();
                 let status = whole(session, which, status, format).await?;
                 terminal.out.answer(&status, |out| {
-                    if !out_is_told_already(&view) {
-                        status_view::show(&session.env, &status, out);
-                    } else {
-                        status_view::next(&status).iter().for_each(|line| out.line(line));
+                    match view {
+                        // All but what to do was said line by line.
+                        View::Told(_) => status_view::next(&status).iter().for_each(|line| out.line(line)),
+                        View::Live(_) | View::Silent => status_view::show(&session.env, &status, out),
                     }
                     if let Some(before) = &went_back {
                         aftermath(before, out);
@@ -89,10 +89,6 @@ pub(in crate::commands) async fn follow(
         let next = Instant::now() + PACE;
         sleep_until(deadline.map_or(next, |deadline| next.min(deadline))).await;
     }
-}
-
-fn out_is_told_already(view: &View) -> bool {
-    matches!(view, View::Told(_))
 }
 
 /// Whoever takes the answer as data gets all of it.
@@ -119,11 +115,11 @@ fn before(status: &RolloutStatus) -> Before {
     if failed.is_empty() {
         failed.clone_from(&status.failed);
     }
-    Before { id: status.record.id, why: why.map(status_view::because).unwrap_or_default(), failed }
+    Before { id: status.record.id, why: why.map(status_view::taken_back).unwrap_or_default(), failed }
 }
 
 /// What made it necessary to go back, once more at the end, where it is looked for.
-fn aftermath(before: &Before, out: &mut crate::terminal::Out) {
+fn aftermath(before: &Before, out: &mut Out) {
     out.gap();
     out.line(format_args!("rollout {} was taken back because {}", before.id, plain::one_line(&before.why)));
     before.failed.iter().for_each(|failed| out.line(format_args!("  {}", plain::one_line(&failed.to_string()))));
@@ -204,12 +200,14 @@ impl View {
             View::Live(live) => {
                 live.end();
                 let why = status_view::failed_lines(status);
-                terminal.out.line(format_args!("rollout {} failed, and {text}", status.record.id));
+                terminal.out.line(format_args!("rollout {} ended, and {text}", status.record.id));
                 why.into_iter().for_each(|line| terminal.out.line(line));
                 terminal.out.flush();
                 *live = Live::new();
             }
             View::Told(transcript) => {
+                let failed = transcript.unsaid(status);
+                failed.iter().for_each(|line| terminal.out.line(transcript.line(status, line)));
                 terminal.out.line(transcript.line(status, text));
                 terminal.out.flush();
             }

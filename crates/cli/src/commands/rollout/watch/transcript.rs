@@ -13,6 +13,9 @@ use crate::terminal::plain;
 
 use super::super::{status_view, words};
 
+/// How the last line of a wave ends.
+const PASSED: &str = "; passed";
+
 /// What was said already.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
@@ -78,7 +81,9 @@ impl Transcript {
             let counts = parts.iter().map(|part| format!(", {part}")).collect::<String>();
             let of = count(usize::try_from(all).unwrap_or(0), "node");
             let text = format!("wave {} ({}): {healthy} of {of} healthy{counts}{state}", index + 1, roles.join(", "));
-            if self.waves.get(&index) != Some(&text) {
+            // What becomes of its nodes when they are taken back is told there.
+            let has_passed = self.waves.get(&index).is_some_and(|said| said.ends_with(PASSED));
+            if !has_passed && self.waves.get(&index) != Some(&text) {
                 texts.push(text.clone());
                 self.waves.insert(index, text);
             }
@@ -94,6 +99,16 @@ impl Transcript {
         }
         // One that is well again may fail again.
         self.failed.retain(|node| status.failed.iter().any(|failed| failed.node == *node));
+    }
+
+    /// The failed nodes that the end of a rollout names, and that were not told of: they are on their way back already.
+    pub(super) fn unsaid(&self, status: &RolloutStatus) -> Vec<String> {
+        let why = match &status.record.phase {
+            Phase::RolledBack { why, .. } | Phase::Paused { why } => status_view::failed_of(why),
+            Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => &[],
+        };
+        let unsaid = why.iter().filter(|failed| !self.failed.contains(&failed.node));
+        unsaid.map(|failed| format!("failed: {failed}")).collect()
     }
 
     /// What somebody could do something about, or has to wait for longer than for a node.
@@ -132,11 +147,10 @@ fn is_news(hold: &Hold) -> bool {
 
 fn beginning(env: &EnvName, status: &RolloutStatus) -> String {
     let record = &status.record;
-    let from = record.from.as_ref().map(|from| format!("{from} → ")).unwrap_or_default();
-    let back = record.rolls_back.map(|id| format!(" (takes rollout {id} back)")).unwrap_or_default();
+    let way = words::way(record.from.as_ref(), &record.to, record.rolls_back);
     let nodes = count(usize::try_from(status.counts.nodes).unwrap_or(0), "node");
     let waves = if record.at_once { "all at once".to_owned() } else { count(status.waves.len(), "wave") };
-    format!("{env}, rollout {}: {from}{}{back}, {nodes}, {waves}", record.id, record.to)
+    format!("{env}, rollout {}: {way}, {nodes}, {waves}", record.id)
 }
 
 /// What is said when the rollout stands otherwise than before.
@@ -149,7 +163,9 @@ fn phase(status: &RolloutStatus, is_first: bool) -> Option<String> {
         Phase::Completed => format!("rollout {id} is completed: {}", status_view::so_far(status)),
         Phase::Aborted { by, reason } if reason.is_empty() => format!("rollout {id} was aborted by {by}"),
         Phase::Aborted { by, reason } => format!("rollout {id} was aborted by {by}: {reason}"),
-        Phase::RolledBack { why, .. } => format!("rollout {id} failed because {}", status_view::because(why)),
+        Phase::RolledBack { why, .. } => {
+            format!("rollout {id} is rolled back because {}", status_view::taken_back(why))
+        }
         Phase::Superseded { by } => format!("rollout {id} was superseded by rollout {by}"),
     })
 }
@@ -200,8 +216,8 @@ mod tests {
         10:00:30  wave 1 (web): 0 of 1 node healthy, 1 applying
         10:01:10  wave 1 (web): 0 of 1 node healthy, 1 failed; ended here
         10:01:10  failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12)
-        10:01:10  rollout 7 failed because 1 node has failed, and 0 are tolerated in the first wave of a stage
-        10:00:30  prod, rollout 8: v3 → v2 (takes rollout 7 back), 4 nodes, 2 waves
+        10:01:10  rollout 7 is rolled back because 1 node has failed, and 0 are tolerated in the first wave of a stage
+        10:00:30  prod, rollout 8: back to v2 (takes rollout 7 back), 4 nodes, 2 waves
         10:00:30  wave 1 (web): 0 of 1 node healthy, 1 applying
         ");
     }

@@ -1,0 +1,500 @@
+//! `muster rollout …`: real rollouts, of agents that do as they are told.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{Phase, RolloutRecord};
+
+use crate::fixture::{Fleet, Machine, shown, version, write};
+use crate::robots::Robots;
+use crate::snapshot;
+
+const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];
+
+/// One node, then all others, as many at once as there are; nothing is waited for but that each is well.
+const QUICK: &str = "\
+waves: [{nodes: 1, soak: 0s}, {percent: 100, soak: 0s}]
+max_unavailable: 100%
+ramp: false
+soak: 0s
+failures: {canary: 0, wave: 0, total: 0}
+";
+
+/// The same, and a person lets the second wave begin.
+const CAREFUL: &str = "\
+waves: [{nodes: 1, soak: 0s, promote: manual}, {percent: 100, soak: 0s}]
+max_unavailable: 100%
+ramp: false
+soak: 0s
+failures: {canary: 0, wave: 0, total: 0}
+";
+
+/// More than any of these takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Four nodes at v1, which a whole rollout has validated, with agents.
+async fn webs() -> (Fleet, Robots) {
+    let fleet = Fleet::start_with(Machine::new(), &WEBS).await;
+    for (name, text) in [("quick", QUICK), ("careful", CAREFUL)] {
+        write(&fleet.machine.path(&format!("elsewhere/{name}.yaml")), text);
+    }
+    let back = format!("{QUICK}on_failure: rollback\n");
+    write(&fleet.machine.path("elsewhere/back.yaml"), &back);
+    let robots = Robots::start(&fleet, &WEBS).await;
+    until(&fleet, "all run v1", |fleet| {
+        fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == WEBS.len())
+    })
+    .await;
+    (fleet, robots)
+}
+
+/// The same at v2, so that there is something to go back to, with a way on to v1.
+async fn at_v2() -> (Fleet, Robots) {
+    let (fleet, robots) = webs().await;
+    let done = fleet.client.trigger_at_once(&fleet.env, version("v2")).await.unwrap();
+    let id = done.rollout.unwrap();
+    record(&fleet, id, "is completed", |record| record.phase == Phase::Completed).await;
+    (fleet, robots)
+}
+
+async fn until(fleet: &Fleet, what: &str, is_so: impl Fn(&muster_core::fleet::Fleet) -> bool) {
+    let mut steps = fleet.app.view.subscribe();
+    let wait = async {
+        loop {
+            steps.mark_unchanged();
+            if fleet.app.view.fleets().get(&fleet.env).is_some_and(&is_so) {
+                return;
+            }
+            steps.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
+}
+
+async fn record(fleet: &Fleet, id: RolloutId, what: &str, is_so: impl Fn(&RolloutRecord) -> bool) {
+    let what = format!("rollout {id} {what}");
+    until(fleet, &what, |fleet| fleet.rollouts().get(&id).is_some_and(|(record, _)| is_so(record))).await;
+}
+
+/// The first wave has passed its gate.
+fn waits(record: &RolloutRecord) -> bool {
+    record.waves.first().is_some_and(|wave| wave.gate.is_some())
+}
+
+async fn watched(fleet: &Fleet, args: &[&str]) -> String {
+    let child = fleet.machine.muster(args).stdin(Stdio::null()).spawn().unwrap();
+    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends by itself");
+    shown(&ended.unwrap())
+}
+
+const TO_V2: [&str; 7] = ["v2", "--strategy", "quick.yaml", "--seed", "7", "-q", "--color=never"];
+
+#[tokio::test]
+async fn a_plan_is_shown_saved_and_carried_out_as_it_is() {
+    let (fleet, _robots) = webs().await;
+    let shown = fleet.muster(&["rollout", "plan", "v2", "--strategy", "quick.yaml", "--seed", "7"]).await;
+    snapshot!(shown, @"
+    exit 0
+    --- stdout
+    quickstart, v1 → v2: 4 nodes in 2 waves, in about 6s
+
+    wave 1: 1 web
+      web2
+    wave 2: 3 web
+      web4, web3, web1
+
+    budget     unavailable at a time at most: web 4 of 4
+    gate       each node validated, and well for 0s
+    failures   0 tolerated in the first wave of a stage, 0 in each other wave, 0 in all; after more, it pauses
+    deadlines  15m for a node, 30m while it waits for others, 1h without any progress
+    predicted  6s; a node takes 3s, as they did lately; waiting for windows and people not counted
+
+    what differs between v1 and v2 cannot be told: TMP/before is not a bundle that could be used
+    --- stderr
+    note: muster rollout start v2 begins it
+    ");
+    let saved = fleet.muster(&[&["rollout", "plan"][..], &TO_V2, &["--out", "v2.yaml", "-o", "json"]].concat()).await;
+    let plan: serde_json::Value = serde_json::from_str(saved.split_once("stdout\n").unwrap().1).unwrap();
+    let planned = names(&plan);
+    assert_eq!(planned.len(), WEBS.len());
+
+    let ended = watched(&fleet, &["rollout", "start", "v2", "--plan", "v2.yaml", "--watch"]).await;
+    assert!(ended.starts_with("exit 0\n--- stdout\nquickstart goes from v1 to v2: rollout 1 (revision "), "{ended}");
+    assert!(ended.contains("wave 1 (web): 1 of 1 node healthy; passed\n"), "{ended}");
+    assert!(ended.contains("rollout 1 is completed: 4 of 4 nodes healthy\n"), "{ended}");
+    let ran = fleet.muster(&["rollout", "show", "1", "-o", "json"]).await;
+    let ran: serde_json::Value = serde_json::from_str(ran.split_once("stdout\n").unwrap().1).unwrap();
+    assert_eq!(names(&ran), planned, "what was planned is what happened");
+    let text = fleet.muster(&["rollout", "show"]).await;
+    assert!(text.contains("wave 2: passed") && !text.contains("the plan's order was"), "{text}");
+    let after: Vec<usize> = planned.iter().map(|name| text.find(&format!("\n{name} ")).unwrap()).collect();
+    assert!(after.is_sorted(), "{text}");
+}
+
+/// The nodes of a plan, or of a rollout, wave by wave.
+fn names(of: &serde_json::Value) -> Vec<String> {
+    let waves = of["waves"].as_array().unwrap();
+    let nodes = waves.iter().flat_map(|wave| wave["nodes"].as_array().unwrap());
+    nodes.map(|node| node["node"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_plan_that_the_world_has_outrun_is_refused_and_it_is_said_how() {
+    let (fleet, robots) = webs().await;
+    let saved = fleet.muster(&[&["rollout", "plan"][..], &TO_V2, &["--out", "v2.plan"]].concat()).await;
+    assert!(saved.starts_with("exit 0\n"), "{saved}");
+    robots.break_at("web3", "v1");
+    fleet
+        .send(&muster_core::report::Report {
+            incarnation: 1,
+            outcome: muster_core::report::Outcome::Validated(muster_core::report::Verdict::Failed),
+            ..fleet.report("web3", 50, crate::fixture::PASSED)
+        })
+        .await;
+    until(&fleet, "web3 is invalid", |fleet| fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == 3))
+        .await;
+    snapshot!(fleet.muster(&["rollout", "start", "v2", "--plan", "v2.plan"]).await, @"
+    exit 1
+    --- stderr
+    error: the world has moved since the plan was made: web3 is invalid now: failed without a reason
+    hint: plan again, look at it, and start that
+    ");
+    snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "v2.plan"]).await, @"
+    exit 64
+    --- stderr
+    error: the plan goes to v2, and v1 was asked for
+    ");
+    snapshot!(fleet.muster(&["rollout", "start", "v1", "--plan", "quick.yaml"]).await, @"
+    exit 1
+    --- stderr
+    error: quick.yaml is not a plan of a rollout
+      caused by: line 1 column 17: expected sequence start
+    hint: `muster rollout plan VERSION --out FILE` writes one
+    ");
+}
+
+#[tokio::test]
+async fn a_strategy_with_mistakes_is_refused_with_its_places() {
+    let (fleet, _robots) = webs().await;
+    write(&fleet.machine.path("elsewhere/bad.yaml"), "waves: [{percent: 120}]\nmax_unavailable: {wbe: 1}\n");
+    snapshot!(fleet.muster(&["rollout", "plan", "v2", "--strategy", "bad.yaml"]).await, @r#"
+    exit 1
+    --- stderr
+    error[M1902]: "percent" of wave 1 cannot be 120%
+     --> bad.yaml:1:19
+      |
+    1 | waves: [{percent: 120}]
+      |                   ^^^ expected 1% to 100%
+
+    error[M1908]: there is no role "wbe" to have a budget
+     --> bad.yaml:2:19
+      |
+    2 | max_unavailable: {wbe: 1}
+      |                   ^^^
+    help: did you mean "web"?
+    "#);
+}
+
+#[tokio::test]
+async fn a_first_node_that_fails_stops_it() {
+    let (fleet, robots) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+    let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "quick.yaml", "--seed", "7", "--watch"];
+    let ended = watched(&fleet, &start).await;
+    assert!(ended.starts_with("exit 1\n"), "{ended}");
+    assert!(ended.contains(": its run failed: Package[nova]: no such version (manifests/site.pp:12)\n"), "{ended}");
+    assert!(ended.contains("rollout 2 is paused because 1 node has failed, and 0 are tolerated"), "{ended}");
+    assert!(ended.contains("next: muster rollout rollback            go back to v2\n"), "{ended}");
+    assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.grants, 1, "one node was touched");
+
+    snapshot!(fleet.muster(&["rollout", "status"]).await, @"
+    exit 1
+    --- stdout
+    quickstart, rollout 2: v2 → v1, paused for 0s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
+      because 1 node has failed, and 0 are tolerated in the first wave of a stage
+
+    WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+    1     web   1        1        0         0        1       -         paused
+    2     web   3        0        0         0        0       -
+
+    failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)
+
+    next: muster rollout retry --failed      grant the failed nodes once more, and go on
+    next: muster rollout skip NODE           set a node aside, then resume
+    next: muster rollout resume              go on in spite of them
+    next: muster rollout rollback            go back to v2
+    ");
+    let again = watched(&fleet, &["rollout", "status", "2", "--watch", "-o", "json"]).await;
+    assert!(again.starts_with("exit 1\n--- stdout\n{") && again.contains("\"nodes\": ["), "{again}");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: 4 nodes go from v2 to v1
+      state    3 validated, 1 failed
+      running  v2 on 3 nodes, nothing yet on 1 node
+      rollout  2 to v1: paused in wave 1 of 2, 0 of 4 nodes healthy, 1 failed
+               1 node has failed, and 0 are tolerated in the first wave of a stage; next: muster rollout retry --failed
+
+    NODE  STATE   FOR  RUNS  WHY
+    web2  failed  5d   -     Package[nova]: no such version (manifests/site.pp:12)
+    ");
+    snapshot!(fleet.muster(&["rollout", "slots", "list"]).await, @"
+    exit 0
+    --- stdout
+    NODE  ROLE  ROLLOUT  VERSION  STATE   GRANTED  EXPIRES IN  FENCE
+    web2  web   2        v1       failed  5d       expired     22
+    ");
+
+    // Somebody has mended it.
+    WEBS.iter().for_each(|(name, _)| robots.repair(name, "v1"));
+    let retried = fleet.muster(&["rollout", "retry", "--failed"]).await;
+    assert!(retried.starts_with("exit 0\n"), "{retried}");
+    let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
+    assert!(ended.starts_with("exit 0\n") && ended.contains("4 of 4 nodes healthy"), "{ended}");
+    snapshot!(fleet.muster(&["rollout", "history"]).await, @"
+    exit 0
+    --- stdout
+    ID  FROM  TO  STATE      STARTED  TOOK  HEALTHY  BY       WHY
+    2   v2    v1  completed  5d       0ms   4        jo@desk
+    1   v1    v2  completed  5d       0ms   4        unknown  at once
+    ");
+    let limited = fleet.muster(&["rollout", "history", "--limit", "1"]).await;
+    assert!(limited.ends_with("note: 1 older; --limit shows more\n"), "{limited}");
+}
+
+#[tokio::test]
+async fn who_watches_is_led_into_the_rollback() {
+    let (fleet, robots) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+    let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "back.yaml", "--seed", "7", "--watch"];
+    let ended = watched(&fleet, &start).await;
+    assert!(ended.starts_with("exit 1\n"), "the version that was asked for does not run: {ended}");
+    for said in [
+        "rollout 2 is rolled back because 1 node has failed, and 0 are tolerated in the first wave of a stage\n",
+        "  failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)\n",
+        "  rollout 3 takes it back\n",
+        "quickstart, rollout 3: back to v2 (takes rollout 2 back), 1 node, 1 wave\n",
+        "rollout 3 is completed: 1 of 1 node healthy\n",
+        "\nrollout 2 was taken back because 1 node has failed",
+        "(manifests/site.pp:12)\n",
+    ] {
+        assert!(ended.contains(said), "{said:?} is not in {ended}");
+    }
+    let of_old = fleet.muster(&["rollout", "status", "2"]).await;
+    assert!(of_old.starts_with("exit 1\n") && of_old.contains("rolled back by rollout 3"), "{of_old}");
+    let of_new = fleet.muster(&["rollout", "status"]).await;
+    assert!(of_new.starts_with("exit 0\n"), "what went back is there: {of_new}");
+    let plain = fleet.muster(&["status"]).await;
+    assert!(plain.contains("all 4 nodes validated at v2"), "{plain}");
+}
+
+#[tokio::test]
+async fn a_person_promotes_pauses_and_resumes() {
+    let (fleet, _robots) = webs().await;
+    let start = ["rollout", "start", "v2", "--strategy", "careful.yaml", "--seed", "7"];
+    snapshot!(fleet.muster(&start).await, @"
+    exit 0
+    --- stdout
+    quickstart goes from v1 to v2: rollout 1 (revision N)
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    record(&fleet, RolloutId(1), "waits for a person", waits).await;
+    snapshot!(fleet.muster(&["rollout", "status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart, rollout 1: v1 → v2, running for 0s: wave 1 of 2, 1 of 4 nodes healthy
+
+    WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+    1     web   1        1        0         1        0       -         waits for promotion
+    2     web   3        0        0         0        0       -
+
+    waits: wave 1 is well, and a person has to promote it
+
+    next: muster rollout promote             let the next wave begin
+    next: muster rollout abort               end it; nodes stay where they are
+    ");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: 4 nodes go from v1 to v2
+      state    4 validated
+      running  v1 on 3 nodes, v2 on 1 node
+      rollout  1 to v2: wave 1 of 2, 1 of 4 nodes healthy
+               wave 1 is well, and a person has to promote it; next: muster rollout promote
+    ");
+    snapshot!(fleet.muster(&["rollout", "start", "v2", "--strategy", "quick.yaml"]).await, @"
+    exit 1
+    --- stderr
+    error: rollout 1 to v2 is running, with 1 of 4 nodes moved; end it with `muster rollout abort`, or take its place with --supersede
+    ");
+    snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 is paused: nothing more is granted (revision N)
+    --- stderr
+    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    ");
+    snapshot!(fleet.muster(&["rollout", "pause"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 was paused already
+    --- stderr
+    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    ");
+    let late = fleet.muster(&["rollout", "status", "--watch", "--timeout", "1s"]).await;
+    assert!(late.starts_with("exit 2\n"), "a person's pause is no end: {late}");
+    assert!(late.ends_with("note: it has not ended within 1s, and goes on without being watched\n"), "{late}");
+    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 goes on (revision N)
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 was not paused
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1: the wave is promoted (revision N)
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
+    assert!(ended.starts_with("exit 0\n"), "{ended}");
+    snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
+    exit 1
+    --- stderr
+    error: rollout 1 is completed: there is nothing to promote any more
+    hint: `muster rollout status` shows how it stands
+    ");
+    snapshot!(fleet.muster(&["rollout", "abort"]).await, @"
+    exit 1
+    --- stderr
+    error: rollout 1 is completed: there is nothing to abort any more
+    hint: `muster rollout status` shows how it stands
+    ");
+    snapshot!(fleet.muster(&["rollout", "status", "9"]).await, @"
+    exit 2
+    --- stderr
+    error: there is no rollout 9
+    hint: `muster rollout history` lists those that are remembered
+    ");
+}
+
+#[tokio::test]
+async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
+    let (fleet, _robots) = at_v2().await;
+    let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "careful.yaml", "--seed", "7", "-q"];
+    assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
+    record(&fleet, RolloutId(2), "waits for a person", waits).await;
+    snapshot!(fleet.muster(&["rollout", "abort", "--reason", "wrong one"]).await, @"
+    exit 0
+    --- stdout
+    rollout 2 is aborted (revision N)
+      1 of 4 nodes was sent to v1, and stays there; 3 stay at v2
+    --- stderr
+    note: muster rollout rollback brings them back; muster rollout start VERSION goes elsewhere
+    ");
+    snapshot!(fleet.muster(&["rollout", "abort"]).await, @"
+    exit 0
+    --- stdout
+    rollout 2 was aborted already
+      1 of 4 nodes was sent to v1, and stays there; 3 stay at v2
+    --- stderr
+    note: muster rollout rollback brings them back; muster rollout start VERSION goes elsewhere
+    ");
+    let status = fleet.muster(&["rollout", "status"]).await;
+    assert!(status.starts_with("exit 1\n") && status.contains("by jo@desk: wrong one"), "{status}");
+    let back = fleet.muster(&["rollout", "rollback"]).await;
+    snapshot!(back, @"
+    exit 0
+    --- stdout
+    quickstart goes back to v2: rollout 3 takes rollout 2 back
+      1 of 4 nodes was sent to v1, and goes back to v2
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
+    assert!(ended.starts_with("exit 0\n"), "{ended}");
+}
+
+#[tokio::test]
+async fn another_one_takes_its_place_and_nodes_are_set_aside() {
+    let (fleet, robots) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+    let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "quick.yaml", "--seed", "7", "-q"];
+    assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
+    record(&fleet, RolloutId(2), "stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let failed = {
+        let fleets = fleet.app.view.fleets();
+        let nodes = &fleets[&fleet.env];
+        WEBS.iter().map(|(name, _)| *name).find(|name| {
+            nodes.granted(&crate::fixture::node(name)).is_some_and(|(record, _)| record.rollout == RolloutId(2))
+        })
+    };
+    let failed = failed.unwrap();
+    let released = fleet.muster(&["rollout", "slots", "release", failed]).await;
+    assert!(released.contains(&format!("rollout 2: {failed} no longer counts for the budget")), "{released}");
+    let aside = fleet.muster(&["rollout", "skip", failed]).await;
+    assert!(aside.contains(&format!("rollout 2 goes on without {failed}")), "{aside}");
+    assert!(aside.contains("note: the rollout is paused; muster rollout resume lets it go on"), "{aside}");
+    let unknown = fleet.muster(&["rollout", "skip", "web9"]).await;
+    assert!(unknown.starts_with("exit 1\n"), "{unknown}");
+
+    let other = fleet.muster(&["trigger-update", "v2"]).await;
+    assert!(other.starts_with("exit 1\n") && other.contains("rollout 2"), "{other}");
+    let start = ["rollout", "start", "v2", "--strategy", "quick.yaml", "--supersede", "--watch"];
+    let ended = watched(&fleet, &start).await;
+    assert!(ended.starts_with("exit 0\n") && ended.contains("rollout 2 ended with this\n"), "{ended}");
+    let old = fleet.muster(&["rollout", "status", "2"]).await;
+    assert!(old.starts_with("exit 1\n") && old.contains("superseded by rollout 3"), "{old}");
+}
+
+#[tokio::test]
+async fn the_short_way_is_the_environments_own() {
+    let (fleet, _robots) = webs().await;
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 0
+    --- stdout
+    quickstart goes from v1 to v2: rollout 1 (revision N)
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
+    exit 0
+    --- stdout
+    quickstart should run v2 already: nothing was changed
+    ");
+    let waiting = fleet.muster(&["node", "list"]).await;
+    assert_eq!(waiting.matches(" v1").count(), WEBS.len() - 1, "{waiting}");
+    let at_once = watched(&fleet, &["trigger-update", "v2", "--at-once", "--watch"]).await;
+    assert!(at_once.starts_with("exit 0\n"), "{at_once}");
+}
+
+#[tokio::test]
+async fn on_a_terminal_the_end_stays_on_the_screen() {
+    let (fleet, _robots) = at_v2().await;
+    let (reader, terminal) = crate::fixture::terminal();
+    let mut command = fleet.machine.muster(&["rollout", "status", "--watch"]);
+    command.env("TERM", "xterm").stdout(terminal.try_clone().unwrap()).stderr(terminal);
+    let ended = command.spawn().unwrap().wait().await.unwrap();
+    drop(command);
+    assert_eq!(ended.code(), Some(0));
+    let text = crate::fixture::read_terminal(reader);
+    let plain = in_plain_text(&text);
+    assert!(plain.contains("quickstart, rollout 1: v1 → v2, completed"), "{plain}");
+    assert!(plain.contains("WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE"), "{plain}");
+}
+
+/// Text without what steers a terminal.
+fn in_plain_text(text: &str) -> String {
+    muster_cli::terminal::plain::without_controls(&text.replace('\n', " "))
+}
