@@ -55,7 +55,13 @@ fn a_manifest_that_fails_on_the_first_node_stops_there_and_goes_back_if_asked_to
     let watched = stage.ask(&["rollout", "status", "--watch"]);
     assert_eq!(watched.code(), 1, "{watched:?}");
     let told = &watched.stdout;
-    for said in ["Exec[/bin/false]", PLACE, "rollout 2 is rolled back because", "rollout 3 takes it back", "rollout 3 is completed"] {
+    for said in [
+        "Exec[/bin/false]",
+        PLACE,
+        "rollout 2 is rolled back because",
+        "rollout 3 takes it back",
+        "rollout 3 is completed",
+    ] {
         assert!(told.contains(said), "{said:?} is not said:\n{told}");
     }
     let end = told.rfind("rollout 2 was taken back because").unwrap_or_else(|| panic!("{told}"));
