@@ -1,7 +1,7 @@
 //! What a stream is opened with.
 
 use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookups::{Lookups, Tag};
 use muster_core::pause::Paused;
 use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
@@ -16,6 +16,7 @@ pub struct Opening {
     pub generation: Option<Generation>,
     pub lookups: Lookups,
     pub has_snapshot: bool,
+    pub snapshot: Option<Tag>,
     pub pause: Option<Paused>,
     pub asked: Option<String>,
 }
@@ -27,14 +28,15 @@ impl Opening {
             generation: ledger.desired.as_ref().map(|desired| desired.generation),
             lookups: ledger.watched(snapshot),
             has_snapshot: snapshot.is_some(),
+            snapshot: snapshot.and_then(|snapshot| snapshot.tag.clone()),
             pause: ledger.pause.clone(),
             asked: ledger.asked.clone(),
         }
     }
 
     pub fn with(self, activity: Activity, boot: Option<String>, away: bool) -> SyncOpen {
-        let Self { incarnation, generation, lookups, has_snapshot, pause, asked } = self;
-        let open = SyncOpen { incarnation, generation, lookups, has_snapshot, pause, asked, ..SyncOpen::default() };
-        SyncOpen { activity, boot, away, ..open }
+        let Self { incarnation, generation, lookups, has_snapshot, snapshot, pause, asked } = self;
+        let open = SyncOpen { incarnation, generation, lookups, has_snapshot, snapshot, ..SyncOpen::default() };
+        SyncOpen { pause, asked, activity, boot, away, ..open }
     }
 }

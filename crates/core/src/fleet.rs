@@ -812,6 +812,7 @@ impl Fleet {
         let leaders = self.leaders.keys().filter_map(|role| Some((role.clone(), self.leader(role.as_str())?)));
         Snapshot {
             revision: self.revision,
+            tag: None,
             active_roles: active_roles.collect(),
             leaders: leaders.collect(),
             published: self.published.by_key(),

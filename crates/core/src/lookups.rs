@@ -27,6 +27,10 @@ impl Tag {
     pub fn absent() -> Self {
         Tag("-".into())
     }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// A key that content can look up, taken apart.
@@ -88,6 +92,11 @@ pub fn datum_tag(value: &Value, secret: bool) -> Tag {
 /// The tag of a leader. Its epoch is what content passes on, so another epoch is another value.
 pub fn leader_tag(node: &NodeName, epoch: u64, interfaces: &Interfaces) -> Tag {
     Tag(format!("l{:x}", hash(&[node.as_str(), &epoch.to_string(), &canonical(interfaces)])))
+}
+
+/// The tag of something that is known by its text, in parts.
+pub fn text_tag(parts: &[&str]) -> Tag {
+    Tag(format!("t{:x}", hash(parts)))
 }
 
 /// The name of an interface as it stands in a key: Hiera takes `.` for a step into a hash.

@@ -20,6 +20,9 @@ pub type ActiveRoles = BTreeMap<Role, BTreeMap<NodeName, Interfaces>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
     pub revision: Revision,
+    /// Stands for all that is in it but its revision: a server that is told it need not send the same again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tag>,
     #[schema(value_type = BTreeMap<String, BTreeMap<String, Interfaces>>)]
     pub active_roles: ActiveRoles,
     /// A role without a leader is not there.

@@ -18,6 +18,7 @@ use muster_core::report::{
     Cause, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError, RunResult, Verdict,
 };
 use muster_core::service_state::ServiceState;
+use muster_core::snapshot::Snapshot;
 use muster_core::status_move::{self, Known, Move};
 use muster_core::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
 use muster_core::txn::{Guard, Op, Revision, Txn};
@@ -186,7 +187,13 @@ impl World {
             let (_, parsed) = keys::parse(key)?;
             Some((KeyChange { key, value, revision }, parsed))
         });
-        Some(self.fleet.apply(revision, changes.collect::<Vec<_>>()))
+        let before = self.fleet.snapshot();
+        let effects = self.fleet.apply(revision, changes.collect::<Vec<_>>());
+        // Servers keep the text of a snapshot until something is said to have changed in it.
+        if effects.lookups.is_empty() && effects.roles.is_empty() {
+            assert_eq!(Snapshot { revision, ..before }, Snapshot { revision, ..self.fleet.snapshot() });
+        }
+        Some(effects)
     }
 
     fn name(node: usize) -> NodeName {

@@ -9,12 +9,14 @@ use bytes::Bytes;
 use futures::Stream;
 use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
+use muster_core::lookups::Tag;
 use muster_core::names::Role;
 use muster_core::pause::Paused;
 use muster_core::records::Asked;
 use muster_core::release_manifest::SignedTrust;
+use muster_core::txn::Revision;
 use muster_wire::sse;
-use muster_wire::sync::{DesiredState, SyncEvent};
+use muster_wire::sync::SyncEvent;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::clock::Clock;
@@ -35,6 +37,7 @@ pub(crate) struct Greeting {
     pub role: Role,
     pub generation: Option<Generation>,
     pub has_snapshot: bool,
+    pub snapshot: Option<Tag>,
     pub pause: Option<Paused>,
     pub asked: Option<String>,
     pub trust: u64,
@@ -49,9 +52,13 @@ struct State {
     ready: VecDeque<Bytes>,
     generation: Option<Generation>,
     has_snapshot: bool,
+    /// Which one, if that is known.
+    snapshot: Option<Tag>,
     pause: Option<Paused>,
     asked: Option<String>,
     trust: u64,
+    /// The list that was looked at last.
+    trust_at: Option<Revision>,
     clock: Clock,
     /// Until the agent has taken what it is told first.
     opening: Option<Opening>,
@@ -67,7 +74,7 @@ pub(crate) fn events(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Greeting { incarnation, role, generation, has_snapshot, pause, asked, trust, opening } = greeting;
+    let Greeting { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, opening } = greeting;
     let mut state = State {
         view,
         connected,
@@ -75,9 +82,11 @@ pub(crate) fn events(
         ready: VecDeque::new(),
         generation,
         has_snapshot,
+        snapshot,
         pause,
         asked,
         trust,
+        trust_at: None,
         clock,
         opening: Some(opening),
         compared: false,
@@ -139,8 +148,7 @@ impl State {
         let Some(fleet) = fleets.get(&session.env) else { return };
 
         let Some((seen, compared)) = self.connected.compare(fleet) else { return };
-        let desired = DesiredState::of(fleet, &session.node);
-        let desired = desired.filter(|desired| Some(desired.generation) > self.generation);
+        let desired = self.newer_desired(fleet);
 
         let pause = self.other_pause(fleet);
         let trust = self.newer_trust(fleet);
@@ -149,12 +157,15 @@ impl State {
 
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
         if !compared.changed.is_empty() || desired.is_some() || !self.has_snapshot {
-            match view.snapshot_text(fleet, &session.node) {
+            match view.snapshot(fleet, &session.node) {
+                // It has this one: of a large fleet it is hundreds of kilobytes, for each of thousands of nodes.
+                Ok(snapshot) if compared.changed.is_empty() && self.snapshot.as_ref() == Some(&snapshot.tag) => {}
                 Ok(snapshot) => {
-                    let changed = serde_json::json!(compared.changed);
-                    let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{snapshot}}}\n\n");
+                    let (changed, text) = (serde_json::json!(compared.changed), snapshot.write());
+                    let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{text}}}\n\n");
                     self.ready.push_back(text.into());
                     self.has_snapshot = true;
+                    self.snapshot = Some(snapshot.tag);
                     self.connected.saw(&seen, compared.now.clone());
                 }
                 Err(error) => tracing::error!(%error, "a snapshot cannot be written"),
@@ -168,13 +179,26 @@ impl State {
         if let Some(trust) = trust {
             self.say(&SyncEvent::Trust { trust });
         }
-        if let Some(desired) = desired {
-            self.generation = Some(desired.generation);
-            self.say(&SyncEvent::Desired(desired));
+        if let Some((generation, event)) = desired {
+            self.generation = Some(generation);
+            self.ready.push_back(event);
         }
         if let Some(Asked { id, noop, by, .. }) = asked {
             self.asked = Some(id.clone());
             self.say(&SyncEvent::Run { id, noop, by });
+        }
+    }
+
+    /// The event that says what the node should run, if that was chosen after what it knows.
+    fn newer_desired(&self, fleet: &Fleet) -> Option<(Generation, Bytes)> {
+        let node = &self.connected.session.node;
+        let desired = fleet.desired_of(node).filter(|desired| Some(desired.generation) > self.generation)?;
+        match self.view.desired_text(fleet, node, &desired) {
+            Ok(event) => Some((desired.generation, event?)),
+            Err(error) => {
+                tracing::error!(%error, %node, "what it should run cannot be written");
+                None
+            }
         }
     }
 
@@ -188,7 +212,10 @@ impl State {
 
     /// The list of trusted keys, if the agent goes by an older one.
     fn newer_trust(&mut self, fleet: &Fleet) -> Option<SignedTrust> {
-        let (trust, _) = fleet.trust()?;
+        let (trust, at) = fleet.trust()?;
+        if self.trust_at.replace(*at) == Some(*at) {
+            return None;
+        }
         let serial = trust.read().ok()?.serial;
         if serial <= self.trust {
             return None;
@@ -224,8 +251,17 @@ mod tests {
         let role = Role::new("web").unwrap();
         let opening = Openings::default().enter().await.unwrap();
         let (pause, asked) = (None, None);
-        let greeting =
-            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0, opening };
+        let greeting = Greeting {
+            incarnation: 1,
+            role,
+            generation: None,
+            has_snapshot: true,
+            snapshot: None,
+            pause,
+            asked,
+            trust: 0,
+            opening,
+        };
         let view = Arc::new(View::default());
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         let (mut names, mut pings) = (Vec::new(), 0);

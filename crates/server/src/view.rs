@@ -6,18 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use muster_core::fleet::{Effects, Fleet, KeyChange};
+use bytes::Bytes;
+use muster_core::fleet::{Desired, Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Key, ROOT};
-use muster_core::names::{EnvName, NodeName, Role};
+use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::Phase;
-use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
 use muster_store::{Change, Event, KeyValue, Store, StoreError, WatchFrom};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
+
+use crate::desired_texts::DesiredTexts;
+use crate::snapshot_texts::{SnapshotText, SnapshotTexts};
 
 /// How long a reader that demands a revision waits for it. The watch is milliseconds behind when all is well.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,8 +55,8 @@ pub struct View {
     leading: watch::Sender<u64>,
     /// Steps when a rollout that goes on may have something to do.
     rollouts: watch::Sender<u64>,
-    /// The texts of the last snapshot of each environment, shared by all nodes that are woken by one change.
-    snapshots: Mutex<BTreeMap<EnvName, Texts>>,
+    snapshots: SnapshotTexts,
+    desired: DesiredTexts,
     builds: AtomicU64,
 }
 
@@ -66,7 +69,8 @@ impl Default for View {
             records: watch::Sender::new(0),
             leading: watch::Sender::new(0),
             rollouts: watch::Sender::new(0),
-            snapshots: Mutex::default(),
+            snapshots: SnapshotTexts::default(),
+            desired: DesiredTexts::default(),
             builds: AtomicU64::new(0),
         }
     }
@@ -130,15 +134,19 @@ impl View {
         }
     }
 
-    /// What a node may look up as JSON. Its large parts are made once for each revision at which somebody asks.
-    pub fn snapshot_text(&self, fleet: &Fleet, node: &NodeName) -> Result<String, serde_json::Error> {
-        let mut snapshots = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
-        let texts = match snapshots.remove(&fleet.env).filter(|texts| texts.revision == fleet.revision) {
-            Some(texts) => texts,
-            None => Texts { revision: fleet.revision, shared: shared_text(fleet)?, data: BTreeMap::new() },
-        };
-        let texts = snapshots.entry(fleet.env.clone()).or_insert(texts);
-        texts.whole(fleet, node)
+    /// What a node may look up, as the text that it is sent. The fleet is one of this view.
+    pub(crate) fn snapshot(&self, fleet: &Fleet, node: &NodeName) -> Result<SnapshotText, serde_json::Error> {
+        self.snapshots.of(fleet, node)
+    }
+
+    /// The event that tells a node what it should run. The fleet is one of this view.
+    pub(crate) fn desired_text(
+        &self,
+        fleet: &Fleet,
+        node: &NodeName,
+        desired: &Desired,
+    ) -> Result<Option<Bytes>, serde_json::Error> {
+        self.desired.of(fleet, node, desired)
     }
 
     /// Keeps the view equal to the store, for ever; ends only when the store is closed.
@@ -154,7 +162,11 @@ impl View {
                 Ok(Event::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
                     all_at(&mut fleets, revision);
-                    *self.fleets.write().unwrap_or_else(PoisonError::into_inner) = fleets;
+                    {
+                        let mut known = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
+                        *known = fleets;
+                        self.snapshots.forget_all();
+                    }
                     self.builds.fetch_add(1, Ordering::Relaxed);
                     self.revision.send_replace(Some(revision));
                     vec![Changed::Everything]
@@ -229,55 +241,16 @@ impl View {
         let mut told = Vec::new();
         for (env, changes) in by_env {
             let fleet = fleets.entry(env.clone()).or_insert_with(|| Fleet::new(env.clone()));
-            told.push(Changed::Env(env, fleet.apply(revision, changes)));
+            let effects = fleet.apply(revision, changes);
+            if !effects.lookups.is_empty() || !effects.roles.is_empty() {
+                // Under the lock: whoever reads the fleet as it is now finds no text of before.
+                self.snapshots.forget(&env);
+            }
+            told.push(Changed::Env(env, effects));
         }
         all_at(&mut fleets, revision);
         told
     }
-}
-
-/// The snapshot of an environment at a revision, in the parts that nodes share.
-#[derive(Debug)]
-struct Texts {
-    revision: Revision,
-    /// All but the data, without the brace that ends it.
-    shared: Arc<str>,
-    /// The data of each role.
-    data: BTreeMap<Role, Arc<str>>,
-}
-
-impl Texts {
-    fn whole(&mut self, fleet: &Fleet, node: &NodeName) -> Result<String, serde_json::Error> {
-        let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
-        let data = match role {
-            None => "{}".into(),
-            Some(role) if fleet.data().is_of_its_own(node) => data_text(fleet, node, &role)?,
-            Some(role) => match self.data.get(&role) {
-                Some(text) => Arc::clone(text),
-                None => Arc::clone(self.data.entry(role.clone()).or_insert(data_text(fleet, node, &role)?)),
-            },
-        };
-        Ok(format!("{},\"data\":{data}}}", self.shared))
-    }
-}
-
-fn shared_text(fleet: &Fleet) -> Result<Arc<str>, serde_json::Error> {
-    let Snapshot { revision, active_roles, leaders, published, data: _ } = fleet.snapshot();
-    let shared = serde_json::json!({"revision": revision});
-    let mut text = shared.to_string();
-    text.truncate(text.len() - 1);
-    for (name, part) in [
-        ("active_roles", serde_json::to_string(&active_roles)?),
-        ("leaders", serde_json::to_string(&leaders)?),
-        ("published", serde_json::to_string(&published)?),
-    ] {
-        text.push_str(&format!(",\"{name}\":{part}"));
-    }
-    Ok(text.into())
-}
-
-fn data_text(fleet: &Fleet, node: &NodeName, role: &Role) -> Result<Arc<str>, serde_json::Error> {
-    Ok(serde_json::to_string(&fleet.data().seen_by(node, role))?.into())
 }
 
 /// A reader asks a fleet for its revision: all of them have reached this one.

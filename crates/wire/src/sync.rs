@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookups::{Lookups, Tag};
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::pause::Paused;
 use muster_core::release_manifest::{SignedManifest, SignedTrust};
@@ -29,6 +29,9 @@ pub struct SyncOpen {
     /// Whether it has a snapshot at all.
     #[serde(default)]
     pub has_snapshot: bool,
+    /// The tag of its snapshot: it is not sent what it has already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Tag>,
     #[serde(default)]
     pub activity: Activity,
     /// The pause that it keeps to.
@@ -61,7 +64,8 @@ pub enum SyncEvent {
         now: Timestamp,
     },
     Desired(DesiredState),
-    /// Something that the last run looked up is different now; or the agent has no snapshot yet.
+    /// Something that the last run looked up is different now; or the agent is to run another version, or has no snapshot
+    /// yet, and this is not the one that it has.
     Snapshot {
         changed: Vec<String>,
         snapshot: Snapshot,

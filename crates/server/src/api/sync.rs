@@ -51,6 +51,7 @@ pub(crate) async fn open(
         role,
         generation: open.generation,
         has_snapshot: open.has_snapshot,
+        snapshot: open.snapshot,
         pause: open.pause,
         asked: open.asked,
         trust: open.trust,

@@ -128,6 +128,7 @@ impl Rig {
                 role: role(&of),
                 generation: None,
                 has_snapshot: true,
+                snapshot: None,
                 pause: None,
                 asked: None,
                 trust: 0,

@@ -232,8 +232,17 @@ mod tests {
         let role = Role::new("web").unwrap();
         let (pause, asked) = (None, None);
         let opening = Openings::default().enter().await.unwrap();
-        let greeting =
-            Greeting { incarnation: 1, role, generation: None, has_snapshot: true, pause, asked, trust: 0, opening };
+        let greeting = Greeting {
+            incarnation: 1,
+            role,
+            generation: None,
+            has_snapshot: true,
+            snapshot: None,
+            pause,
+            asked,
+            trust: 0,
+            opening,
+        };
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         while let Some(Ok(event)) = events.next().await {
             if event.starts_with(b"event: move") {

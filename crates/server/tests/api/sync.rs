@@ -133,6 +133,40 @@ async fn a_version_reaches_everybody_with_a_fresh_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_sent_the_snapshot_that_it_has() {
+    let fixture = Fixture::start(&FLEET).await;
+    // Once somebody of a role is connected, it has a leader, and that can be looked up.
+    let _web2 = fixture.open("web2", &caught_up(&fixture, &[])).await;
+    fixture.wait_for("web2 leads", |fleet| fleet.leader("web").is_some()).await;
+    let mut first = fixture.open("web1", &SyncOpen::default()).await;
+    next(&mut first).await;
+    let SyncEvent::Snapshot { snapshot, .. } = next(&mut first).await else { panic!("a snapshot comes first") };
+    assert!(snapshot.tag.is_some());
+    assert!(matches!(next(&mut first).await, SyncEvent::Desired(_)));
+
+    // web2 has it from an earlier stream, and says so. The store moves on; what can be looked up does not.
+    let holding = SyncOpen { snapshot: snapshot.tag.clone(), ..caught_up(&fixture, &[]) };
+    let mut second = fixture.open("web2", &holding).await;
+    next(&mut second).await;
+    fixture.client.trigger_at_once(&fixture.env, version("v2")).await.unwrap();
+    for stream in [&mut first, &mut second] {
+        let SyncEvent::Desired(desired) = next(stream).await else { panic!("it has the snapshot") };
+        assert_eq!(desired.version, version("v2"));
+    }
+
+    // Something else can be looked up now. Nobody did, so nobody is woken; but who is to run another version gets it first.
+    fixture.validate("db1", 1).await;
+    fixture.wait_for("db1 is active", |fleet| fleet.active_count(&Role::new("db").unwrap()) == 1).await;
+    let mut late = fixture.open("lb1", &holding).await;
+    next(&mut late).await;
+    let SyncEvent::Snapshot { snapshot: other, .. } = next(&mut late).await else { panic!("db1 is in it now") };
+    assert_ne!(other.tag, snapshot.tag);
+    assert_eq!(other.active_roles[&Role::new("db").unwrap()].len(), 1);
+    assert!(matches!(next(&mut late).await, SyncEvent::Desired(_)));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_newest_connection_of_a_node_counts() {
     let fixture = Fixture::start(&FLEET).await;
     let mut old = fixture.open("web1", &caught_up(&fixture, &[])).await;
