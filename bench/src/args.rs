@@ -76,6 +76,8 @@ pub(crate) enum Name {
     EtcdStore,
     /// Agents that lose their server and go to the other one
     Reconnect,
+    /// From one word to the last of 5,000 agents, against etcd's own watches
+    FanOut,
     /// A replica that starts beside others, on etcd
     Replica,
     /// What reports make of an etcd's file
@@ -84,6 +86,8 @@ pub(crate) enum Name {
     DesignCheck,
     /// One edited node in a large design
     DesignEdit,
+    /// Planning and deciding rollouts, and how long they take
+    RolloutEngine,
 }
 
 impl Name {
@@ -102,10 +106,12 @@ impl Name {
             Name::EtcdReports => "etcd-reports",
             Name::EtcdStore => "etcd-store",
             Name::Reconnect => "reconnect",
+            Name::FanOut => "fan-out",
             Name::Replica => "replica",
             Name::Growth => "growth",
             Name::DesignCheck => "design-check",
             Name::DesignEdit => "design-edit",
+            Name::RolloutEngine => "rollout-engine",
         }
     }
 
@@ -124,10 +130,12 @@ impl Name {
             Name::EtcdReports => "reports per second on etcd, against etcd's own puts",
             Name::EtcdStore => "the embedded store against etcd",
             Name::Reconnect => "agents that lose their server and go to the other one",
+            Name::FanOut => "from one word to the last of 5,000 agents, against etcd's own watches",
             Name::Replica => "a replica that starts beside others, on etcd",
             Name::Growth => "what reports make of an etcd's file",
             Name::DesignCheck => "from the files of a site to its checked design",
             Name::DesignEdit => "one edited node in a large design",
+            Name::RolloutEngine => "planning and deciding rollouts, and how long they take",
         }
     }
 }

@@ -6,6 +6,7 @@ mod design_check;
 mod design_edit;
 mod etcd_reports;
 mod etcd_store;
+mod fan_out;
 mod growth;
 mod idle_fleet;
 mod overhead;
@@ -16,6 +17,7 @@ mod reconnect;
 mod release;
 mod replica;
 mod reports;
+mod rollout_engine;
 mod server;
 mod status;
 mod verify_hosts;
@@ -41,10 +43,12 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::EtcdReports => etcd_reports::measure(bench).await,
         Name::EtcdStore => etcd_store::measure(bench).await,
         Name::Reconnect => reconnect::measure(bench).await,
+        Name::FanOut => fan_out::measure(bench).await,
         Name::Replica => replica::measure(bench).await,
         Name::Growth => growth::measure(bench).await,
         Name::DesignCheck => design_check::measure(bench).await,
         Name::DesignEdit => design_edit::measure(bench).await,
+        Name::RolloutEngine => rollout_engine::measure(bench),
     }
 }
 
@@ -64,9 +68,11 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::EtcdReports => etcd_reports::HOW,
         Name::EtcdStore => etcd_store::HOW,
         Name::Reconnect => reconnect::HOW,
+        Name::FanOut => fan_out::HOW,
         Name::Replica => replica::HOW,
         Name::Growth => growth::HOW,
         Name::DesignCheck => design_check::HOW,
         Name::DesignEdit => design_edit::HOW,
+        Name::RolloutEngine => rollout_engine::HOW,
     }
 }

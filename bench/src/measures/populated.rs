@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::names::Version;
 use tempfile::TempDir;
 
 use crate::bench::Bench;
@@ -39,12 +40,25 @@ impl Populated {
 
     /// The same on a store that is there already.
     pub(crate) async fn start_on(bench: &Bench, nodes: u32, dir: TempDir, store: &str) -> anyhow::Result<Self> {
+        Self::start_with(bench, nodes, dir, store, &[project::version("v1")?]).await
+    }
+
+    /// The same with several versions, of which the first is the one that runs.
+    pub(crate) async fn start_with(
+        bench: &Bench,
+        nodes: u32,
+        dir: TempDir,
+        store: &str,
+        versions: &[Version],
+    ) -> anyhow::Result<Self> {
         // A role has at most four digits to number its nodes with.
         let roles = [("app", nodes / 2), ("store", nodes - nodes / 2)];
-        let project = Project::write(dir.path(), &roles, &["v1"], SCRIPT)?;
+        let names: Vec<&str> = versions.iter().map(Version::as_str).collect();
+        let project = Project::write(dir.path(), &roles, &names, SCRIPT)?;
         let blobs = dir.path().join("blobs");
         let server = Server::start_on(bench, dir.path(), store, &blobs, Some(&project.dir)).await?;
-        let mut senders = Senders::new(&server.address, &project.nodes, &project::version("v1")?, SENDERS);
+        let runs = versions.first().context("no version was named")?;
+        let mut senders = Senders::new(&server.address, &project.nodes, runs, SENDERS);
         let sent = senders.send(Until::Each(RUN)).await.context("the store cannot be filled")?;
         let status = server.client()?.status(&project::env()?).await?;
         let running: usize = status.running.values().sum();

@@ -2,11 +2,13 @@
 
 pub(crate) mod agent;
 pub(crate) mod clock;
+pub(crate) mod countdown;
 pub(crate) mod crowd;
 pub(crate) mod etcd;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod inside;
+pub(crate) mod listeners;
 pub(crate) mod machine;
 pub(crate) mod memory;
 mod message;
@@ -20,3 +22,4 @@ pub(crate) mod sender;
 pub(crate) mod server;
 pub(crate) mod site;
 pub(crate) mod watched;
+pub(crate) mod watchers;

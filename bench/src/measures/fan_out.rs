@@ -1,0 +1,173 @@
+//! From one word of the operator to the last of 5,000 agents, against etcd's own watches.
+
+use std::time::{Duration, Instant};
+
+use muster_core::names::Version;
+
+use super::populated::Populated;
+use crate::bench::Bench;
+use crate::parts::countdown::Countdown;
+use crate::parts::etcd::Etcd;
+use crate::parts::listeners::{Holding, Listeners};
+use crate::parts::memory;
+use crate::parts::open_files;
+use crate::parts::project;
+use crate::parts::server::Server;
+use crate::parts::watchers::Watchers;
+use crate::row::{Row, Unit};
+use crate::sample::Sample;
+
+pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that have been \
+    configured and validated. 5,000 agents, simulated in this process by one stream each, hold what they need. The time \
+    begins when the request to move all of them at once is sent, and ends when the last of them has read the name of the \
+    event that holds its desired state. etcd: 5,000 watches of one key of the same etcd, each a stream of its own (as \
+    agents would have them), from sending a put of the version's name to the last of them having the event. They are \
+    measured with a connection for each watch and with 20 connections for all of them; the faster way counts. \
+    All three take turns, each after the processes have come to rest, with nobody else connected.";
+
+/// Connections that watches share: few enough that their number does not matter.
+const FEW: usize = 20;
+const KEY: &str = "/raw/version";
+
+/// What was measured of one way of telling everybody.
+#[derive(Debug, Default)]
+struct Way {
+    times: Vec<Duration>,
+    /// Processor time of the server, of etcd, and of those who listen.
+    server: Duration,
+    etcd: Duration,
+    listeners: Duration,
+}
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let nodes: u32 = bench.size(5_000, 500);
+    let count = usize::try_from(nodes)?;
+    open_files::allow(u64::from(nodes) + 500)?;
+    let dir = bench.dir()?;
+    let etcd = Etcd::start(bench, dir.path()).await?;
+    let rounds = bench.size(7, 2);
+    let versions: Vec<Version> =
+        (1..=rounds + 2).map(|number| project::version(&format!("v{number}"))).collect::<Result<_, _>>()?;
+    let Populated { server, project, dir: _dir, .. } =
+        Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
+    let client = server.client()?;
+    let mut raw = etcd.client().await?;
+    let (mut heavy, mut muster, mut each, mut few) = (Way::default(), Way::default(), Way::default(), Way::default());
+    let trigger = async |version: &Version| -> anyhow::Result<()> {
+        client.trigger_at_once(&project::env()?, version.clone()).await?;
+        Ok(())
+    };
+    // The heaviest case, once: something that can be looked up has changed since these agents ran.
+    let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Older).await?;
+    let snapshot = listeners.snapshot_bytes();
+    heavy.time(&server, &etcd, listeners.heard(), trigger(&versions[1])).await?;
+    drop(listeners);
+    for version in &versions[2..] {
+        let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Newest).await?;
+        muster.time(&server, &etcd, listeners.heard(), trigger(version)).await?;
+        drop(listeners);
+        for (way, connections) in [(&mut each, count), (&mut few, FEW)] {
+            let watchers = Watchers::connect(&etcd, KEY, count, connections).await?;
+            way.time(&server, &etcd, watchers.heard(), async {
+                raw.put(KEY, version.as_str(), None).await?;
+                Ok(())
+            })
+            .await?;
+        }
+    }
+    server.stop().await?;
+    etcd.stop().await?;
+
+    let (ours, each_time, few_time, heavy_time) = (muster.sample(), each.sample(), few.sample(), heavy.sample());
+    #[expect(clippy::cast_precision_loss, reason = "shown in three digits")]
+    let snapshot = Unit::Bytes.show(snapshot as f64);
+    let name = |what: &str| format!("fan-out to {nodes}: {what}");
+    Ok(vec![
+        Row::new(name("trigger-update at once, to the last agent"), Unit::Seconds, ours.median())
+            .detail(muster.detail(&ours)),
+        Row::new(name("etcd watches, a connection each"), Unit::Seconds, each_time.median())
+            .detail(each.detail(&each_time)),
+        Row::new(name(&format!("etcd watches on {FEW} connections")), Unit::Seconds, few_time.median())
+            .detail(few.detail(&few_time)),
+        Row::new(
+            name("trigger-update to etcd watches, a connection each"),
+            Unit::Ratio,
+            ours.median() / each_time.median(),
+        )
+        .at_most(0.5),
+        Row::new(
+            name(&format!("trigger-update to etcd watches on {FEW} connections")),
+            Unit::Ratio,
+            ours.median() / few_time.median(),
+        ),
+        Row::new(name("trigger-update with a new snapshot each"), Unit::Seconds, heavy_time.median())
+            .detail(format!("{snapshot} to each; {}", heavy.detail(&heavy_time))),
+    ])
+}
+
+impl Way {
+    /// From the beginning of `tell` to the last one that has heard.
+    async fn time(
+        &mut self,
+        server: &Server,
+        etcd: &Etcd,
+        heard: &Countdown,
+        tell: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let pids = [server.pid(), etcd.pid(), std::process::id()];
+        at_rest(pids).await?;
+        let before = used(pids)?;
+        let begin = Instant::now();
+        let (told, last) = tokio::join!(tell, heard.last());
+        told?;
+        self.times.push(last?.duration_since(begin));
+        let after = used(pids)?;
+        self.server += after[0].saturating_sub(before[0]);
+        self.etcd += after[1].saturating_sub(before[1]);
+        self.listeners += after[2].saturating_sub(before[2]);
+        Ok(())
+    }
+
+    fn sample(&self) -> Sample {
+        Sample::new(self.times.iter().copied())
+    }
+
+    /// "median of 7; …; processor time: server 40 ms, etcd 3 ms, listeners 50 ms"
+    fn detail(&self, sample: &Sample) -> String {
+        let rounds = u32::try_from(self.times.len()).unwrap_or(u32::MAX).max(1);
+        let show = |time: Duration| Unit::Seconds.show((time / rounds).as_secs_f64());
+        format!(
+            "{}; processor time: server {}, etcd {}, listeners {}",
+            sample.spread(),
+            show(self.server),
+            show(self.etcd),
+            show(self.listeners)
+        )
+    }
+}
+
+fn used(pids: [u32; 3]) -> anyhow::Result<[Duration; 3]> {
+    let mut used = [Duration::ZERO; 3];
+    for (used, pid) in used.iter_mut().zip(pids) {
+        *used = memory::cpu(pid)?.own;
+    }
+    Ok(used)
+}
+
+/// Waits until what was before is done: who is connected where is written down, connections are closed.
+async fn at_rest(pids: [u32; 3]) -> anyhow::Result<()> {
+    const LOOK: Duration = Duration::from_millis(500);
+    const REST: Duration = Duration::from_millis(20);
+    /// Streams that answer no pings live longer than this.
+    const PATIENCE: Duration = Duration::from_secs(15);
+    let begin = Instant::now();
+    loop {
+        let before = used(pids)?;
+        tokio::time::sleep(LOOK).await;
+        let after = used(pids)?;
+        if after.iter().zip(before).all(|(after, before)| after.saturating_sub(before) <= REST) {
+            return Ok(());
+        }
+        anyhow::ensure!(begin.elapsed() < PATIENCE, "the programs do not come to rest within {PATIENCE:?}");
+    }
+}

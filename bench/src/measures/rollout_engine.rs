@@ -1,0 +1,173 @@
+//! The rollout engine alone: planning, deciding, and a whole rollout in virtual time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::NodeName;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Strategy};
+use muster_core::txn::Revision;
+use muster_rollout::plan::{Request, plan};
+use muster_rollout::predict;
+use muster_rollout::start::{Starting, start};
+use muster_rollout::step::{Indexed, Step, step};
+use muster_rollout::testing::{Ended, World, after, request};
+
+use crate::bench::Bench;
+use crate::row::{Row, Unit};
+use crate::sample::Sample;
+
+pub(crate) const HOW: &str = "in this process, on an environment in memory that is made from its keys: 5,000 nodes in \
+    three roles, one after the other, in 50 failure domains, all validated and connected. The strategy is the default one \
+    (one node, 10 %, 50 %, all, with their soaks) with a budget of 10 % of each role and 20 nodes of each domain. Planning \
+    is from the environment to the plan with its order and its predicted time. A step with nothing to do: the rollout is \
+    half done, with as many nodes under way as the budget allows. Length: each node answers 60 s after its grant; the \
+    clock leaps to when the next node answers or the engine asks to look again, and whatever it wants to write is \
+    written at once. The theoretical minimum is that of the plan: with the same budgets, ramp and soaks, nothing lost \
+    between them.";
+
+/// How long a node takes, from its grant to its report.
+const NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
+
+pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let nodes = bench.size(5_000, 500);
+    let repeat = bench.size(50, 5);
+    let world = world(nodes);
+    let request = wanted(nodes);
+    let mut planned = None;
+    let mut planning = Vec::new();
+    for _ in 0..repeat {
+        let begin = Instant::now();
+        let made = world.see(|sight| plan(sight, &request))?;
+        planning.push(begin.elapsed());
+        planned = Some(made);
+    }
+    let planned = planned.context("it was planned a moment ago")?;
+
+    let mut rollout = Rollout::start(world, planned.clone())?;
+    rollout.run(|record| usize::try_from(record.healthy).unwrap_or(usize::MAX) < planned.node_count() / 2)?;
+    let idle = rollout.idle(bench.size(2_000, 50))?;
+    let in_flight = rollout.under_way.values().map(Vec::len).sum::<usize>();
+    rollout.run(|record| record.phase == Phase::Running)?;
+    let record = rollout.record()?.0;
+    anyhow::ensure!(record.phase == Phase::Completed, "the rollout has not completed: it is {:?}", record.phase);
+
+    let took = rollout.world.now.duration_since(rollout.started);
+    let least = predict::minimum(&planned, NODE_TIME);
+    let (planning, steps) = (Sample::new(planning), Sample::new(rollout.steps));
+    Ok(vec![
+        Row::new(format!("rollout of {nodes} nodes: planned"), Unit::Seconds, planning.median())
+            .under(0.050)
+            .detail(planning.spread()),
+        Row::new(format!("rollout of {nodes} nodes: a step with nothing to do"), Unit::Seconds, idle.median())
+            .under(0.001)
+            .detail(format!("{}; {in_flight} nodes under way", idle.spread())),
+        Row::new(format!("rollout of {nodes} nodes: all its steps"), Unit::Seconds, steps.median())
+            .detail(steps.spread()),
+        Row::new(
+            format!("rollout of {nodes} nodes: length to its theoretical minimum"),
+            Unit::Ratio,
+            took.as_secs_f64() / least.as_secs_f64(),
+        )
+        .at_most(1.03)
+        .detail(format!("{took:#} to {least:#} in virtual time, in {} waves", planned.waves.len())),
+    ])
+}
+
+/// Nodes in three roles; a tenth of them are databases.
+fn world(nodes: u32) -> World {
+    let domains: Vec<String> = (1..=50).map(|number| format!("rack{number}")).collect();
+    let domains = domains.join(" ");
+    let (db, app) = (nodes / 10, nodes * 4 / 10);
+    World::of(&[("db", db, &domains), ("app", app, &domains), ("web", nodes - db - app, &domains)])
+}
+
+fn wanted(nodes: u32) -> Request {
+    let per = PerLabel { label: "failure_domain".to_owned(), count: nodes.div_ceil(250) };
+    let strategy = Strategy {
+        max_unavailable: MaxUnavailable { default: Amount::Percent(10), per: Some(per), ..MaxUnavailable::default() },
+        ..Strategy::default()
+    };
+    Request { after: after(&[("app", "db"), ("web", "app")]), ..request("v2", strategy) }
+}
+
+/// A rollout in virtual time: nodes that always take equally long, and an executor that loses none.
+struct Rollout {
+    world: World,
+    plan: Indexed,
+    started: Timestamp,
+    /// Who answers when.
+    under_way: BTreeMap<Timestamp, Vec<NodeName>>,
+    /// How long each decision took, in real time.
+    steps: Vec<Duration>,
+}
+
+impl Rollout {
+    fn start(mut world: World, plan: Plan) -> anyhow::Result<Self> {
+        let starting = Starting { request: "bench".to_owned(), by: "the benchmark".to_owned(), supersede: false };
+        let txn = world.see(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
+        world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;
+        let started = world.now;
+        Ok(Self { world, plan: Indexed::new(plan), started, under_way: BTreeMap::new(), steps: Vec::new() })
+    }
+
+    fn record(&self) -> anyhow::Result<(RolloutRecord, Revision)> {
+        let deciding = self.world.fleet.deciding_rollout().context("no rollout decides")?;
+        Ok((deciding.0.clone(), deciding.1))
+    }
+
+    fn step(&mut self) -> anyhow::Result<(Step, Revision)> {
+        let (record, at) = self.record()?;
+        let begin = Instant::now();
+        let step = self.world.see(|sight| step(&self.plan, &record, sight));
+        self.steps.push(begin.elapsed());
+        Ok((step, at))
+    }
+
+    /// Lets it go on for as long as the record is like this.
+    fn run(&mut self, goes_on: impl Fn(&RolloutRecord) -> bool) -> anyhow::Result<()> {
+        loop {
+            let recheck = self.settle()?;
+            if !goes_on(&self.record()?.0) {
+                return Ok(());
+            }
+            let answer = self.under_way.keys().next().copied();
+            let next = [answer, recheck].into_iter().flatten().min();
+            let next = next.context("nobody is under way, and the engine waits for nothing")?;
+            self.world.now = self.world.now.max(next);
+            while let Some(due) = self.under_way.first_entry().filter(|due| *due.key() <= self.world.now) {
+                for node in due.remove() {
+                    self.world.answers(node.as_str(), Ended::Validated);
+                }
+            }
+        }
+    }
+
+    /// Writes whatever the engine wants to write now; says when it wants to look again.
+    fn settle(&mut self) -> anyhow::Result<Option<Timestamp>> {
+        loop {
+            let (step, at) = self.step()?;
+            anyhow::ensure!(step.checks.is_none() && step.roll_back.is_none(), "the rollout does not go on: {step:?}");
+            let Some(change) = step.change else { return Ok(step.recheck) };
+            if !change.grants.is_empty() {
+                let answers = self.under_way.entry(self.world.now.saturating_add(NODE_TIME)?).or_default();
+                answers.extend(change.grants.iter().map(|grant| grant.node.clone()));
+            }
+            let txn = change.txn(&self.world.fleet, at)?;
+            self.world.commit(&txn).map_err(|guard| anyhow::anyhow!("a step is refused: {guard:?}"))?;
+        }
+    }
+
+    /// How long it takes to see that there is nothing to do.
+    fn idle(&mut self, repeat: u32) -> anyhow::Result<Sample> {
+        let made = self.steps.len();
+        for _ in 0..repeat {
+            let (step, _) = self.step()?;
+            anyhow::ensure!(step.change.is_none(), "there is something to do: {step:?}");
+        }
+        Ok(Sample::new(self.steps.drain(made..)))
+    }
+}
