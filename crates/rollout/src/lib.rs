@@ -15,7 +15,7 @@ pub mod budget;
 pub mod compare;
 pub mod health;
 pub mod operate;
-mod order;
+pub mod order;
 pub mod plan;
 pub mod predict;
 pub mod progress;

@@ -40,7 +40,7 @@ impl<'a> Domains<'a> {
 
 /// Draws a number for a name. Written out here since it must never change: a plan that is made again in a year, by another
 /// build, has to come out the same. FNV-1a, and then the finish of splitmix64, which spreads names that differ in one digit.
-pub(crate) fn draw(seed: u64, name: &str) -> u64 {
+pub fn draw(seed: u64, name: &str) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);

@@ -1,8 +1,8 @@
 //! How a rollout begins: one transaction, in which the environment gets its new version, and nobody moves yet.
 
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
-use muster_core::names::Version;
+use muster_core::names::{NodeName, Version};
 use muster_core::records::AllowOlder;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
@@ -11,6 +11,7 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
 use crate::sight::Sight;
+use crate::unwell::is_still_being_made;
 
 /// So many rollouts are remembered.
 pub const REMEMBERED: usize = 50;
@@ -105,13 +106,24 @@ pub fn roll_back(
     begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
 }
 
-/// The last version that a whole rollout has validated, for going back from another one. Going back from a version to
-/// itself is not going back.
+/// The last version that a whole rollout has validated, for going back from another one; or, where none has, what every node
+/// had proved when that one began: the first version of an environment comes with its nodes, not by a rollout. Going back
+/// from a version to itself is not going back.
 pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
-    let left = fleet.rollouts().get(&except).map(|(record, _)| &record.to);
+    let leaving = fleet.rollouts().get(&except).map(|(record, _)| record);
+    let left = leaving.map(|record| &record.to);
     let completed = fleet.rollouts().values().rev().filter(|(record, _)| record.phase == Phase::Completed);
     let others = completed.filter(|(record, _)| record.id != except && Some(&record.to) != left);
-    others.map(|(record, _)| record.to.clone()).next()
+    let proved = leaving.filter(|record| record.from_proved && record.from.as_ref() != left);
+    others.map(|(record, _)| record.to.clone()).next().or_else(|| proved.and_then(|record| record.from.clone()))
+}
+
+/// Whether every node of the design has proved that it runs a version, and was told nothing else since.
+fn is_proved(fleet: &Fleet, version: &Version) -> bool {
+    let mut nodes = fleet.designed().filter(|(_, node, _)| !is_still_being_made(node)).peekable();
+    let runs = |node: &Node| node.state().is_some_and(|(state, _)| state.is_validated() && state.version() == version);
+    let proves = |name: &NodeName, node: &Node| runs(node) && !fleet.late().contains(name);
+    nodes.peek().is_some() && nodes.all(|(name, node, _)| proves(name, node))
 }
 
 /// A rollout whose place is taken, and how it ends by that.
@@ -143,6 +155,7 @@ fn begin(
         id,
         request: starting.request,
         from: from.as_ref().map(|from| from.version.clone()),
+        from_proved: from.as_ref().is_some_and(|from| is_proved(fleet, &from.version)),
         to: plan.to.clone(),
         plan: plan_digest.to_owned(),
         rolls_back: plan.rolls_back,

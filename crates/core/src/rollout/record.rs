@@ -72,6 +72,9 @@ pub struct RolloutRecord {
     pub request: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
+    /// Whether every node had proved that it runs that, when this began: then it can be gone back to, whoever chose it.
+    #[serde(default)]
+    pub from_proved: bool,
     pub to: Version,
     /// Digest of the blob that holds the plan.
     pub plan: String,
@@ -416,6 +419,7 @@ mod tests {
                 id: RolloutId(7),
                 request: "r".into(),
                 from: None,
+                from_proved: false,
                 to: Version::new("v2").unwrap(),
                 plan: "sha256:0".into(),
                 rolls_back: None,

@@ -1,9 +1,7 @@
 //! Plans rollouts and begins them: forward with a strategy, or back to what is known to be good.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
@@ -11,6 +9,7 @@ use muster_core::rollout::plan::Plan;
 use muster_core::rollout::record::{Halt, RolloutRecord};
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::compare::moved;
+use muster_rollout::order::draw;
 use muster_rollout::plan::{PlanError, Request, plan};
 use muster_rollout::start::{self, StartRefused, Starting, stable_version};
 use muster_rollout::step::Indexed;
@@ -72,8 +71,8 @@ pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Re
     app.view.reach(app.newest.revision().await?).await?;
     let way = way::of(app, env).await?;
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
-    let request = request(asked, way, app.clock.now());
     let (plan, revision) = ask(app, env, |fleet| {
+        let request = request(asked, way, fleet);
         let plan = with_sight(app, fleet, |sight| plan(sight, &request))?;
         Ok::<_, BeginError>((plan, fleet.revision))
     })??;
@@ -89,14 +88,17 @@ fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategyFrom {
     }
 }
 
-fn request(asked: PlanRequest, way: Way, now: Timestamp) -> Request {
+fn request(asked: PlanRequest, way: Way, fleet: &Fleet) -> Request {
     let PlanRequest { to, strategy, seed, allow_older, at_once } = asked;
+    // Another one for each rollout, else the same node would always go first; and the same until the next one begins, so
+    // that what was planned is what is started.
+    let last = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
+    let seed = seed.unwrap_or_else(|| draw(last.next().0, to.as_str()));
     Request {
         to,
         strategy: strategy.or(way.strategy).unwrap_or_default(),
         after: way.after,
-        // Another one each time: else the same node would always go first.
-        seed: seed.unwrap_or_else(|| RandomState::new().hash_one(now)),
+        seed,
         at_once,
         allow_older,
         rolls_back: None,
@@ -137,7 +139,7 @@ pub(crate) async fn begin(app: &App, env: &EnvName, what: &Start, who: &Starting
 async fn planned(app: &App, env: &EnvName, what: &Start) -> Result<Plan, BeginError> {
     let way = way::of(app, env).await?;
     let (request, given) = match what {
-        Start::Now(asked) => (request(asked.clone(), way, app.clock.now()), None),
+        Start::Now(asked) => (ask(app, env, |fleet| request(asked.clone(), way, fleet))?, None),
         Start::Plan(given) if given.env != *env => return Err(BeginError::OfAnother(given.env.clone())),
         // The order is the design's, whatever it was when the plan was made.
         Start::Plan(given) => (Request { after: way.after, ..Request::of(given) }, Some(given)),

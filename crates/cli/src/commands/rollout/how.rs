@@ -15,7 +15,7 @@ pub(super) struct How {
     /// A file with a strategy, in place of the environment's own
     #[arg(long, value_name = "FILE")]
     strategy: Option<PathBuf>,
-    /// Decides the order among equals: the same seed gives the same order [default: drawn by the server]
+    /// Decides the order among equals: the same seed gives the same order [default: one for each rollout, the same until it begins]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Let nodes go there from a later release

@@ -186,3 +186,16 @@ fn the_last_fifty_are_remembered_and_those_that_one_can_go_back_to() {
     assert_eq!(world.fleet.rollouts().len(), REMEMBERED + 1);
     assert_eq!(stable_version(&world.fleet, RolloutId(56)), Some(version("v1")));
 }
+
+#[test]
+fn what_every_node_had_proved_can_be_gone_back_to_and_nothing_less() {
+    // Chosen without a rollout, as the first version of a project is.
+    let proved = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+    assert!(proved.record().from_proved);
+    assert_eq!(stable_version(&proved.world.fleet, proved.id), Some(version("v1")));
+
+    let mut world = World::of(&[("web", 2, "a b")]);
+    world.answers("web2", failed());
+    let broken = Ride::begin(world, budget(1, None));
+    assert_eq!(stable_version(&broken.world.fleet, broken.id), None);
+}

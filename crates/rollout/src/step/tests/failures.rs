@@ -117,9 +117,13 @@ fn a_failed_node_is_granted_once_more_when_somebody_says_so() {
 #[test]
 fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
     let strategy = Strategy { on_failure: OnFailure::Rollback, ..budget(1, None) };
-    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
-    let granted = ride.go();
-    ride.answers(&granted[0], failed());
+    let mut world = World::of(&[("web", 2, "a b")]);
+    world.answers("web2", failed());
+    let mut ride = Ride::begin(world, strategy);
+    assert_eq!(ride.go(), ["web2"], "it was broken before, so nobody has proved all of v1");
+    ride.answers("web2", Ended::Validated);
+    assert_eq!(ride.granted, ["web2", "web1"]);
+    ride.answers("web1", failed());
     assert!(matches!(ride.phase(), Phase::Paused { why: Halt::NothingToGoBackTo { .. } }), "{:?}", ride.phase());
 }
 
