@@ -38,7 +38,7 @@ pub enum Whereabouts {
 }
 
 /// What a server has seen of others going away.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Absences {
     me: ReplicaId,
     listening: Timestamp,

@@ -10,7 +10,7 @@ use muster_store::{Change, Guard, KeyValue, Lease, LeaseId, Op, Outcome, Revisio
 /// Everything that is there at one revision.
 pub(crate) type State = BTreeMap<String, KeyValue>;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// What was there at the oldest revision that can still be read …
     base: State,
@@ -23,7 +23,7 @@ pub(crate) struct History {
     granted: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Held {
     ttl: Duration,
     deadline: Duration,
@@ -134,6 +134,21 @@ impl History {
         let ops: Vec<_> = of_it.map(|kv| Op::delete(&kv.key)).collect();
         self.apply(&ops);
         Ok(())
+    }
+
+    /// A lease whose time is over.
+    pub(crate) fn overdue(&self, now: Duration) -> Option<LeaseId> {
+        self.leases.iter().find(|(_, held)| held.deadline <= now).map(|(id, _)| *id)
+    }
+
+    /// Lets every lease begin anew at a moment.
+    pub(crate) fn extend_leases(&mut self, at: Duration) {
+        self.leases.values_mut().for_each(|held| held.deadline = held.deadline.max(at + held.ttl));
+    }
+
+    /// What one transaction changed; nothing if that is no longer known.
+    pub(crate) fn at_revision(&self, revision: Revision) -> &[Change] {
+        self.commits.get(&revision).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Ends every lease whose time is over.

@@ -24,6 +24,7 @@ mod faults;
 mod follow;
 mod history;
 mod model;
+pub mod simulation;
 mod world;
 
 pub use self::dice::Dice;

@@ -100,9 +100,17 @@ const RULES: &[Rule] = &[
     Rule { name: "muster-small-disk", ours: Some(&[]), never: &[], why: "it is for tests, whatever they test" },
     Rule {
         name: "muster-sim",
-        ours: Some(&["muster-core", "muster-store"]),
-        never: &["reqwest"],
-        why: "it is for tests, stands in for a store, and knows nothing of what is above one",
+        ours: Some(&[
+            "muster-agent",
+            "muster-core",
+            "muster-marked",
+            "muster-release",
+            "muster-rollout",
+            "muster-store",
+            "muster-wire",
+        ]),
+        never: &["muster-server", "muster-design", "muster-cli"],
+        why: "it is for tests: it drives what decides, in virtual time, and starts nothing that waits or listens",
     },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];

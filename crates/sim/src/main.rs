@@ -1,0 +1,105 @@
+//! `muster-sim`: tells the story of a seed, or looks for one in which something happens that must not.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use muster_sim::simulation::mishap::Tally;
+use muster_sim::simulation::scenario::{Story, tell};
+
+const EXAMPLES: &str = "\
+Examples:
+  muster-sim --seed 4711          tell the story of one seed, line by line
+  muster-sim --seeds 0..10000     look for a seed that breaks a rule, and say how often each fault happened
+";
+
+/// A fleet in virtual time, from a seed: real decisions, a model of everything else, and a judge who looks on.
+#[derive(Debug, Parser)]
+#[command(name = "muster-sim", version, after_help = EXAMPLES)]
+struct Arguments {
+    /// Tell the story of this seed.
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Go through these seeds, up to the first that breaks a rule.
+    #[arg(long, value_name = "FROM..TO", value_parser = range)]
+    seeds: Option<Seeds>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seeds {
+    from: u64,
+    to: u64,
+}
+
+fn range(text: &str) -> Result<Seeds, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
+    let (from, to) =
+        text.split_once("..").ok_or_else(|| format!("{text:?} is not two numbers with .. between them"))?;
+    Ok(Seeds { from: number(from)?, to: number(to)? })
+}
+
+fn main() -> ExitCode {
+    let Arguments { seed, seeds } = Arguments::parse();
+    let mut out = std::io::stdout().lock();
+    let done = match (seed, seeds) {
+        (Some(seed), _) => tell_one(&mut out, seed),
+        (None, Some(seeds)) => tell_many(&mut out, seeds),
+        (None, None) => {
+            writeln!(out, "muster-sim: say --seed N or --seeds FROM..TO\n\n{EXAMPLES}").map(|()| ExitCode::from(64))
+        }
+    };
+    // Whoever reads has gone: nothing is left to say, and nobody to say it to.
+    done.unwrap_or(ExitCode::FAILURE)
+}
+
+fn tell_one(out: &mut impl Write, seed: u64) -> std::io::Result<ExitCode> {
+    let began = Instant::now();
+    let story = tell(seed);
+    for line in story.world.log().lines() {
+        writeln!(out, "{line}")?;
+    }
+    for line in story.world.standings() {
+        writeln!(out, "{line}")?;
+    }
+    summary(out, &story, began.elapsed())?;
+    Ok(if story.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn summary(out: &mut impl Write, story: &Story, took: Duration) -> std::io::Result<()> {
+    writeln!(out)?;
+    write!(out, "{}", story.tally)?;
+    let (length, took) = (story.length.as_secs_f64(), took.as_secs_f64());
+    writeln!(out, "seed {}: {} after {length:.0} s of its own time, in {took:.3} s", story.seed, story.ended)?;
+    writeln!(out, "its event log is {:016x}", story.hash)?;
+    if let Some(violation) = &story.violation {
+        writeln!(out, "VIOLATION of {violation}")?;
+    }
+    Ok(())
+}
+
+fn tell_many(out: &mut impl Write, Seeds { from, to }: Seeds) -> std::io::Result<ExitCode> {
+    let began = Instant::now();
+    let (mut tally, mut length) = (Tally::default(), Duration::ZERO);
+    let mut ends: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for seed in from..to {
+        let story = tell(seed);
+        tally.add(&story.tally);
+        length += story.length;
+        *ends.entry(story.ended).or_default() += 1;
+        if let Some(violation) = &story.violation {
+            writeln!(out, "{}", story.report(violation))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    write!(out, "{tally}")?;
+    let took = began.elapsed().as_secs_f64();
+    writeln!(out, "{} seeds, {ends:?}", to.saturating_sub(from))?;
+    writeln!(
+        out,
+        "{:.0} s of virtual time in {took:.1} s: {:.0} times as fast",
+        length.as_secs_f64(),
+        length.as_secs_f64() / took
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

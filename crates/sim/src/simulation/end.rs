@@ -1,0 +1,101 @@
+//! L1, L2, L5 and L6: what must be true when the faults have stopped and the world has come to rest.
+
+use std::time::Duration;
+
+use muster_core::reason::Need;
+use muster_core::rollout::progress::NodeState;
+use muster_core::rollout::record::Phase;
+use muster_rollout::progress::progress;
+use muster_rollout::step::step;
+
+use super::judge::Rule;
+use super::world::World;
+
+/// No watch is later than this when nothing goes wrong.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+impl World {
+    pub(crate) fn judge_the_end(&mut self) {
+        if self.violation().is_some() {
+            return;
+        }
+        self.judge_views();
+        self.judge_waiting();
+        self.judge_reasons();
+        self.judge_reports();
+    }
+
+    /// Every view is what the store was a moment ago: what is younger may be on its way.
+    fn judge_views(&mut self) {
+        let settled = self.judge.revision_at(self.now.saturating_sub(ON_ITS_WAY));
+        let truth = self.built();
+        for replica in 0..self.replicas.len() {
+            let server = &self.replicas[replica];
+            let Some(view) = server.view.as_ref().filter(|_| server.up) else { continue };
+            let is_true = view.revision < truth.revision || *view == truth;
+            if view.revision < settled || !is_true {
+                let what = format!(
+                    "{} shows revision {} of {settled}, and not what was in the store then",
+                    server.id, view.revision
+                );
+                self.judge.accuse(Rule::Converges, what);
+            }
+        }
+    }
+
+    /// Nobody waits for what is there.
+    fn judge_waiting(&mut self) {
+        let truth = self.judge.fleet().clone();
+        let snapshot = truth.snapshot();
+        for machine in 0..self.machines.len() {
+            let ledger = &self.machines[machine].disk.ledger;
+            let Some(last) = &ledger.last else { continue };
+            let lacking = last.needs.iter().any(|need: &Need| snapshot.still_lacks(need));
+            let designed = truth.get(&self.machines[machine].name).is_some_and(|node| node.is_designed());
+            let busy = ledger.running.is_some() || !self.machines[machine].up;
+            if !last.needs.is_empty() && !lacking && designed && !busy {
+                let what = format!("{} waits for {:?}, which is there", self.machines[machine].name, last.needs);
+                self.judge.accuse(Rule::Wakes, what);
+            }
+        }
+    }
+
+    /// A rollout that does not move says why, and so does each of its nodes. Asked at any server, at any time.
+    pub(crate) fn judge_reasons(&mut self) {
+        let replica = self.any_replica();
+        let found = self.in_sight(replica, |sight, world| {
+            let (record, _) = sight.fleet.deciding_rollout()?;
+            if let Phase::Paused { why } = &record.phase
+                && why.to_string().is_empty()
+            {
+                return Some(format!("rollout {} is paused for no reason", record.id));
+            }
+            let plan = world.blobs.get(&record.plan).filter(|_| record.phase == Phase::Running && !record.at_once)?;
+            if step(plan, record, sight).change.is_some() {
+                // It moves at this very moment.
+                return None;
+            }
+            let progress = progress(plan, record, sight);
+            let begun = progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
+            let mut silent = begun.filter(|node| node.state == NodeState::Waiting && node.hold.is_none());
+            let unexplained = silent.next().filter(|_| progress.holds.is_empty())?;
+            Some(format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node))
+        });
+        if let Some(what) = found.flatten() {
+            self.judge.accuse(Rule::Explained, what);
+        }
+    }
+
+    /// With everybody there, nothing is left to be reported.
+    fn judge_reports(&mut self) {
+        let truth = self.judge.fleet().clone();
+        for machine in 0..self.machines.len() {
+            let machine = &self.machines[machine];
+            let designed = truth.get(&machine.name).is_some_and(|node| node.is_designed());
+            if designed && machine.up && machine.disk.outbox.len() > 2 {
+                let what = format!("{} has {} reports that nobody took", machine.name, machine.disk.outbox.len());
+                self.judge.accuse(Rule::Ends, what);
+            }
+        }
+    }
+}

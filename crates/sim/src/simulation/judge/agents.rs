@@ -1,0 +1,113 @@
+//! I4, I5 and I11 on the machines: one applier at a time, nothing that was not told, and nothing older than what was acted on.
+
+use std::collections::BTreeMap;
+
+use muster_agent::ledger::Ledger;
+use muster_agent::run::Order;
+use muster_core::fleet::Fleet;
+use muster_core::generation::Generation;
+use muster_core::names::{NodeName, Version};
+use muster_core::report::{Cause, RunResult};
+use muster_store::Change;
+
+use super::{Committed, Judge, Rule};
+use crate::simulation::agenda::Moment;
+use crate::simulation::event::MachineNumber;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Agents {
+    /// What a machine last acted on.
+    acted: BTreeMap<MachineNumber, Generation>,
+    /// What everybody was told under a generation, and what one node was.
+    base: BTreeMap<Generation, Version>,
+    own: BTreeMap<(NodeName, Generation), Version>,
+}
+
+impl Agents {
+    pub(super) fn base_of(&self, fleet: &Fleet) -> Option<Generation> {
+        fleet.base().map(|base| base.generation)
+    }
+
+    /// Notes what nodes are told from now on.
+    pub(super) fn note_told(&mut self, seen: &Committed<'_>, fleet: &Fleet, before: Option<Generation>) {
+        if let Some(base) = fleet.base().filter(|base| Some(base.generation) != before) {
+            self.base.insert(base.generation, base.version);
+        }
+        for change in seen.changes {
+            let Change::Put(kv) = change else { continue };
+            if !kv.key.contains("/desired/") {
+                continue;
+            }
+            let Some(name) = kv.key.rsplit('/').next().and_then(|name| NodeName::new(name).ok()) else { continue };
+            if let Some(desired) = fleet.desired_of(&name) {
+                self.own.insert((name, desired.generation), desired.version);
+            }
+        }
+    }
+}
+
+impl Judge {
+    pub(crate) fn ledger_saved(&mut self, machine: MachineNumber, before: &Ledger, after: &Ledger) {
+        let of = |ledger: &Ledger| ledger.desired.as_ref().map(|desired| desired.generation);
+        if of(after) < of(before) {
+            let what = format!("{} goes back from {:?} to {:?}", self.names[machine], of(before), of(after));
+            self.accuse(Rule::Monotone, what);
+        }
+    }
+
+    pub(crate) fn applier_starts(&mut self, machine: MachineNumber, another: bool, gave_up: bool, order: &Order) {
+        let name = self.names[machine].clone();
+        if another {
+            self.accuse(Rule::SingleApply, format!("{name} starts a second applier"));
+        }
+        let generation = order.run.generation;
+        let acted = self.agents.acted.entry(machine).or_default();
+        if generation < *acted {
+            let acted = *acted;
+            self.accuse(Rule::Monotone, format!("{name} acts on {generation} after {acted}"));
+        } else {
+            *acted = generation;
+        }
+        // Going back by itself is the node's own decision.
+        if gave_up || order.run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. })) {
+            return;
+        }
+        let own = self.agents.own.get(&(name.clone(), generation));
+        let told = own.or_else(|| self.agents.base.get(&generation));
+        if told != Some(&order.run.version) {
+            let what = format!("{name} applies {} under {generation}, which says {told:?}", order.run.version);
+            self.accuse(Rule::SingleGrant, what);
+        }
+    }
+
+    pub(crate) fn applier_ends(&mut self, machine: MachineNumber, version: Version, result: RunResult, now: Moment) {
+        match result {
+            RunResult::Changed => {
+                self.proofs.applied.insert(machine, (version, now));
+            }
+            RunResult::Unchanged => {
+                // Nothing changed: what was proved of it before is still so.
+                let node = self.fleet.get(&self.names[machine]);
+                let proved = node
+                    .and_then(|node| node.state())
+                    .is_some_and(|(state, _)| state.is_validated() && *state.version() == version);
+                if proved {
+                    self.is_healthy(machine, &version);
+                }
+                self.proofs.applied.insert(machine, (version, now));
+            }
+            RunResult::Failed => {
+                self.proofs.applied.remove(&machine);
+            }
+            RunResult::Pending => {}
+        }
+    }
+
+    pub(crate) fn applier_cut_off(&mut self, machine: MachineNumber, _now: Moment) {
+        self.proofs.checks_began.remove(&machine);
+    }
+
+    pub(crate) fn rebooted(&mut self, machine: MachineNumber) {
+        self.proofs.checks_began.remove(&machine);
+    }
+}

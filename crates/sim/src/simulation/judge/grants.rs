@@ -1,0 +1,205 @@
+//! I4, I7, I8, I10, I12 and I16: who may be granted something, when, and how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::keys::{self, Key};
+use muster_core::names::NodeName;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::{DesiredRecord, Phase, RolloutRecord};
+use muster_store::Change;
+
+use super::clock;
+use super::order::slack;
+use super::{Committed, Judge, Plans, Rule, Violation};
+use crate::simulation::store::Writer;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants {
+    requests: BTreeMap<String, RolloutId>,
+    rolled_back: BTreeSet<RolloutId>,
+}
+
+/// What a transaction says of rollouts.
+struct Said {
+    records: Vec<RolloutRecord>,
+    granted: Vec<(NodeName, DesiredRecord)>,
+}
+
+fn read(changes: &[Change]) -> Said {
+    let mut said = Said { records: Vec::new(), granted: Vec::new() };
+    for change in changes {
+        let Change::Put(kv) = change else { continue };
+        match keys::parse(&kv.key) {
+            Some((_, Key::Rollout { .. })) => said.records.extend(serde_json::from_slice::<RolloutRecord>(&kv.value)),
+            Some((_, Key::Desired { node })) => {
+                said.granted.extend(serde_json::from_slice(&kv.value).map(|desired| (node, desired)));
+            }
+            Some(_) | None => {}
+        }
+    }
+    said
+}
+
+impl Judge {
+    pub(super) fn judge_rollouts(&mut self, seen: &Committed<'_>, plans: &Plans) -> Vec<Violation> {
+        let is_concerned = |change: &Change| match change {
+            Change::Put(kv) => kv.key.contains("/rollouts/") || kv.key.contains("/desired/"),
+            Change::Delete { .. } => false,
+        };
+        if !seen.changes.iter().any(is_concerned) {
+            return Vec::new();
+        }
+        let said = read(seen.changes);
+        let mut found = Vec::new();
+        for after in &said.records {
+            let before = self.fleet.rollouts().get(&after.id).map(|(record, _)| record.clone());
+            match &before {
+                None => found.extend(self.judge_beginning(after)),
+                Some(before) => {
+                    found.extend(self.judge_promotion(before, after, seen.writer));
+                    if let Some(plan) = plans.get(&after.plan).filter(|_| !after.at_once) {
+                        found.extend(self.judge_passings(plan.plan(), before, after, seen));
+                    }
+                }
+            }
+        }
+        let grants: Vec<&(NodeName, DesiredRecord)> =
+            said.granted.iter().filter(|(_, desired)| desired.kept.is_none()).collect();
+        for (name, desired) in said.granted.iter().filter(|(_, desired)| desired.kept.is_some()) {
+            if *seen.writer != Writer::Operator {
+                let what = format!("{name} is set aside in rollout {}, by no person", desired.rollout);
+                found.push(Violation { rule: Rule::SingleGrant, what });
+            }
+        }
+        if grants.is_empty() {
+            return found;
+        }
+        let id = grants[0].1.rollout;
+        let after = said.records.iter().find(|record| record.id == id);
+        let before = self.fleet.rollouts().get(&id).map(|(record, _)| record.clone());
+        let (Some(after), Some(before)) = (after, before) else {
+            let what = format!("nodes are granted something by rollout {id}, whose record is not rewritten with it");
+            found.push(Violation { rule: Rule::StopMeansStop, what });
+            return found;
+        };
+        if before.phase != Phase::Running {
+            let what = format!("rollout {id} is {}, and grants something to {}", before.phase.word(), grants[0].0);
+            found.push(Violation { rule: Rule::StopMeansStop, what });
+        }
+        let Some(plan) = plans.get(&after.plan) else { return found };
+        let plan = plan.plan();
+        for (name, desired) in &grants {
+            found.extend(self.judge_grant(plan, &before, after, name, desired));
+        }
+        found.extend(self.judge_threshold(plan, &before, after));
+        let names: Vec<NodeName> = grants.iter().map(|(name, _)| name.clone()).collect();
+        found.extend(self.judge_budget(&plan.strategy, &before, &names, after.seen));
+        found
+    }
+
+    fn judge_beginning(&mut self, record: &RolloutRecord) -> Option<Violation> {
+        if let Some(known) = self.grants.requests.insert(record.request.clone(), record.id) {
+            let what =
+                format!("request {:?} has started rollout {known}, and starts {} now", record.request, record.id);
+            return Some(Violation { rule: Rule::Idempotence, what });
+        }
+        let back = record.rolls_back?;
+        let again = !self.grants.rolled_back.insert(back);
+        let what = || format!("rollout {back} is rolled back a second time, by rollout {}", record.id);
+        again.then(|| Violation { rule: Rule::Threshold, what: what() })
+    }
+
+    fn judge_passings(
+        &self,
+        plan: &Plan,
+        before: &RolloutRecord,
+        after: &RolloutRecord,
+        seen: &Committed<'_>,
+    ) -> Vec<Violation> {
+        let passed =
+            |record: &RolloutRecord, wave: usize| record.waves.get(wave).is_some_and(|state| state.passed.is_some());
+        let new = (0..after.waves.len()).filter(|wave| passed(after, *wave) && !passed(before, *wave));
+        new.flat_map(|wave| self.judge_passing(plan, (before, after), wave, seen.at)).collect()
+    }
+
+    fn judge_grant(
+        &self,
+        plan: &Plan,
+        before: &RolloutRecord,
+        after: &RolloutRecord,
+        name: &NodeName,
+        desired: &DesiredRecord,
+    ) -> Vec<Violation> {
+        let mut found = self.judge_turn(plan, after, name);
+        let mut accuse = |rule, what: String| found.push(Violation { rule, what });
+        let standing = self.facts.of(name, self.fleet.revision);
+        if standing.is_none_or(|standing| !standing.designed) {
+            accuse(Rule::Pause, format!("{name} is granted something, and is not in the design"));
+        }
+        if let Some(standing) = standing {
+            let earlier = standing.granted_by(after.id, &after.to);
+            let again = before.retry.contains(name)
+                || before.retry_before.is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision < before));
+            if let Some(earlier) = earlier.filter(|_| !again) {
+                let what = format!("{name} was granted {} at revision {}, and is again", after.to, earlier.revision);
+                accuse(Rule::SingleGrant, what);
+            }
+            if let Some(told) = standing.told(&self.facts.base(self.fleet.revision)) {
+                let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
+                if serial(&desired.version) < serial(&told.0) && !(desired.allow_older && plan.allow_older) {
+                    accuse(Rule::Downgrade, format!("{name} goes from {} back to {}", told.0, desired.version));
+                }
+            }
+        }
+        // Decided at that moment, by a clock that may be wrong by so much.
+        let bound = slack() / 2;
+        let span = jiff::SignedDuration::try_from(bound).unwrap_or_default();
+        let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
+        let around = around.into_iter().flatten().chain([desired.granted]);
+        if !around.into_iter().any(|at| clock::is_open(&plan.strategy.windows, at)) {
+            accuse(Rule::Window, format!("{name} is granted something at {}, outside of all windows", desired.granted));
+        }
+        found
+    }
+
+    /// Failures that the decision saw: more than are tolerated, and nothing may be granted.
+    fn judge_threshold(&self, plan: &Plan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
+        let seen = after.seen;
+        let base = self.facts.base(seen);
+        let has_failed = |name: &NodeName, repair: bool| {
+            let grant = || {
+                let standing = self.facts.of(name, seen).filter(|standing| standing.designed)?;
+                let grant = standing.granted_by(before.id, &before.to)?;
+                let forgiven = before.forgiven.is_some_and(|forgiven| grant.revision < forgiven.before);
+                let again =
+                    before.retry.contains(name) || before.retry_before.is_some_and(|before| grant.revision < before);
+                (standing.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
+            };
+            !repair && !before.skipped.contains(name) && grant().is_some()
+        };
+        let all: usize = plan.waves.iter().map(|wave| wave.nodes.len()).sum();
+        let limit = |amount: muster_core::rollout::strategy::Amount| match amount {
+            muster_core::rollout::strategy::Amount::Nodes(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            muster_core::rollout::strategy::Amount::Percent(percent) => all * usize::from(percent) / 100,
+        };
+        let failures = &plan.strategy.failures;
+        let mut total = 0;
+        for (number, wave) in plan.waves.iter().enumerate().take(before.waves.len()) {
+            let failed = wave.nodes.iter().filter(|node| has_failed(&node.node, node.repair)).count();
+            total += failed;
+            let most = limit(if wave.canary { failures.canary } else { failures.wave });
+            if failed > most {
+                let what = format!(
+                    "rollout {} goes on at revision {seen} though {failed} nodes of wave {} have failed, and {most} may",
+                    before.id,
+                    number + 1
+                );
+                return Some(Violation { rule: Rule::Threshold, what });
+            }
+        }
+        let most = limit(failures.total);
+        let what = || format!("rollout {} goes on though {total} nodes have failed, and {most} may", before.id);
+        (total > most).then(|| Violation { rule: Rule::Threshold, what: what() })
+    }
+}

@@ -1,0 +1,231 @@
+//! The judge: sees every transaction, and what really runs on the machines, and says what must never happen and did.
+//!
+//! It knows the rules by itself, from the plan and the strategy as data: it asks the engine nothing, so that it catches an
+//! engine that is wrong. What it cannot know better than a server (who is connected) it gives the benefit of the doubt.
+//! Decisions are judged on the view that they were made on, which the record of the rollout names (`seen`); that a pause
+//! stops everything is judged by the order of revisions alone.
+
+mod agents;
+mod budget;
+mod clock;
+mod facts;
+mod grants;
+mod leadership;
+mod order;
+mod status;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use muster_core::fleet::Fleet;
+use muster_core::names::{EnvName, NodeName, ReplicaId};
+use muster_core::rollout::RolloutId;
+use muster_core::txn::Revision;
+use muster_rollout::step::Indexed;
+use muster_store::Change;
+
+use self::agents::Agents;
+use self::budget::Moved;
+use self::facts::Facts;
+use self::grants::Grants;
+use self::status::Proofs;
+use super::agenda::Moment;
+use super::event::MachineNumber;
+use super::replica::take_in;
+use super::store::Writer;
+
+/// The rules, by the names that the design gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// A node is in one service state at most, and the index says what its record says.
+    OneState,
+    /// `running_version`, and `validated`, only of what was really applied and then validated.
+    VersionTruth,
+    /// Reports of a node are applied in their order.
+    ReportOrder,
+    /// No controller writes that does not hold its key.
+    OneHolder,
+    /// Never more nodes unavailable than the budget allows, by what really runs.
+    Budget,
+    /// One grant for each node, and no run without one.
+    SingleGrant,
+    /// Never two appliers on one machine.
+    SingleApply,
+    /// No wave before the one before it has passed its gate and its soak, and no role before those that it comes after.
+    GateOrder,
+    /// A rollout that is stopped grants nothing.
+    StopMeansStop,
+    /// Too many failures stop a rollout; and it is rolled back once at most.
+    Threshold,
+    /// A request that is sent twice is done once.
+    Idempotence,
+    /// An agent never goes back to what it was told earlier.
+    Monotone,
+    /// An older release only where somebody has said so.
+    Downgrade,
+    /// Nothing is granted outside its windows.
+    Window,
+    /// A node that is paused, or has left, is granted nothing.
+    Pause,
+    /// A rollout ends, or says why it does not.
+    Ends,
+    /// Every view ends equal to the store.
+    Converges,
+    /// Another server takes over in time.
+    Takeover,
+    /// A node that waits is woken when it need not wait any longer.
+    Wakes,
+    /// Whatever does not move has a reason.
+    Explained,
+}
+
+impl Rule {
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::OneState => "I1, one state",
+            Rule::VersionTruth => "I2, version truth",
+            Rule::ReportOrder => "the order of reports",
+            Rule::OneHolder => "I9, one holder",
+            Rule::Budget => "I3, the budget",
+            Rule::SingleGrant => "I4, single grant",
+            Rule::SingleApply => "I5, single apply",
+            Rule::GateOrder => "I6, gate order",
+            Rule::StopMeansStop => "I7, stop means stop",
+            Rule::Threshold => "I8, the threshold",
+            Rule::Idempotence => "I10, idempotence",
+            Rule::Monotone => "I11, monotone observation",
+            Rule::Downgrade => "I12, downgrade",
+            Rule::Window => "I16, the window",
+            Rule::Pause => "pauses and departures",
+            Rule::Ends => "L1, it ends",
+            Rule::Converges => "L2, views converge",
+            Rule::Takeover => "L3, takeover",
+            Rule::Wakes => "L5, pending nodes wake",
+            Rule::Explained => "L6, explained",
+        }
+    }
+}
+
+/// Something that must never happen, and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub rule: Rule,
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule.name(), self.what)
+    }
+}
+
+/// One transaction, as the judge sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Committed<'a> {
+    pub(crate) at: Moment,
+    pub(crate) revision: Revision,
+    pub(crate) changes: &'a [Change],
+    pub(crate) writer: &'a Writer,
+}
+
+/// The plans, by the names of their blobs.
+pub(crate) type Plans = BTreeMap<String, Arc<Indexed>>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Judge {
+    /// What is true now.
+    fleet: Fleet,
+    names: Vec<NodeName>,
+    facts: Facts,
+    proofs: Proofs,
+    agents: Agents,
+    moved: Moved,
+    grants: Grants,
+    /// What the checks of a gate have really said.
+    passed_gates: BTreeSet<(RolloutId, usize)>,
+    /// When the holder of the rollout controller went, if nobody has taken over since.
+    orphaned: Option<(ReplicaId, Moment)>,
+    takeovers: Vec<Moment>,
+    /// When each revision was made.
+    times: Vec<(Moment, Revision)>,
+    violations: Vec<Violation>,
+    told: usize,
+}
+
+impl Judge {
+    pub(crate) fn new(env: EnvName) -> Self {
+        Self {
+            fleet: Fleet::new(env),
+            names: Vec::new(),
+            facts: Facts::default(),
+            proofs: Proofs::default(),
+            agents: Agents::default(),
+            moved: Moved::default(),
+            grants: Grants::default(),
+            passed_gates: BTreeSet::new(),
+            orphaned: None,
+            takeovers: Vec::new(),
+            times: Vec::new(),
+            violations: Vec::new(),
+            told: 0,
+        }
+    }
+
+    pub(crate) fn machine(&mut self, number: MachineNumber, name: &NodeName) {
+        debug_assert_eq!(number, self.names.len());
+        self.names.push(name.clone());
+    }
+
+    pub(crate) fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    pub(crate) fn accuse(&mut self, rule: Rule, what: impl Into<String>) {
+        self.violations.push(Violation { rule, what: what.into() });
+    }
+
+    pub(crate) fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Those that were not told yet.
+    pub(crate) fn untold(&mut self) -> Vec<Violation> {
+        let news = self.violations[self.told..].to_vec();
+        self.told = self.violations.len();
+        news
+    }
+
+    pub(crate) fn gate_said(&mut self, id: RolloutId, wave: usize, passed: bool) {
+        if passed {
+            self.passed_gates.insert((id, wave));
+        }
+    }
+
+    /// How far the store was at a moment.
+    pub(crate) fn revision_at(&self, at: Moment) -> Revision {
+        let after = self.times.partition_point(|(made, _)| *made <= at);
+        after.checked_sub(1).and_then(|place| self.times.get(place)).map(|(_, revision)| *revision).unwrap_or_default()
+    }
+
+    pub(crate) fn committed(&mut self, seen: &Committed<'_>, plans: &Plans) {
+        self.times.push((seen.at, seen.revision));
+        self.judge_writer(seen);
+        // What the decision was made on, before it has its effect.
+        let verdicts = self.judge_rollouts(seen, plans);
+        self.violations.extend(verdicts);
+        let before = self.agents.base_of(&self.fleet);
+        let effects = take_in(&mut self.fleet, seen.revision, seen.changes);
+        self.agents.note_told(seen, &self.fleet, before);
+        for node in &effects.nodes {
+            self.judge_status(node);
+            self.facts.note(node, &self.fleet, seen.revision, seen.at);
+        }
+        if effects.desired || effects.rollouts {
+            self.facts.note_base(&self.fleet, seen.revision);
+        }
+        if effects.servers {
+            self.note_takeover(seen.at);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What the agent starts on its machine: an applier that takes its time and ends as the release's script says, and the checks
+//! after it. Both outlive an agent that is killed.
+
+use muster_agent::applier::Applied;
+use muster_agent::ledger::{AppliedRelease, Work};
+use muster_agent::queue::input::Input;
+use muster_agent::run::{Order, account, failure};
+use muster_core::lookups::Lookups;
+use muster_core::names::{Role, RunId};
+use muster_core::reason::{Need, Reason, Refusal};
+use muster_core::report::{CheckResult, Report, ResourceError, RunResult, Verdict};
+
+use crate::simulation::event::{Event, MachineEvent, MachineNumber};
+use crate::simulation::mishap::Mishap;
+use crate::simulation::releases::Ending;
+use crate::simulation::world::World;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Applier {
+    number: u64,
+    /// The life of the agent that started it: nobody else hears how it ends.
+    agent: u64,
+    order: Box<Order>,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Applying {
+        ending: Ending,
+    },
+    /// What it did is being written down.
+    Done {
+        report: Box<Report>,
+    },
+    Checking {
+        report: Box<Report>,
+        passes: bool,
+    },
+}
+
+impl Applier {
+    pub(crate) fn run(&self) -> &RunId {
+        &self.order.run.run
+    }
+}
+
+impl World {
+    pub(super) fn start_applier(&mut self, number: MachineNumber, order: Box<Order>) {
+        let gave_up = self.machines[number].disk.ledger.gave_up() == Some(order.run.generation);
+        self.judge.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order);
+        self.tell_of_violations();
+        self.machines[number].appliers += 1;
+        let applier = self.machines[number].appliers;
+        let agent = self.machines[number].life;
+        let (name, version) = (self.machines[number].name.clone(), order.run.version.clone());
+        match order.run.work {
+            Work::Run | Work::Preview | Work::Hooks => {
+                let ending = self.ending(number, &order);
+                let causes: Vec<String> = order.run.causes.iter().map(ToString::to_string).collect();
+                self.say(format_args!("{name}: applies {version} ({})", causes.join("; ")));
+                let takes = self.apply_time(&order.run.version);
+                self.agenda.put(
+                    self.now + takes,
+                    Event::Machine { machine: number, what: MachineEvent::ApplierEnds { number: applier } },
+                );
+                self.machines[number].applier =
+                    Some(Applier { number: applier, agent, order, phase: Phase::Applying { ending } });
+            }
+            Work::Validation => {
+                let report = self.account(number, &order, Applied::none(), Lookups::new());
+                self.machines[number].applier =
+                    Some(Applier { number: applier, agent, order, phase: Phase::Done { report: Box::new(report) } });
+                self.check(number);
+            }
+        }
+    }
+
+    /// How the run will end.
+    fn ending(&mut self, number: MachineNumber, order: &Order) -> Ending {
+        if order.desired.serial < self.machines[number].disk.highest && !order.desired.allow_older {
+            return Ending::Refused;
+        }
+        let name = self.machines[number].name.clone();
+        let lacks: Vec<Need> = self.needs(order).into_iter().filter(|need| order.snapshot.still_lacks(need)).collect();
+        if !lacks.is_empty() {
+            self.mishap(Mishap::RunPending);
+            return Ending::Pending(lacks);
+        }
+        let ending = self.releases.ending(&order.run.version, &name, &mut self.dice);
+        match &ending {
+            Ending::Failed => self.mishap(Mishap::RunFailed),
+            Ending::Invalid => self.mishap(Mishap::ValidationFailed),
+            Ending::Pending(_) => self.mishap(Mishap::RunPending),
+            Ending::Well | Ending::Refused => {}
+        }
+        ending
+    }
+
+    /// What a run of a role looks up, and cannot do without.
+    fn needs(&self, order: &Order) -> Vec<Need> {
+        let parents = self.design.after.get(&order.role).into_iter().flatten();
+        let all = self.releases.of(&order.run.version).demanding;
+        let want = |parent: &Role| match all {
+            false => 1,
+            true => self.judge.fleet().designed().filter(|(_, _, record)| record.role == *parent).count(),
+        };
+        let need = |parent: &Role| Need::Role {
+            role: parent.clone(),
+            want: u32::try_from(want(parent)).unwrap_or(1),
+            have: 0,
+        };
+        parents.map(need).collect()
+    }
+
+    fn lookups(&self, order: &Order) -> Lookups {
+        let parents = self.design.after.get(&order.role).into_iter().flatten();
+        let keys = parents.map(|parent| format!("active_roles::{parent}"));
+        keys.map(|key| (key.clone(), order.snapshot.tag(&key))).collect()
+    }
+
+    fn account(&self, number: MachineNumber, order: &Order, applied: Applied, lookups: Lookups) -> Report {
+        let ended = self.timestamp(self.now);
+        account::configured(&self.machines[number].node, order, applied, lookups, String::new(), ended)
+    }
+
+    /// Ends all that goes on.
+    pub(super) fn end_applier(&mut self, number: MachineNumber) {
+        if self.machines[number].applier.take().is_some() {
+            self.judge.applier_cut_off(number, self.now);
+        }
+    }
+
+    pub(super) fn applier_ends(&mut self, number: MachineNumber, applier: u64) {
+        let Some(going) = self.machines[number].applier.clone().filter(|going| going.number == applier) else { return };
+        let Phase::Applying { ending } = going.phase else { return };
+        let order = going.order;
+        let applied = match &ending {
+            Ending::Well | Ending::Invalid => {
+                let unchanged = self.machines[number].runs.as_ref() == Some(&order.run.version);
+                self.machines[number].runs = Some(order.run.version.clone());
+                Applied::succeeded(if unchanged { RunResult::Unchanged } else { RunResult::Changed })
+            }
+            Ending::Failed => {
+                // It may have changed something before it failed.
+                self.machines[number].runs = None;
+                let error = ResourceError {
+                    resource: Some("Service[app]".into()),
+                    file: Some("site.pp".into()),
+                    line: Some(12),
+                    message: "does not start".into(),
+                };
+                let failed = Applied::failed(Reason::ResourcesFailed { count: 1 });
+                Applied { errors: vec![error], ..failed }
+            }
+            Ending::Pending(needs) => Applied::pending(needs.clone()),
+            Ending::Refused => Applied::failed(Reason::ReleaseRefused {
+                refusal: Refusal::Older { serial: order.desired.serial, highest: self.machines[number].disk.highest },
+            }),
+        };
+        let result = applied.result;
+        self.judge.applier_ends(number, order.run.version.clone(), result, self.now);
+        let (name, word) = (self.machines[number].name.clone(), result.word());
+        if !self.machines[number].up || self.machines[number].life != going.agent {
+            self.say(format_args!("{name}: an applier that nobody waits for ends: {word}"));
+            self.machines[number].applier = None;
+            return;
+        }
+        let lookups = self.lookups(&order);
+        let report = self.account(number, &order, applied, lookups);
+        match result {
+            RunResult::Unchanged | RunResult::Changed => {
+                let applied = Box::new(AppliedRelease {
+                    desired: order.desired.clone(),
+                    validate_every: jiff::SignedDuration::from_hours(6),
+                    hooks: Vec::new(),
+                });
+                let report = Box::new(report);
+                let configured = Input::Configured { report: report.clone(), applied };
+                if let Some(going) = &mut self.machines[number].applier {
+                    going.phase = Phase::Done { report };
+                }
+                self.input(number, configured);
+            }
+            RunResult::Failed | RunResult::Pending => {
+                self.say(format_args!("{name}: applied {}: {word}", order.run.version));
+                self.machines[number].applier = None;
+                self.input(number, account::finished(&order, report));
+            }
+        }
+    }
+
+    /// What the applier did is written down: the checks begin.
+    pub(super) fn acknowledged(&mut self, number: MachineNumber) {
+        if matches!(&self.machines[number].applier, Some(Applier { phase: Phase::Done { .. }, .. })) {
+            self.check(number);
+        }
+    }
+
+    fn check(&mut self, number: MachineNumber) {
+        let broken = self.machines[number].broken;
+        let Some(going) = self.machines[number].applier.take() else { return };
+        let Phase::Done { report } = going.phase else { return };
+        let invalid = self.releases.is_invalid_at(&going.order.run.version, &self.machines[number].name);
+        let passes = !invalid && !broken;
+        let what = MachineEvent::ChecksEnd { number: going.number };
+        let takes = self.between(200, 1_500);
+        self.agenda.put(self.now + takes, Event::Machine { machine: number, what });
+        self.judge.checks_start(number, self.now);
+        self.machines[number].applier = Some(Applier { phase: Phase::Checking { report, passes }, ..going });
+    }
+
+    pub(super) fn checks_end(&mut self, number: MachineNumber, applier: u64) {
+        let going = self.machines[number].applier.take_if(|going| going.number == applier);
+        let Some(Applier { agent, order, phase: Phase::Checking { report, passes }, .. }) = going else {
+            self.machines[number].applier = going.or_else(|| self.machines[number].applier.take());
+            return;
+        };
+        let passes = passes && !self.machines[number].broken;
+        self.judge.checks_end(number, &order, passes, self.now);
+        let name = self.machines[number].name.clone();
+        if !self.machines[number].up || self.machines[number].life != agent {
+            return;
+        }
+        if passes {
+            let highest = &mut self.machines[number].disk.highest;
+            *highest = order.desired.serial.max(*highest);
+            if order.desired.allow_older {
+                *highest = order.desired.serial;
+            }
+        }
+        let verdict = if passes { Verdict::Passed } else { Verdict::Failed };
+        let check = CheckResult { name: "serves".into(), verdict, message: String::new(), millis: 200 };
+        let ended = self.timestamp(self.now);
+        let mut report = account::validated(&order, *report, vec![check], String::new(), ended);
+        let word = if passes { "validated" } else { "its checks fail" };
+        self.say(format_args!("{name}: {word} at {}", order.run.version));
+        let input = match order.run.work {
+            Work::Validation => {
+                report.first_failure = failure::first(&order.run, &report);
+                Input::Validated { report: Some(Box::new(report)) }
+            }
+            Work::Run => {
+                // The second report of a run has the next number.
+                report.seq = order.run.seq + 1;
+                account::finished(&order, report)
+            }
+            Work::Preview => Input::Previewed { report: Box::new(account::previewed(report)) },
+            Work::Hooks => Input::HooksRun { report: Box::new(report), results: Vec::new() },
+        };
+        self.input(number, input);
+    }
+}

@@ -1,0 +1,162 @@
+//! Carries out what the mind of an agent says, one thing after the other. A write may take long, and the agent may be killed
+//! after any of them.
+
+use std::sync::Arc;
+
+use muster_agent::queue::effect::Effect;
+use muster_agent::queue::input::Input;
+use muster_agent::queue::moment::Moment as AgentMoment;
+
+use super::Waits;
+use crate::simulation::event::{AgentEvent, Event, MachineNumber};
+use crate::simulation::mishap::Mishap;
+use crate::simulation::world::World;
+
+impl World {
+    /// Something happens to an agent; it hears of it when it has written down what it heard before.
+    pub(super) fn input(&mut self, number: MachineNumber, input: Input) {
+        let machine = &mut self.machines[number];
+        if !machine.up {
+            return;
+        }
+        if machine.writing || !machine.effects.is_empty() {
+            machine.inbox.push_back(input);
+        } else {
+            self.hear(number, input);
+        }
+    }
+
+    pub(super) fn hear(&mut self, number: MachineNumber, input: Input) {
+        let chance = self.dice.below(1_000) as f64 / 1_000.0;
+        let moment =
+            AgentMoment { instant: self.base + self.now, up: self.now, clock: self.timestamp(self.now), chance };
+        let machine = &mut self.machines[number];
+        let Some(mind) = &mut machine.mind else { return };
+        machine.waits = match &input {
+            Input::Configured { .. } | Input::HooksEnded => Waits::Run,
+            Input::Taken(_) => Waits::Sender,
+            Input::Started
+            | Input::ProcessesEnded
+            | Input::Tick
+            | Input::Hello { .. }
+            | Input::Desired(_)
+            | Input::Snapshot(_)
+            | Input::Pause(_)
+            | Input::RunAsked { .. }
+            | Input::Finished { .. }
+            | Input::Previewed { .. }
+            | Input::Validated { .. }
+            | Input::HooksRun { .. }
+            | Input::Interrupted
+            | Input::LookedOnShelf { .. } => Waits::Nobody,
+        };
+        let effects = mind.take(input, moment);
+        machine.effects.extend(effects);
+        self.carry_on(number);
+    }
+
+    /// Does what is left to do, and then takes what came meanwhile.
+    pub(super) fn carry_on(&mut self, number: MachineNumber) {
+        while let Some(effect) = self.machines[number].effects.pop_front() {
+            if let Some(left) = self.machines[number].crash_after {
+                if left == 0 {
+                    self.mishap(Mishap::AgentCrashedBetweenEffects);
+                    self.node_says(number, format_args!("its agent is killed between two effects"));
+                    let back = self.between(500, 10_000);
+                    self.crash_agent(number, back);
+                    return;
+                }
+                self.machines[number].crash_after = Some(left - 1);
+            }
+            let is_write = self.carry_out_effect(number, effect);
+            let machine = &mut self.machines[number];
+            if is_write && self.now < machine.slow_until {
+                machine.writing = true;
+                let life = machine.life;
+                let at = self.now + self.between(200, 4_000);
+                self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::DiskDone });
+                return;
+            }
+        }
+        if let Some(next) = self.machines[number].inbox.pop_front() {
+            self.hear(number, next);
+            return;
+        }
+        self.set_tick(number);
+    }
+
+    /// Whether it was a write that must be on disk.
+    fn carry_out_effect(&mut self, number: MachineNumber, effect: Effect) -> bool {
+        let machine = &mut self.machines[number];
+        match effect {
+            Effect::EndProcesses(run) => {
+                if machine.applier.as_ref().is_some_and(|applier| *applier.run() == run.run) {
+                    self.end_applier(number);
+                }
+                self.machines[number].inbox.push_front(Input::ProcessesEnded);
+                false
+            }
+            Effect::SaveLedger(ledger) => {
+                self.judge.ledger_saved(number, &machine.disk.ledger, &ledger);
+                machine.disk.ledger = *ledger;
+                self.tell_of_violations();
+                true
+            }
+            Effect::SaveSnapshot(snapshot) => {
+                machine.disk.snapshot = Some(snapshot);
+                true
+            }
+            Effect::KeepReport(report) => {
+                machine.disk.outbox.insert(report.seq, *report);
+                true
+            }
+            Effect::WakeSender => {
+                self.wake_sender(number);
+                false
+            }
+            Effect::Renewed => {
+                machine.renewing = false;
+                false
+            }
+            Effect::Acknowledge => {
+                match machine.waits {
+                    Waits::Nobody => {}
+                    Waits::Run => self.acknowledged(number),
+                    Waits::Sender => self.forget_report(number),
+                }
+                false
+            }
+            Effect::LookOnShelf(_) => {
+                // Shelves keep what a node may have to go back to.
+                machine.inbox.push_front(Input::LookedOnShelf { problem: None });
+                false
+            }
+            Effect::Publish(telling) => {
+                let acts = telling.activity != machine.told.activity;
+                machine.told = *telling;
+                if acts {
+                    let activity = machine.told.activity.clone();
+                    self.tell_activity(number, activity);
+                }
+                false
+            }
+            Effect::Give(order) => {
+                machine.disk.seen = Some(Arc::clone(&order.snapshot));
+                self.start_applier(number, order);
+                false
+            }
+        }
+    }
+
+    fn set_tick(&mut self, number: MachineNumber) {
+        let machine = &mut self.machines[number];
+        let Some(wake) = machine.mind.as_ref().and_then(muster_agent::queue::mind::Mind::wake_at) else { return };
+        let at = wake.saturating_duration_since(self.base).max(self.now);
+        if machine.tick_at.is_some_and(|known| known <= at) {
+            return;
+        }
+        machine.tick_at = Some(at);
+        let life = machine.life;
+        self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::Tick });
+    }
+}

@@ -1,0 +1,266 @@
+//! One node: a machine with a disk, an agent on it, and what the agent has started. The agent is its own
+//! [`Mind`]; here is what carries out what it says, effect by effect, so that it can be killed between any two.
+
+mod applier;
+mod effects;
+mod sender;
+mod stream;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_agent::backoff::Backoff;
+use muster_agent::ledger::Ledger;
+use muster_agent::node::Node;
+use muster_agent::queue::effect::{Effect, Telling};
+use muster_agent::queue::input::Input;
+use muster_agent::queue::mind::{Found, Habits, Mind};
+use muster_agent::report::dispatch::Dispatch;
+use muster_agent::state_dir::Layout;
+use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::report::Report;
+use muster_core::snapshot::Snapshot;
+
+pub(crate) use self::applier::Applier;
+use super::agenda::Moment;
+use super::event::{AgentEvent, Event, MachineEvent, MachineNumber, ReplicaNumber, SessionNumber};
+use super::mishap::Mishap;
+use super::world::World;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) name: NodeName,
+    pub(crate) domain: String,
+    /// Of the agent's process.
+    pub(crate) life: u64,
+    pub(crate) up: bool,
+    boots: u64,
+    node: Arc<Node>,
+    pub(crate) disk: Disk,
+    pub(crate) mind: Option<Mind>,
+    effects: VecDeque<Effect>,
+    inbox: VecDeque<Input>,
+    /// A write goes on: nothing else is done.
+    writing: bool,
+    slow_until: Moment,
+    /// It is killed after so many effects.
+    crash_after: Option<u64>,
+    tick_at: Option<Moment>,
+    pub(crate) told: Telling,
+    pub(crate) session: Option<SessionNumber>,
+    route: ReplicaNumber,
+    dials: u32,
+    /// Whether another incarnation is asked for, and whether the stream that is open asks for it.
+    renewing: bool,
+    asks_anew: bool,
+    dispatch: Dispatch,
+    ticket: u64,
+    in_flight: Option<u64>,
+    /// Who waits for what is being written down.
+    waits: Waits,
+    pub(crate) cut_off_until: Option<Moment>,
+    pub(crate) cut_offs: u64,
+    pub(crate) applier: Option<Applier>,
+    appliers: u64,
+    /// What the applier last brought it to.
+    pub(crate) runs: Option<Version>,
+    /// It has broken by itself, and its checks fail.
+    pub(crate) broken: bool,
+}
+
+/// Who goes on when something is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    Nobody,
+    /// The run, before its checks.
+    Run,
+    /// The sender, before it forgets a report.
+    Sender,
+}
+
+/// What survives the agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    pub(crate) ledger: Ledger,
+    snapshot: Option<Arc<Snapshot>>,
+    /// What the last run saw.
+    seen: Option<Arc<Snapshot>>,
+    pub(crate) outbox: BTreeMap<u64, Report>,
+    /// The highest serial that the node has proved to run.
+    pub(crate) highest: u64,
+}
+
+impl Machine {
+    pub(crate) fn new(env: &EnvName, name: NodeName, domain: String) -> Self {
+        let node = made_node(env, &name, 1);
+        let ledger = Ledger::new(env.clone(), name.clone());
+        let disk = Disk { ledger, snapshot: None, seen: None, outbox: BTreeMap::new(), highest: 0 };
+        Self {
+            name,
+            domain,
+            life: 0,
+            up: false,
+            boots: 1,
+            node,
+            disk,
+            mind: None,
+            effects: VecDeque::new(),
+            inbox: VecDeque::new(),
+            writing: false,
+            slow_until: Moment::ZERO,
+            crash_after: None,
+            tick_at: None,
+            told: Telling::default(),
+            session: None,
+            route: 0,
+            dials: 0,
+            renewing: false,
+            asks_anew: false,
+            dispatch: Dispatch::default(),
+            ticket: 0,
+            in_flight: None,
+            waits: Waits::Nobody,
+            cut_off_until: None,
+            cut_offs: 0,
+            applier: None,
+            appliers: 0,
+            runs: None,
+            broken: false,
+        }
+    }
+
+    pub(crate) fn is_cut_off(&self, now: Moment) -> bool {
+        self.cut_off_until.is_some_and(|until| now < until)
+    }
+}
+
+/// Its paths are never opened.
+fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<Node> {
+    Arc::new(Node {
+        env: env.clone(),
+        name: name.clone(),
+        interfaces: [("eth0".to_owned(), format!("10.0.0.{}", name.natural().1))].into(),
+        boot: Some(format!("{name}-boot-{boots}")),
+        root: Path::new("/").into(),
+        puppet: Path::new("puppet").into(),
+        layout: Layout::at(Path::new("/nowhere")),
+    })
+}
+
+/// A failed run is made again after seconds here, where a rollout takes minutes.
+const HABITS: Habits = Habits {
+    debounce: Duration::from_millis(200),
+    retry: Backoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
+};
+
+impl World {
+    pub(crate) fn start_agent(&mut self, number: MachineNumber) {
+        let machine = &mut self.machines[number];
+        machine.life += 1;
+        machine.up = true;
+        let Disk { ledger, snapshot, seen, .. } = machine.disk.clone();
+        let read = |file: Option<Arc<Snapshot>>| file.map(|file| (*file).clone());
+        let found = Found { ledger, snapshot: read(snapshot), seen: read(seen) };
+        let mind = Mind::new(Arc::clone(&machine.node), found, HABITS);
+        machine.told = mind.told().clone();
+        machine.mind = Some(mind);
+        machine.effects.clear();
+        machine.inbox.clear();
+        machine.writing = false;
+        machine.crash_after = None;
+        machine.tick_at = None;
+        machine.session = None;
+        machine.renewing = false;
+        machine.dispatch = Dispatch::default();
+        machine.in_flight = None;
+        machine.waits = Waits::Nobody;
+        machine.dials = 0;
+        let life = machine.life;
+        self.node_says(number, format_args!("its agent starts"));
+        self.hear(number, Input::Started);
+        self.agenda.put(self.now, Event::Agent { machine: number, life, what: AgentEvent::Dials });
+        self.wake_sender(number);
+    }
+
+    /// The process is gone, and all that was not on the disk with it. What it has started goes on.
+    pub(crate) fn crash_agent(&mut self, number: MachineNumber, back_after: Duration) {
+        let machine = &mut self.machines[number];
+        if !machine.up {
+            return;
+        }
+        machine.up = false;
+        machine.mind = None;
+        machine.effects.clear();
+        machine.inbox.clear();
+        let life = machine.life;
+        if let Some(session) = machine.session.take() {
+            self.agent_lets_go(session);
+            self.tell_replica_of_loss(session);
+        }
+        self.agenda.put(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
+    }
+
+    pub(crate) fn reboot(&mut self, number: MachineNumber) {
+        self.mishap(Mishap::NodeRebooted);
+        self.node_says(number, format_args!("is started again"));
+        self.end_applier(number);
+        let back = self.between(2_000, 15_000);
+        if self.machines[number].up {
+            self.crash_agent(number, back);
+        }
+        let machine = &mut self.machines[number];
+        machine.boots += 1;
+        machine.node = made_node(&self.env, &machine.name, machine.boots);
+        self.judge.rebooted(number);
+    }
+
+    /// Has an agent killed after some more effects.
+    pub(crate) fn kill_after(&mut self, number: MachineNumber, effects: u64) {
+        self.machines[number].crash_after = Some(effects);
+    }
+
+    pub(crate) fn slow_disk(&mut self, number: MachineNumber, until: Moment) {
+        self.machines[number].slow_until = until;
+    }
+
+    pub(crate) fn agent_event(&mut self, number: MachineNumber, what: AgentEvent) {
+        match what {
+            // Of the life before, which is over.
+            AgentEvent::Starts => {}
+            AgentEvent::Tick => {
+                let machine = &mut self.machines[number];
+                if machine.tick_at.is_some_and(|at| at <= self.now) {
+                    machine.tick_at = None;
+                    self.input(number, Input::Tick);
+                }
+            }
+            AgentEvent::DiskDone => {
+                self.machines[number].writing = false;
+                self.carry_on(number);
+            }
+            AgentEvent::Dials => self.dial(number),
+            AgentEvent::Heard { session, said } => self.heard(number, session, *said),
+            AgentEvent::SessionLost { session } => self.session_lost(number, session),
+            AgentEvent::OpeningTimedOut { session } => self.opening_timed_out(number, session),
+            AgentEvent::SendsAgain { ticket } => {
+                if self.machines[number].ticket == ticket {
+                    self.wake_sender(number);
+                }
+            }
+            AgentEvent::Answered { ticket, answer } => self.report_answered(number, ticket, answer),
+        }
+    }
+
+    pub(crate) fn machine_event(&mut self, number: MachineNumber, what: MachineEvent) {
+        match what {
+            MachineEvent::ApplierEnds { number: applier } => self.applier_ends(number, applier),
+            MachineEvent::ChecksEnd { number: applier } => self.checks_end(number, applier),
+            MachineEvent::Mends => {
+                self.machines[number].broken = false;
+                self.node_says(number, format_args!("is well again by itself"));
+            }
+        }
+    }
+}

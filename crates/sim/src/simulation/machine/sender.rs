@@ -1,0 +1,85 @@
+//! Sends what is in the outbox: [`muster_agent::report::dispatch`] says which is next, and what an answer means.
+
+use muster_agent::queue::input::{Input, TakenReport};
+use muster_agent::report::ANSWER;
+use muster_agent::report::dispatch::{Answer, Fate, Next};
+
+use crate::simulation::event::{AgentEvent, Event, MachineNumber};
+use crate::simulation::world::World;
+
+impl World {
+    /// There is something to send, or somebody to send it to.
+    pub(super) fn wake_sender(&mut self, number: MachineNumber) {
+        if self.machines[number].in_flight.is_some() || !self.machines[number].up {
+            return;
+        }
+        let machine = &mut self.machines[number];
+        let incarnation = machine.told.opening.incarnation.filter(|_| !machine.renewing);
+        let first = machine.disk.outbox.values().next();
+        match machine.dispatch.next(first, incarnation) {
+            Next::Sleep => {}
+            Next::Hold => self.send_later(number),
+            Next::Send(report) => {
+                machine.ticket += 1;
+                machine.in_flight = Some(report.seq);
+                let (ticket, life) = (machine.ticket, machine.life);
+                let connected = machine.session.and_then(|session| self.sessions.get(&session));
+                let replica = connected.map_or(machine.route % self.replicas.len(), |session| session.replica);
+                self.send_report(number, replica, ticket, report);
+                let what = AgentEvent::Answered { ticket, answer: Answer::Unknown };
+                self.agenda.put(self.now + ANSWER, Event::Agent { machine: number, life, what });
+            }
+        }
+    }
+
+    fn send_later(&mut self, number: MachineNumber) {
+        let chance = self.dice.below(1_000) as f64 / 1_000.0;
+        let machine = &self.machines[number];
+        match machine.dispatch.pause(chance) {
+            None => self.wake_sender(number),
+            Some(pause) => {
+                let what = AgentEvent::SendsAgain { ticket: machine.ticket };
+                let life = machine.life;
+                self.agenda.put(self.now + pause, Event::Agent { machine: number, life, what });
+            }
+        }
+    }
+
+    pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: Answer) {
+        let machine = &mut self.machines[number];
+        if machine.ticket != ticket {
+            return;
+        }
+        let Some(seq) = machine.in_flight.take() else { return };
+        // The time-out that is still to come is of this one.
+        machine.ticket += 1;
+        match machine.dispatch.answered(seq, answer) {
+            Fate::Forget => {
+                let report = machine.disk.outbox.get(&seq);
+                let awaited = report.filter(|report| machine.told.awaited == Some(report.generation));
+                if let Some(taken) = awaited.map(TakenReport::from) {
+                    // It is forgotten when the mind has written down that it was taken.
+                    machine.in_flight = Some(seq);
+                    self.input(number, Input::Taken(taken));
+                    return;
+                }
+                machine.disk.outbox.remove(&seq);
+            }
+            Fate::GiveUp | Fate::PutAside => {
+                machine.disk.outbox.remove(&seq);
+            }
+            Fate::Renew => self.renew(number),
+            Fate::Keep => {}
+        }
+        self.send_later(number);
+    }
+
+    /// What was taken is written down, where that matters.
+    pub(super) fn forget_report(&mut self, number: MachineNumber) {
+        let machine = &mut self.machines[number];
+        if let Some(seq) = machine.in_flight.take() {
+            machine.disk.outbox.remove(&seq);
+        }
+        self.send_later(number);
+    }
+}

@@ -1,0 +1,102 @@
+//! How an agent comes to a server, and what it hears there.
+
+use std::time::Duration;
+
+use muster_agent::queue::input::Input;
+use muster_wire::sync::SyncEvent;
+
+use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
+use crate::simulation::world::World;
+
+/// How long an agent waits for a server to say hello.
+const OPENING: Duration = Duration::from_secs(10);
+
+impl World {
+    pub(super) fn dial(&mut self, number: MachineNumber) {
+        let machine = &self.machines[number];
+        if !machine.up || machine.session.is_some() {
+            return;
+        }
+        let replica = (machine.route) % self.replicas.len();
+        if machine.is_cut_off(self.now) {
+            self.dial_again(number);
+            return;
+        }
+        if !self.replicas[replica].up {
+            self.machines[number].route += 1;
+            self.dial_again(number);
+            return;
+        }
+        let mut opening = machine.told.opening.clone();
+        if machine.renewing {
+            opening.incarnation = None;
+        }
+        let open = opening.with(machine.told.activity.clone(), machine.node.boot.clone(), false);
+        let session = self.open_session(number, replica, open);
+        let machine = &mut self.machines[number];
+        machine.asks_anew = machine.renewing;
+        machine.session = Some(session);
+        let life = machine.life;
+        let what = AgentEvent::OpeningTimedOut { session };
+        self.agenda.put(self.now + OPENING, Event::Agent { machine: number, life, what });
+    }
+
+    fn dial_again(&mut self, number: MachineNumber) {
+        let machine = &mut self.machines[number];
+        machine.dials = machine.dials.saturating_add(1);
+        let life = machine.life;
+        let longest = 200 << machine.dials.min(4);
+        let at = self.now + self.between(100, longest);
+        self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
+    }
+
+    pub(super) fn heard(&mut self, number: MachineNumber, session: SessionNumber, said: SyncEvent) {
+        let machine = &mut self.machines[number];
+        if machine.session != Some(session) {
+            return;
+        }
+        match said {
+            SyncEvent::Hello { incarnation, role, now } => {
+                machine.dials = 0;
+                let renewed = machine.asks_anew;
+                self.input(number, Input::Hello { incarnation, role, now, renewed });
+            }
+            SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
+            SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Box::new(snapshot))),
+            SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
+            SyncEvent::Run { id, noop, by } => self.input(number, Input::RunAsked { id, by, noop }),
+            SyncEvent::Trust { .. } | SyncEvent::Ping | SyncEvent::Move => {}
+        }
+    }
+
+    pub(super) fn session_lost(&mut self, number: MachineNumber, session: SessionNumber) {
+        if self.machines[number].session != Some(session) {
+            return;
+        }
+        self.leave(number);
+        self.machines[number].route += 1;
+        self.dial_again(number);
+    }
+
+    /// Closes the agent's end.
+    pub(super) fn leave(&mut self, number: MachineNumber) {
+        if let Some(session) = self.machines[number].session.take() {
+            self.agent_lets_go(session);
+            self.tell_replica_of_loss(session);
+        }
+    }
+
+    pub(super) fn opening_timed_out(&mut self, number: MachineNumber, session: SessionNumber) {
+        // `dials` is 0 once somebody has said hello.
+        if self.machines[number].session == Some(session) && self.machines[number].dials > 0 {
+            self.session_lost(number, session);
+        }
+    }
+
+    /// The stream is opened anew, to ask for another incarnation.
+    pub(super) fn renew(&mut self, number: MachineNumber) {
+        self.machines[number].renewing = true;
+        self.leave(number);
+        self.dial_again(number);
+    }
+}

@@ -1,0 +1,255 @@
+//! Between agents and servers: streams that keep their order and break, and short messages that are lost, come late, or
+//! come twice.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use muster_agent::report::dispatch::Answer as ReportAnswer;
+use muster_core::report::Report;
+use muster_core::standing::Activity;
+use muster_wire::sync::{SyncEvent, SyncOpen};
+
+use super::agenda::Moment;
+use super::event::{AgentEvent, Event, MachineNumber, ReplicaEvent, ReplicaNumber, SessionNumber};
+use super::mishap::Mishap;
+use super::world::World;
+
+/// How long either end of a stream goes without hearing from the other before it gives it up: two pings.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// One stream from a server to an agent, as far as it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) machine: MachineNumber,
+    pub(crate) agent: u64,
+    pub(crate) replica: ReplicaNumber,
+    pub(crate) server: u64,
+    /// Each end closes on its own, and may not know that the other one has.
+    agent_open: bool,
+    replica_open: bool,
+    /// What was said last arrives then: nothing overtakes it.
+    busy_until: Moment,
+    /// Said while nothing came through.
+    waiting: VecDeque<SyncEvent>,
+}
+
+impl World {
+    pub(crate) fn silence(&self) -> Duration {
+        SILENCE
+    }
+
+    /// Opens a stream. The server hears of it if it is reached.
+    pub(crate) fn open_session(
+        &mut self,
+        machine: MachineNumber,
+        replica: ReplicaNumber,
+        open: SyncOpen,
+    ) -> SessionNumber {
+        self.session_count += 1;
+        let number = self.session_count;
+        let session = Session {
+            machine,
+            agent: self.machines[machine].life,
+            replica,
+            server: self.replicas[replica].life,
+            agent_open: true,
+            replica_open: true,
+            busy_until: self.now,
+            waiting: VecDeque::new(),
+        };
+        self.sessions.insert(number, session);
+        let what = ReplicaEvent::Opened { session: number, open: Box::new(open) };
+        let (at, life) = (self.now + self.travel(), self.replicas[replica].life);
+        self.agenda.put(at, Event::Replica { replica, life, what });
+        number
+    }
+
+    /// Says something on a stream.
+    pub(crate) fn send(&mut self, number: SessionNumber, said: SyncEvent) {
+        let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
+        if self.machines[session.machine].is_cut_off(self.now) {
+            if let Some(session) = self.sessions.get_mut(&number) {
+                session.waiting.push_back(said);
+            }
+            return;
+        }
+        let mut delay = self.travel();
+        if self.may_go_wrong(self.odds.message_delayed) {
+            self.mishap(Mishap::MessageDelayed);
+            delay += self.between(200, 4_000);
+        }
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let at = (now + delay).max(session.busy_until);
+        session.busy_until = at;
+        let (machine, life) = (session.machine, session.agent);
+        let what = AgentEvent::Heard { session: number, said: Box::new(said) };
+        self.agenda.put(at, Event::Agent { machine, life, what });
+    }
+
+    /// What was held up comes through.
+    pub(crate) fn let_through(&mut self, machine: MachineNumber) {
+        let held_up: Vec<SessionNumber> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.machine == machine && !session.waiting.is_empty())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in held_up {
+            let waiting = self.sessions.get_mut(&number).map(|session| std::mem::take(&mut session.waiting));
+            for said in waiting.unwrap_or_default() {
+                self.send(number, said);
+            }
+        }
+    }
+
+    pub(crate) fn sessions_at(&self, replica: ReplicaNumber) -> Vec<SessionNumber> {
+        let life = self.replicas[replica].life;
+        let here = |session: &Session| session.replica == replica && session.server == life;
+        self.sessions.iter().filter(|(_, session)| here(session)).map(|(number, _)| *number).collect()
+    }
+
+    pub(crate) fn sessions_of(&self, machine: MachineNumber) -> Vec<SessionNumber> {
+        self.sessions.iter().filter(|(_, session)| session.machine == machine).map(|(number, _)| *number).collect()
+    }
+
+    pub(crate) fn agent_lets_go(&mut self, number: SessionNumber) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.agent_open = false;
+        }
+        self.forget(number);
+    }
+
+    pub(crate) fn replica_lets_go(&mut self, number: SessionNumber) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.replica_open = false;
+        }
+        self.forget(number);
+    }
+
+    fn forget(&mut self, number: SessionNumber) {
+        if self.sessions.get(&number).is_some_and(|session| !session.agent_open && !session.replica_open) {
+            self.sessions.remove(&number);
+        }
+    }
+
+    /// The server's end is closed: the agent hears of it, at once or when it has heard nothing for long enough.
+    pub(crate) fn tell_agent_of_loss(&mut self, number: SessionNumber) {
+        let Some(session) = self.sessions.get(&number).filter(|session| session.agent_open) else { return };
+        let (machine, life) = (session.machine, session.agent);
+        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.travel() };
+        let what = AgentEvent::SessionLost { session: number };
+        self.agenda.put(self.now + after, Event::Agent { machine, life, what });
+    }
+
+    /// The agent's end is closed: the server hears of it in the same way.
+    pub(crate) fn tell_replica_of_loss(&mut self, number: SessionNumber) {
+        let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
+        let (machine, replica, life) = (session.machine, session.replica, session.server);
+        let after = if self.machines[machine].is_cut_off(self.now) { SILENCE } else { self.travel() };
+        let what = ReplicaEvent::SessionLost { session: number };
+        self.agenda.put(self.now + after, Event::Replica { replica, life, what });
+    }
+
+    /// Nothing came over a stream for long: whoever of both still waits gives it up.
+    pub(crate) fn unheard(&mut self, number: SessionNumber) {
+        let Some(session) = self.sessions.get(&number) else { return };
+        let (machine, agent, replica, server) = (session.machine, session.agent, session.replica, session.server);
+        let lost = self.machines[machine].is_cut_off(self.now);
+        let frozen = self.replicas[replica].is_frozen(self.now);
+        if !lost && !frozen {
+            return;
+        }
+        let what = AgentEvent::SessionLost { session: number };
+        self.agenda.put(self.now, Event::Agent { machine, life: agent, what });
+        let what = ReplicaEvent::SessionLost { session: number };
+        self.agenda.put(self.now, Event::Replica { replica, life: server, what });
+    }
+
+    /// Says what an agent does, to the server that it is connected to.
+    pub(crate) fn tell_activity(&mut self, machine: MachineNumber, activity: Activity) {
+        let Some(number) = self.machines[machine].session else { return };
+        if self.machines[machine].is_cut_off(self.now) {
+            return;
+        }
+        let Some(session) = self.sessions.get(&number) else { return };
+        let (replica, life) = (session.replica, session.server);
+        let at = self.now + self.travel();
+        let what = ReplicaEvent::Acts { session: number, activity };
+        self.agenda.put(at, Event::Replica { replica, life, what });
+    }
+
+    /// Sends a report. It may be lost, come late, or come twice.
+    pub(crate) fn send_report(
+        &mut self,
+        machine: MachineNumber,
+        replica: ReplicaNumber,
+        ticket: u64,
+        report: Box<Report>,
+    ) {
+        let agent = self.machines[machine].life;
+        if self.machines[machine].is_cut_off(self.now) || !self.replicas[replica].up {
+            return;
+        }
+        if self.may_go_wrong(self.odds.report_lost) {
+            self.mishap(Mishap::ReportLost);
+            return;
+        }
+        let mut at = self.now + self.travel();
+        if self.may_go_wrong(self.odds.report_delayed) {
+            self.mishap(Mishap::ReportDelayed);
+            at += self.between(500, 20_000);
+        }
+        let life = self.replicas[replica].life;
+        if self.may_go_wrong(self.odds.report_duplicated) {
+            self.mishap(Mishap::ReportDuplicated);
+            let again = at + self.between(10, 15_000);
+            // The second one comes by another way.
+            let other = self.dice.below(self.replicas.len() as u64) as usize;
+            let (other, life) =
+                if self.replicas[other].up { (other, self.replicas[other].life) } else { (replica, life) };
+            let what = ReplicaEvent::Reported { machine, agent, ticket, report: report.clone() };
+            self.agenda.put(again, Event::Replica { replica: other, life, what });
+        }
+        let what = ReplicaEvent::Reported { machine, agent, ticket, report };
+        self.agenda.put(at, Event::Replica { replica, life, what });
+    }
+
+    pub(crate) fn answer_report(
+        &mut self,
+        _replica: ReplicaNumber,
+        machine: MachineNumber,
+        agent: u64,
+        ticket: u64,
+        answer: ReportAnswer,
+    ) {
+        if self.machines[machine].is_cut_off(self.now) {
+            return;
+        }
+        if self.may_go_wrong(self.odds.report_answer_lost) {
+            self.mishap(Mishap::ReportAnswerLost);
+            return;
+        }
+        let at = self.now + self.travel();
+        let what = AgentEvent::Answered { ticket, answer };
+        self.agenda.put(at, Event::Agent { machine, life: agent, what });
+    }
+
+    /// Cuts machines off from everybody, for a while.
+    pub(crate) fn cut_off(&mut self, machine: MachineNumber, length: Duration) {
+        let until = self.now + length;
+        let known = self.machines[machine].cut_off_until;
+        if known.is_some_and(|known| known >= until) {
+            return;
+        }
+        self.machines[machine].cut_off_until = Some(until);
+        self.machines[machine].cut_offs += 1;
+        let number = self.machines[machine].cut_offs;
+        self.agenda.put(until, Event::CutOffEnds { machine, number });
+        for session in self.sessions_of(machine) {
+            if length > SILENCE {
+                self.agenda.put(self.now + SILENCE, Event::Unheard { session });
+            }
+        }
+    }
+}

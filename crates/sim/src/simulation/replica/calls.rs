@@ -1,0 +1,102 @@
+//! What a server asks the store, and what it does with the answer.
+
+use std::time::Duration;
+
+use muster_core::replicas::ControllerName;
+use muster_core::txn::{LeaseId, Revision, Txn};
+use muster_store::KeyValue;
+use muster_wire::sync::SyncOpen;
+
+use super::reports::Job;
+use crate::simulation::agenda::Moment;
+use crate::simulation::event::SessionNumber;
+use crate::simulation::operator::Wish;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Commit(Txn),
+    Read {
+        keys: Vec<String>,
+    },
+    /// How far the store is, and then a lease.
+    Join {
+        ttl: Duration,
+    },
+    KeepAlive {
+        lease: LeaseId,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Committed { revision: Revision },
+    Refused { revision: Revision, failed: Vec<String> },
+    Read { values: Vec<Option<KeyValue>>, revision: Revision },
+    Joined { lease: LeaseId, after: Revision },
+    Kept,
+    Failed(Failure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Unavailable,
+    Full,
+    /// It may have been done, or may still be.
+    Unknown,
+    LeaseEnded,
+}
+
+/// For what the store was asked: how it goes on with the answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Call {
+    Join {
+        sent: Moment,
+    },
+    KeepAlive {
+        lease: LeaseId,
+        sent: Moment,
+    },
+    Place,
+    Take {
+        name: ControllerName,
+        lease: LeaseId,
+    },
+    Greet {
+        session: SessionNumber,
+        open: Box<SyncOpen>,
+        incarnation: u64,
+        tries: u32,
+    },
+    /// The answer to a greeting was lost: what is in the store now?
+    GreetAgain {
+        session: SessionNumber,
+        open: Box<SyncOpen>,
+        tries: u32,
+    },
+    ReportGroup {
+        jobs: Vec<Job>,
+    },
+    ReportRead {
+        job: Job,
+    },
+    ReportAlone {
+        job: Job,
+    },
+    Presence,
+    Liveness {
+        held: Revision,
+    },
+    Step {
+        held: Revision,
+    },
+    Wish {
+        wish: Wish,
+        tries: u32,
+    },
+    /// How far the store is: an operator's word is decided on nothing older.
+    WishAgain {
+        wish: Wish,
+        tries: u32,
+        looks: u32,
+    },
+}

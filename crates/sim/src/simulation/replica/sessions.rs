@@ -1,0 +1,262 @@
+//! The agents that are connected to a server: greeted, and told what they have not seen.
+
+use jiff::Timestamp;
+use muster_core::fleet::Effects;
+use muster_core::generation::Generation;
+use muster_core::lookups::Lookups;
+use muster_core::names::NodeName;
+use muster_core::pause::Paused;
+use muster_core::standing::Activity;
+use muster_core::status_move;
+use muster_core::txn::Revision;
+use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
+
+use super::calls::{Answer, Call, Failure, Request};
+use super::chore::Chore;
+use crate::simulation::event::{ReplicaNumber, SessionNumber};
+use crate::simulation::world::World;
+
+/// As `greeting` has it.
+const TRIES: u32 = 5;
+
+/// What a server knows of an agent that is connected to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) session: SessionNumber,
+    pub(crate) since: Timestamp,
+    /// How far the view was when the agent was last heard.
+    pub(crate) heard_at: Revision,
+    pub(crate) activity: Activity,
+    /// What its last run looked up, with what it saw there or was sent since.
+    pub(crate) seen: Lookups,
+    generation: Option<Generation>,
+    has_snapshot: bool,
+    pause: Option<Paused>,
+    greeted: bool,
+}
+
+impl Connection {
+    pub(crate) fn is_greeted(&self) -> bool {
+        self.greeted
+    }
+}
+
+impl World {
+    pub(super) fn opened(&mut self, replica: ReplicaNumber, session: SessionNumber, open: Box<SyncOpen>) {
+        let Some(node) = self.sessions.get(&session).map(|session| self.machines[session.machine].name.clone()) else {
+            return;
+        };
+        let since = self.clock_of(replica);
+        let Some(fleet) = &self.replicas[replica].view else {
+            // Before it knows anything it does not listen.
+            self.replica_lets_go(session);
+            self.tell_agent_of_loss(session);
+            return;
+        };
+        let connection = Connection {
+            session,
+            since,
+            heard_at: fleet.revision,
+            activity: open.activity.clone(),
+            seen: open.lookups.clone(),
+            generation: open.generation,
+            has_snapshot: open.has_snapshot,
+            pause: open.pause.clone(),
+            greeted: false,
+        };
+        if let Some(earlier) = self.replicas[replica].connections.insert(node, connection) {
+            self.replica_lets_go(earlier.session);
+            self.tell_agent_of_loss(earlier.session);
+        }
+        self.greet(replica, session, open, 0);
+    }
+
+    fn connected_as(&self, replica: ReplicaNumber, session: SessionNumber) -> Option<NodeName> {
+        let name = &self.machines[self.sessions.get(&session)?.machine].name;
+        let connection = self.replicas[replica].connections.get(name)?;
+        (connection.session == session).then(|| name.clone())
+    }
+
+    fn greet(&mut self, replica: ReplicaNumber, session: SessionNumber, open: Box<SyncOpen>, tries: u32) {
+        let Some(node) = self.connected_as(replica, session) else { return };
+        let Some(fleet) = &self.replicas[replica].view else { return };
+        let known = fleet.get(&node);
+        if known.is_none_or(|known| known.record.is_none()) || tries >= TRIES {
+            self.refuse_agent(replica, session, &node);
+            return;
+        }
+        let observed = known.and_then(|known| known.observed.as_ref()).map(|(observed, at)| (observed, *at));
+        let welcome = status_move::greet(&self.keys, &node, observed, open.incarnation, open.boot.as_deref());
+        let Ok(welcome) = welcome else { return };
+        match welcome.txn {
+            None => self.welcome(replica, session, welcome.incarnation),
+            Some(txn) => {
+                let call = Call::Greet { session, open, incarnation: welcome.incarnation, tries };
+                self.call(replica, call, Request::Commit(txn));
+            }
+        }
+    }
+
+    pub(super) fn greeted(
+        &mut self,
+        replica: ReplicaNumber,
+        session: SessionNumber,
+        open: Box<SyncOpen>,
+        incarnation: u64,
+        tries: u32,
+        answer: Answer,
+    ) {
+        match answer {
+            Answer::Committed { .. } => self.welcome(replica, session, incarnation),
+            // Decided on what the view shows when it has caught up. A further number is given out if this one was: gaps do
+            // no harm.
+            Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => {
+                let call = Call::GreetAgain { session, open, tries: tries + 1 };
+                self.call(replica, call, Request::Read { keys: Vec::new() });
+            }
+            Answer::Failed(Failure::Unavailable | Failure::Full | Failure::LeaseEnded)
+            | Answer::Read { .. }
+            | Answer::Joined { .. }
+            | Answer::Kept => {
+                if let Some(node) = self.connected_as(replica, session) {
+                    self.refuse_agent(replica, session, &node);
+                }
+            }
+        }
+    }
+
+    pub(super) fn greet_again(
+        &mut self,
+        replica: ReplicaNumber,
+        session: SessionNumber,
+        open: Box<SyncOpen>,
+        tries: u32,
+        answer: Answer,
+    ) {
+        let view = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
+        match answer {
+            Answer::Read { revision, .. } if view >= revision => self.greet(replica, session, open, tries),
+            Answer::Read { .. } if tries < TRIES * 4 => {
+                let call = Call::GreetAgain { session, open, tries: tries + 1 };
+                self.call(replica, call, Request::Read { keys: Vec::new() });
+            }
+            Answer::Read { .. }
+            | Answer::Failed(_)
+            | Answer::Committed { .. }
+            | Answer::Refused { .. }
+            | Answer::Joined { .. }
+            | Answer::Kept => {
+                if let Some(node) = self.connected_as(replica, session) {
+                    self.refuse_agent(replica, session, &node);
+                }
+            }
+        }
+    }
+
+    fn refuse_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, node: &NodeName) {
+        self.replicas[replica].connections.remove(node);
+        self.replica_lets_go(session);
+        self.tell_agent_of_loss(session);
+    }
+
+    fn welcome(&mut self, replica: ReplicaNumber, session: SessionNumber, incarnation: u64) {
+        let Some(node) = self.connected_as(replica, session) else { return };
+        let now = self.clock_of(replica);
+        let server = &mut self.replicas[replica];
+        let Some(fleet) = &server.view else { return };
+        let Some(role) = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone())
+        else {
+            return;
+        };
+        if let Some(connection) = server.connections.get_mut(&node) {
+            connection.greeted = true;
+            connection.heard_at = fleet.revision;
+        }
+        server.silent_since.remove(&node);
+        self.send(session, SyncEvent::Hello { incarnation, role, now });
+        self.compare(replica, &node);
+        self.connections_changed(replica);
+    }
+
+    fn connections_changed(&mut self, replica: ReplicaNumber) {
+        self.due(replica, Chore::Presence, self.now);
+        self.due(replica, Chore::Liveness, self.now + self.pace());
+        self.due(replica, Chore::Rollout, self.now);
+    }
+
+    pub(super) fn acts(&mut self, replica: ReplicaNumber, session: SessionNumber, activity: Activity) {
+        let Some(node) = self.connected_as(replica, session) else { return };
+        let server = &mut self.replicas[replica];
+        let view = server.view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
+        if let Some(connection) = server.connections.get_mut(&node) {
+            connection.activity = activity;
+            connection.heard_at = view;
+        }
+        self.due(replica, Chore::Liveness, self.now + self.pace());
+    }
+
+    pub(super) fn connection_lost(&mut self, replica: ReplicaNumber, session: SessionNumber) {
+        let Some(node) = self.connected_as(replica, session) else { return };
+        let now = self.clock_of(replica);
+        let server = &mut self.replicas[replica];
+        server.connections.remove(&node);
+        server.silent_since.insert(node, now);
+        self.replica_lets_go(session);
+        self.connections_changed(replica);
+    }
+
+    /// Tells those whom a change may concern what they have not seen.
+    pub(super) fn wake_agents(&mut self, replica: ReplicaNumber, effects: &Effects) {
+        let everybody = effects.desired || effects.records || !effects.roles.is_empty();
+        if !everybody && effects.told.is_empty() && effects.lookups.is_empty() {
+            return;
+        }
+        let concerned = |(name, connection): (&NodeName, &Connection)| {
+            let wakes = everybody
+                || effects.told.contains(name)
+                || connection.seen.keys().any(|key| effects.lookups.contains(key));
+            (wakes && connection.greeted).then(|| name.clone())
+        };
+        let names: Vec<NodeName> = self.replicas[replica].connections.iter().filter_map(concerned).collect();
+        for name in names {
+            self.compare(replica, &name);
+        }
+    }
+
+    /// Says everything that an agent has not seen, in the order of the real stream.
+    pub(super) fn compare(&mut self, replica: ReplicaNumber, node: &NodeName) {
+        let now = self.clock_of(replica);
+        let server = &mut self.replicas[replica];
+        let (Some(fleet), Some(connection)) = (&server.view, server.connections.get_mut(node)) else { return };
+        let session = connection.session;
+        let mut said = Vec::new();
+        let desired = DesiredState::of(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
+        let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
+        let changed: Vec<String> = tags
+            .iter()
+            .filter(|(key, tag)| connection.seen.get(*key) != Some(*tag))
+            .map(|(key, _)| key.clone())
+            .collect();
+        // Another version may look up what the last one did not: it gets the newest snapshot to start with.
+        if !changed.is_empty() || desired.is_some() || !connection.has_snapshot {
+            said.push(SyncEvent::Snapshot { changed, snapshot: fleet.snapshot_for(node) });
+            connection.has_snapshot = true;
+            connection.seen = tags;
+        }
+        let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role);
+        if let Some(role) = role {
+            let pause = fleet.pause_of(node, role, now);
+            if pause != connection.pause {
+                connection.pause.clone_from(&pause);
+                said.push(SyncEvent::Pause { pause });
+            }
+        }
+        if let Some(desired) = desired {
+            connection.generation = Some(desired.generation);
+            said.push(SyncEvent::Desired(desired));
+        }
+        for event in said {
+            self.send(session, event);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The view: built from all keys, and then kept by a watch that is late, breaks, and is outrun by compaction.
+
+use std::collections::BTreeSet;
+
+use muster_core::fleet::{Effects, Fleet, KeyChange};
+use muster_core::keys;
+use muster_core::links::Absences;
+use muster_core::txn::Revision;
+use muster_store::Change;
+
+use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
+use crate::simulation::mishap::Mishap;
+use crate::simulation::replica::chore::Chore;
+use crate::simulation::world::World;
+
+/// What a transaction changed, as a fleet takes it. What no key of ours is, it does not see.
+pub(crate) fn take_in(fleet: &mut Fleet, revision: Revision, changes: &[Change]) -> Effects {
+    fleet.apply(revision, changes.iter().filter_map(|change| of(change, revision)))
+}
+
+fn of(change: &Change, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> {
+    let (key, value, revision): (&str, Option<&[u8]>, Revision) = match change {
+        Change::Put(kv) => (&kv.key, Some(&kv.value), kv.revision),
+        Change::Delete { key } => (key, None, at),
+    };
+    keys::parse(key).map(|(_, parsed)| (KeyChange { key, value, revision }, parsed))
+}
+
+impl World {
+    /// A fleet from all that is in the store now.
+    pub(crate) fn built(&self) -> Fleet {
+        let mut fleet = Fleet::new(self.env.clone());
+        let history = &self.depot.history;
+        let changes: Vec<Change> = history.now().values().cloned().map(Change::Put).collect();
+        take_in(&mut fleet, history.head(), &changes);
+        fleet
+    }
+
+    /// The store has moved: the watch of a server is on its way.
+    pub(crate) fn tell(&mut self, replica: ReplicaNumber, upto: Revision) {
+        if !self.replicas[replica].up || self.replicas[replica].view.is_none() {
+            return;
+        }
+        if self.may_go_wrong(self.odds.watch_interrupted) {
+            self.mishap(Mishap::WatchInterrupted);
+            let until = self.now + self.between(200, 4_000);
+            let server = &mut self.replicas[replica];
+            server.watch_until = server.watch_until.max(until);
+        } else if self.may_go_wrong(self.odds.watch_lost) {
+            self.mishap(Mishap::WatchLost);
+            self.replicas[replica].watch += 1;
+            let at = self.now + self.between(100, 2_000);
+            self.due(replica, Chore::Rebuild, at);
+            return;
+        }
+        let travel = self.travel();
+        let server = &self.replicas[replica];
+        let at = (self.now + travel).max(server.watch_until).max(server.cut_off_until.unwrap_or_default());
+        let what = ReplicaEvent::Told { watch: server.watch, upto };
+        self.agenda.put(at, Event::Replica { replica, life: server.life, what });
+    }
+
+    pub(crate) fn told(&mut self, replica: ReplicaNumber, watch: u64, upto: Revision) {
+        if self.replicas[replica].watch != watch {
+            return;
+        }
+        let Some(mut fleet) = self.replicas[replica].view.take() else { return };
+        let news: Option<Vec<_>> = match self.depot.history.after(fleet.revision) {
+            Ok(news) => {
+                let news = news.take_while(|(revision, _)| *revision <= upto);
+                Some(news.map(|(revision, changes)| (revision, changes.clone())).collect())
+            }
+            // What happened since is forgotten.
+            Err(_) => None,
+        };
+        let Some(news) = news else {
+            self.replicas[replica].view = Some(fleet);
+            self.replicas[replica].watch += 1;
+            self.due(replica, Chore::Rebuild, self.now);
+            return;
+        };
+        let mut effects = Effects::default();
+        for (revision, changes) in news {
+            let more = take_in(&mut fleet, revision, &changes);
+            effects.lookups.extend(more.lookups);
+            effects.roles.extend(more.roles);
+            effects.nodes.extend(more.nodes);
+            effects.told.extend(more.told);
+            effects.desired |= more.desired;
+            effects.rollouts |= more.rollouts;
+            effects.servers |= more.servers;
+            effects.records |= more.records;
+        }
+        self.replicas[replica].view = Some(fleet);
+        self.view_moved(replica, &effects);
+    }
+
+    /// Reads everything anew. Nobody asks what the view was before.
+    pub(crate) fn rebuild(&mut self, replica: ReplicaNumber) {
+        let now = self.now;
+        if self.replicas[replica].cut_off_until.is_some_and(|until| now < until)
+            || self.depot.leaderless_until.is_some_and(|until| now < until)
+        {
+            let again = self.now + self.between(300, 700);
+            self.due(replica, Chore::Rebuild, again);
+            return;
+        }
+        let fleet = self.built();
+        let first = self.replicas[replica].absences.is_none();
+        let server = &mut self.replicas[replica];
+        server.watch += 1;
+        if first {
+            let absences = Absences::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
+            server.absences = Some(absences);
+        }
+        let everything = Effects {
+            nodes: fleet.nodes().map(|(name, _)| name.clone()).collect(),
+            desired: true,
+            rollouts: true,
+            servers: true,
+            records: true,
+            roles: fleet.roles().map(|(role, _)| role.clone()).collect(),
+            ..Effects::default()
+        };
+        server.view = Some(fleet);
+        self.view_moved(replica, &everything);
+    }
+
+    /// Wakes whoever is concerned.
+    fn view_moved(&mut self, replica: ReplicaNumber, effects: &Effects) {
+        let (now, clock) = (self.now, self.clock_of(replica));
+        let server = &mut self.replicas[replica];
+        if let Some(fleet) = &server.view {
+            // What the view shows is newer than what this server remembers of its own commits.
+            let revision = fleet.revision;
+            server.statuses.retain(|_, status| status.revision().is_some_and(|at| at > revision));
+            if effects.servers
+                && let Some(absences) = &mut server.absences
+            {
+                let live: BTreeSet<_> = fleet.replicas().keys().cloned().collect();
+                absences.note(live, clock);
+            }
+        }
+        if effects.servers || self.replicas[replica].awaits_the_view() {
+            self.due(replica, Chore::Place, now);
+            self.due(replica, Chore::Tenures, now);
+            self.due(replica, Chore::Presence, now);
+            self.due(replica, Chore::Liveness, now + self.pace());
+        }
+        if effects.records {
+            self.due(replica, Chore::Liveness, now + self.pace());
+        }
+        self.wake_agents(replica, effects);
+        if effects.rollouts || effects.desired || effects.servers || !effects.nodes.is_empty() {
+            self.due(replica, Chore::Rollout, now);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! What a seed stands for: which fleet, which strategy, which releases, what goes wrong, and what people do meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::names::NodeName;
+use muster_core::pause::{PauseRecord, PauseScope};
+use muster_core::records::Leaving;
+use muster_core::replicas::ControllerName;
+use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::strategy::{
+    Amount, CheckKind, Deadlines, Failures, Gate, GateCheck, MaxUnavailable, OnFailure, PerLabel, Promote, Reach,
+    Strategy, Wave, Window,
+};
+use muster_core::txn::{Op, Txn};
+use muster_rollout::operate::{Command, Retried};
+
+use super::agenda::Moment;
+use super::design::{Design, node_record, role, version};
+use super::event::Event;
+use super::judge::{Rule, Violation};
+use super::machine::Machine;
+use super::mishap::Tally;
+use super::operator::{Wish, WishKind};
+use super::releases::Nature;
+use super::store::Writer;
+use super::weather::Odds;
+use super::world::{GateScript, World};
+use crate::dice::Dice;
+
+/// How long after the last fault everything must have come to an end.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+/// How long the world is left alone at the end, so that what is under way arrives.
+const QUIET: Duration = Duration::from_secs(90);
+
+/// How one seed ended.
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub seed: u64,
+    pub violation: Option<Violation>,
+    /// Stands for the whole event log.
+    pub hash: u64,
+    pub tally: Tally,
+    /// How much time passed in the world.
+    pub length: Duration,
+    pub ended: &'static str,
+    pub world: World,
+}
+
+impl Story {
+    /// What somebody needs who has to find out why: the seed, when, the last lines, and how to see it again.
+    pub fn report(&self, violation: &Violation) -> String {
+        let mut lines =
+            vec![format!("seed {} breaks a rule at {:.3} s: {violation}", self.seed, self.world.now().as_secs_f64())];
+        lines.extend(self.world.log().last(30).iter().cloned());
+        lines.push(format!("to see all of it: muster-sim --seed {}", self.seed));
+        lines.join("\n")
+    }
+}
+
+/// The fleets that seeds are told of: more than twenty nodes in three roles, and two failure domains or three.
+fn designs() -> [Design; 2] {
+    let (db, app, web) = (role("db"), role("app"), role("web"));
+    let chain =
+        BTreeMap::from([(app.clone(), BTreeSet::from([db.clone()])), (web.clone(), BTreeSet::from([app.clone()]))]);
+    let fork =
+        BTreeMap::from([(app.clone(), BTreeSet::from([db.clone()])), (web.clone(), BTreeSet::from([db.clone()]))]);
+    [
+        Design { roles: vec![(db.clone(), 4), (app.clone(), 7), (web.clone(), 9)], after: chain, domains: 2 },
+        Design { roles: vec![(db, 3), (app, 8), (web, 11)], after: fork, domains: 3 },
+    ]
+}
+
+/// A fleet that runs its first version, and is at rest. Made once: it is where every seed begins.
+fn rested(number: usize) -> World {
+    static RESTED: OnceLock<Vec<World>> = OnceLock::new();
+    let worlds = RESTED.get_or_init(|| designs().into_iter().map(first_version).collect());
+    worlds[number % worlds.len()].clone()
+}
+
+/// Brings a new fleet to its first version, on a quiet day.
+pub fn first_version(design: Design) -> World {
+    let mut world = World::new(design, 3);
+    world.run_until(Duration::from_secs(20));
+    world.ask(WishKind::Start { to: version(1), strategy: Box::default(), at_once: true, supersede: false });
+    world.run_until(Duration::from_secs(90));
+    world
+}
+
+impl World {
+    /// A person asks for something, now.
+    pub fn ask(&mut self, kind: WishKind) {
+        self.wishes += 1;
+        let wish = Wish { number: self.wishes, kind };
+        self.wish(wish);
+    }
+
+    fn ask_later(&mut self, at: Moment, kind: WishKind) {
+        self.wishes += 1;
+        let wish = Wish { number: self.wishes, kind };
+        self.agenda.put(at, Event::Operator(wish));
+    }
+
+    /// Begins the story of a seed in a world that is at rest.
+    pub fn begin(&mut self, seed: u64) {
+        self.dice = Dice::new(seed);
+        self.releases.seed = self.dice.roll();
+        self.say(format_args!("seed {seed}"));
+    }
+
+    /// All faults, with these odds, for a while.
+    pub fn storm(&mut self, odds: Odds, length: Duration) {
+        self.odds = odds;
+        self.calm_from = self.now + length;
+        self.plan_strike();
+    }
+}
+
+/// How long it takes until another server acts, on a day on which nothing goes wrong but that its holder is killed.
+pub fn takeover(seed: u64) -> Vec<Duration> {
+    let mut world = rested(seed as usize);
+    world.begin(seed);
+    world.ask(WishKind::Start { to: version(2), strategy: Box::default(), at_once: false, supersede: false });
+    let wait = world.between(1_000, 30_000);
+    let at = world.now + wait;
+    world.run_until(at);
+    let holder =
+        world.judge.fleet().controllers().get(&ControllerName::Rollout).map(|(record, _)| record.replica.clone());
+    let replica = world.replicas.iter().position(|server| Some(&server.id) == holder.as_ref());
+    if let Some(replica) = replica {
+        world.crash_replica(replica, Duration::from_secs(60));
+    }
+    let until = world.now + Duration::from_secs(50);
+    world.run_until(until);
+    world.takeovers().to_vec()
+}
+
+/// Lets a seed tell its story, with all faults on.
+pub fn tell(seed: u64) -> Story {
+    let mut world = rested(seed as usize);
+    world.begin(seed);
+    let strategy = strategy(&mut world.dice);
+    for number in 2..=4 {
+        let nature = nature(&mut world.dice);
+        world.releases.set(version(number), nature);
+    }
+    world.gate = GateScript { fails: world.dice.below(4) * 10, inconclusive: world.dice.below(4) * 10 };
+    let length = world.between(60_000, 200_000);
+    let mut odds = Odds::harsh();
+    odds.strike_every = 2_500 + world.dice.below(6_000);
+    world.storm(odds, length);
+    let (begin, calm) = (world.now, world.calm_from);
+    world.ask(WishKind::Start {
+        to: version(2),
+        strategy: Box::new(strategy.clone()),
+        at_once: false,
+        supersede: false,
+    });
+    people(&mut world, &strategy, begin, calm);
+    let end = calm + PATIENCE;
+    world.run_until(calm);
+    let ended = come_to_rest(&mut world, end);
+    world.judge_the_end();
+    world.tell_of_violations();
+    let violation = world.violation().cloned();
+    let (hash, tally, length) = (world.log.hash(), world.tally, world.now - begin);
+    Story { seed, violation, hash, tally, length, ended, world }
+}
+
+/// Lets a world come to an end, with a person who helps now and then.
+fn come_to_rest(world: &mut World, end: Moment) -> &'static str {
+    let mut help = world.dice.below(4);
+    loop {
+        if world.violation().is_some() {
+            return "violated";
+        }
+        let phase = world.judge.fleet().deciding_rollout().map(|(record, _)| record.phase.clone());
+        let word = phase.as_ref().map_or("nothing", Phase::word);
+        match phase {
+            Some(Phase::Running) => {
+                if world.now >= end {
+                    let what = format!("{} s after the last fault it is still under way", PATIENCE.as_secs());
+                    world.judge.accuse(Rule::Ends, what);
+                    return "violated";
+                }
+                if world.waits_for_promotion() {
+                    world.ask(WishKind::Operate(Command::Promote { full: true }));
+                }
+                let until = (world.now + Duration::from_secs(10)).min(end);
+                world.run_until(until);
+                world.judge_reasons();
+            }
+            Some(Phase::Paused { why }) if help > 0 => {
+                help -= 1;
+                let retry = matches!(why, Halt::Failures { .. }) && world.dice.chance(0.5);
+                let command = if retry { Command::Retry(Retried::AllFailed) } else { Command::Resume };
+                world.ask(WishKind::Operate(command));
+                let until = world.now + Duration::from_secs(10);
+                world.run_until(until);
+            }
+            Some(_) | None => {
+                let until = world.now + QUIET;
+                world.run_until(until);
+                let phase = world.judge.fleet().deciding_rollout().map(|(record, _)| record.phase.word());
+                if phase.unwrap_or("nothing") == word {
+                    return word;
+                }
+            }
+        }
+    }
+}
+
+/// What people do while it goes on.
+fn people(world: &mut World, strategy: &Strategy, begin: Moment, calm: Moment) {
+    let span = u64::try_from((calm - begin).as_millis()).unwrap_or(60_000);
+    let deeds = world.dice.below(7);
+    for _ in 0..deeds {
+        let at = begin + Duration::from_millis(2_000 + world.dice.below(span));
+        let node = {
+            let machine = world.any_machine();
+            world.machines[machine].name.clone()
+        };
+        let back = at + Duration::from_millis(1_000 + world.dice.below(20_000));
+        match world.dice.below(14) {
+            0 | 1 => {
+                world.ask_later(at, WishKind::Operate(Command::Pause { reason: "a look".into() }));
+                world.ask_later(back, WishKind::Operate(Command::Resume));
+            }
+            2 => world.ask_later(at, WishKind::Operate(Command::Resume)),
+            3 => world.ask_later(at, WishKind::Operate(Command::Promote { full: false })),
+            4 => world.ask_later(at, WishKind::Operate(Command::Promote { full: true })),
+            5 => world.ask_later(at, WishKind::Operate(Command::Skip { node })),
+            6 => world.ask_later(at, WishKind::Operate(Command::Retry(Retried::AllFailed))),
+            7 => world.ask_later(at, WishKind::Operate(Command::Release { node })),
+            8 => world.ask_later(at, WishKind::Operate(Command::Abort { reason: "enough".into() })),
+            9 => world.ask_later(at, WishKind::RollBack),
+            10 => {
+                let to = version(3 + world.dice.below(2));
+                let strategy = Box::new(strategy.clone());
+                world.ask_later(at, WishKind::Start { to, strategy, at_once: false, supersede: true });
+            }
+            11 => {
+                let scope = PauseScope::Host { node };
+                let record = PauseRecord {
+                    by: "ann".into(),
+                    reason: "a look".into(),
+                    since: world.timestamp(at),
+                    until: Some(world.timestamp(back)),
+                };
+                let key = world.keys.pause(&scope);
+                if let Ok(op) = Op::put_json(key.clone(), &record) {
+                    world.ask_later(at, WishKind::Write(Txn::new().op(op)));
+                    // What the leaders' controller does when the time is over.
+                    world.ask_later(back, WishKind::Write(Txn::new().op(Op::delete(key))));
+                }
+            }
+            12 => world.agenda.put(at, Event::Joins),
+            _ => world.agenda.put(at, Event::Leaves { node }),
+        }
+    }
+}
+
+impl World {
+    /// A node is added to the design, and its machine is made.
+    pub(crate) fn joins(&mut self) {
+        let place = self.dice.below(self.design.roles.len() as u64) as usize;
+        let (role, count) = &mut self.design.roles[place];
+        *count += 1;
+        let (role, number) = (role.clone(), *count);
+        let Ok(name) = NodeName::build(&role, number, None) else { return };
+        let record = node_record(&self.design, &role, number);
+        let domain = record.failure_domain.clone();
+        let Ok(op) = Op::put_json(self.keys.node(&name), &record) else { return };
+        self.say(format_args!("design: {name} joins"));
+        let _ = self.carry_out(&Txn::new().op(op), Writer::Founder);
+        let provisioned = Op::put(self.keys.provisioned(true, &name), "{}");
+        let _ = self.carry_out(&Txn::new().op(provisioned), Writer::Founder);
+        self.add_machine(Machine::new(&self.env, name, domain));
+    }
+
+    /// A node is taken out of the design. It goes on for a while.
+    pub(crate) fn leaves(&mut self, name: &NodeName) {
+        let known = self.judge.fleet().get(name).and_then(|node| node.record.clone());
+        let Some(mut record) = known.filter(|record| !record.is_leaving()) else { return };
+        let since: Timestamp = self.timestamp(self.now);
+        let until = since.saturating_add(SignedDuration::from_secs(30)).unwrap_or(since);
+        record.leaving = Some(Leaving { since, until });
+        let Ok(op) = Op::put_json(self.keys.node(name), &record) else { return };
+        self.say(format_args!("design: {name} leaves"));
+        let _ = self.carry_out(&Txn::new().op(op), Writer::Founder);
+        self.agenda.put(self.now + Duration::from_secs(30), Event::Gone { node: name.clone() });
+    }
+
+    /// Its machine is released, and nothing is left of it.
+    pub(crate) fn gone(&mut self, name: &NodeName) {
+        self.say(format_args!("design: {name} is gone"));
+        let is_its = |key: &&String| key.split('/').any(|segment| segment == name.as_str());
+        let keys: Vec<String> = self.depot.history.now().keys().filter(is_its).cloned().collect();
+        let txn = keys.into_iter().fold(Txn::new(), |txn, key| txn.op(Op::delete(key)));
+        let _ = self.carry_out(&txn, Writer::Founder);
+        if let Some(machine) = self.machines.iter().position(|machine| machine.name == *name) {
+            // It never comes back within any story.
+            self.crash_agent(machine, Duration::from_secs(1_000_000));
+        }
+    }
+
+    fn waits_for_promotion(&self) -> bool {
+        let Some((record, _)) = self.judge.fleet().deciding_rollout() else { return false };
+        let Some(wave) = record.waves.last() else { return false };
+        wave.settled.is_some() && wave.gate.is_some() && wave.passed.is_none() && wave.promoted.is_none()
+    }
+}
+
+fn nature(dice: &mut Dice) -> Nature {
+    let takes = [(500, 2_000), (1_000, 6_000), (2_000, 12_000)][dice.below(3) as usize];
+    match dice.below(10) {
+        0 => Nature { fails_on: 100, takes, ..Nature::default() },
+        1 => Nature { invalid_on: 100, takes, ..Nature::default() },
+        2 => Nature { fails_on: 10, takes, ..Nature::default() },
+        3 => Nature { invalid_on: 10, takes, ..Nature::default() },
+        4 | 5 => Nature { flaky: 10, takes, ..Nature::default() },
+        6 => Nature { flaky: 30, fails_on: 5, takes, ..Nature::default() },
+        7 => Nature { demanding: true, takes, ..Nature::default() },
+        _ => Nature { takes, ..Nature::default() },
+    }
+}
+
+/// A strategy in seconds, where one of production is in minutes.
+fn strategy(dice: &mut Dice) -> Strategy {
+    let seconds = |span: u64| SignedDuration::from_secs(i64::try_from(span).unwrap_or(1));
+    let soak = seconds(8 + dice.below(10));
+    let wave = |reach, promote| Wave { reach, soak: Some(soak), promote };
+    let (auto, manual) = (Promote::Auto, Promote::Manual);
+    let all = Reach::Percent(100);
+    let waves = match dice.below(5) {
+        0 => vec![wave(all, auto)],
+        1 => vec![wave(Reach::Nodes(1), auto), wave(all, auto)],
+        2 => vec![wave(Reach::Nodes(1), manual), wave(Reach::Percent(50), auto), wave(all, auto)],
+        3 => vec![wave(Reach::Percent(30), auto), wave(all, auto)],
+        _ => vec![wave(Reach::Nodes(2), auto), wave(Reach::Percent(40), manual), wave(all, auto)],
+    };
+    let default = match dice.below(4) {
+        0 => Amount::Nodes(1),
+        1 => Amount::Nodes(2),
+        2 => Amount::Percent(25),
+        _ => Amount::Percent(50),
+    };
+    let per = dice.chance(0.5).then(|| PerLabel {
+        label: if dice.chance(0.5) { "failure_domain".into() } else { "rack".into() },
+        count: 1 + u32::try_from(dice.below(3)).unwrap_or(0),
+    });
+    let checks = if dice.chance(0.4) {
+        vec![GateCheck {
+            name: "front door".into(),
+            kind: CheckKind::Command(vec!["true".into()]),
+            timeout: GateCheck::TIMEOUT,
+            retries: 0,
+            every: GateCheck::EVERY,
+        }]
+    } else {
+        Vec::new()
+    };
+    let total = Amount::Percent(5 + u8::try_from(dice.below(20)).unwrap_or(0));
+    let failures =
+        Failures { canary: Amount::Nodes(0), wave: Amount::Nodes(u32::try_from(dice.below(3)).unwrap_or(0)), total };
+    let time = |hour: i8, minute: i8| jiff::civil::time(hour, minute, 0, 0);
+    let days = vec![1, 2, 3, 4, 5, 6, 7];
+    let windows = if dice.chance(0.2) {
+        let closes = 3 + i8::try_from(dice.below(2)).unwrap_or(0);
+        let window = |from, to| Window { days: days.clone(), from, to, tz: "UTC".into() };
+        vec![window(time(9, 0), time(9, closes)), window(time(9, closes + 1), time(8, 0))]
+    } else {
+        Vec::new()
+    };
+    Strategy {
+        waves,
+        max_unavailable: MaxUnavailable { default, roles: BTreeMap::new(), per },
+        ramp: dice.chance(0.5),
+        soak: seconds(6 + dice.below(6)),
+        gate: Gate { validated: true, checks },
+        failures,
+        on_failure: if dice.chance(0.5) { OnFailure::Pause } else { OnFailure::Rollback },
+        deadlines: Deadlines {
+            node: seconds(60 + dice.below(60)),
+            pending: seconds(60 + dice.below(60)),
+            progress: seconds(200),
+        },
+        windows,
+        confirm_within: dice.chance(0.2).then(|| seconds(15 + dice.below(20))),
+    }
+}

@@ -1,0 +1,166 @@
+//! How likely each fault is, and the large ones that strike from time to time.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::event::{Event, MachineEvent};
+use super::mishap::Mishap;
+use super::world::World;
+
+/// From 0 to 1, for each message or write. `Odds::default()` is a quiet day.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Odds {
+    pub not_reached: f64,
+    pub full: f64,
+    pub request_lost: f64,
+    pub answer_lost: f64,
+    pub done_later: f64,
+    pub frozen_before_sending: f64,
+    pub watch_interrupted: f64,
+    pub watch_lost: f64,
+    pub compacted: f64,
+    pub message_delayed: f64,
+    pub report_lost: f64,
+    pub report_answer_lost: f64,
+    pub report_delayed: f64,
+    pub report_duplicated: f64,
+    /// How many milliseconds lie between two large faults, about; 0: there are none.
+    pub strike_every: u64,
+}
+
+impl Odds {
+    /// A bad day.
+    pub fn harsh() -> Self {
+        Self {
+            not_reached: 0.02,
+            full: 0.01,
+            request_lost: 0.02,
+            answer_lost: 0.03,
+            done_later: 0.02,
+            frozen_before_sending: 0.004,
+            watch_interrupted: 0.02,
+            watch_lost: 0.01,
+            compacted: 0.05,
+            message_delayed: 0.04,
+            report_lost: 0.04,
+            report_answer_lost: 0.04,
+            report_delayed: 0.04,
+            report_duplicated: 0.05,
+            strike_every: 5_000,
+        }
+    }
+}
+
+/// No clock is more wrong than this.
+pub const MOST_SKEW: SignedDuration = SignedDuration::from_secs(2);
+
+impl World {
+    pub(crate) fn plan_strike(&mut self) {
+        let every = self.odds.strike_every;
+        if every > 0 {
+            let at = self.now + self.between(every / 4, every * 2);
+            self.agenda.put(at, Event::Strike);
+        }
+    }
+
+    /// Something large goes wrong.
+    pub(crate) fn strike(&mut self) {
+        if self.now >= self.calm_from {
+            return;
+        }
+        match self.dice.below(13) {
+            0 | 1 => {
+                let replica = self.any_replica();
+                let others_up = self.replicas.iter().filter(|server| server.up).count();
+                if self.replicas[replica].up && others_up > 1 {
+                    let back = self.between(1_000, 20_000);
+                    self.crash_replica(replica, back);
+                }
+            }
+            2 => {
+                let replica = self.any_replica();
+                if self.replicas[replica].up && !self.replicas[replica].is_frozen(self.now) {
+                    self.mishap(Mishap::ReplicaFrozen);
+                    let pause = self.between(2_000, 30_000);
+                    self.freeze(replica, pause);
+                }
+            }
+            3 => {
+                let replica = self.any_replica();
+                self.mishap(Mishap::ReplicaCutOff);
+                self.server_says(replica, format_args!("is cut off from the store"));
+                self.judge.replica_went(&self.replicas[replica].id, self.now);
+                self.replicas[replica].cut_off_until = Some(self.now + self.between(1_000, 15_000));
+            }
+            4 => {
+                let replica = self.any_replica();
+                if let Some(current) = self.replicas[replica].current(self.now) {
+                    self.mishap(Mishap::LeaseLost);
+                    self.end_lease(current.lease);
+                }
+            }
+            5 => {
+                let replica = self.any_replica();
+                self.mishap(Mishap::ClockJumped);
+                let most = u64::try_from(MOST_SKEW.as_millis()).unwrap_or(0);
+                let skew = i64::try_from(self.dice.below(2 * most + 1)).unwrap_or(0) - i64::try_from(most).unwrap_or(0);
+                self.server_says(replica, format_args!("its clock is {skew} ms wrong now"));
+                self.replicas[replica].skew = SignedDuration::from_millis(skew);
+            }
+            6 => self.change_store_leader(),
+            7 => {
+                let machine = self.any_machine();
+                self.mishap(Mishap::AgentCrashed);
+                self.node_says(machine, format_args!("its agent is killed"));
+                let back = self.between(300, 20_000);
+                self.crash_agent(machine, back);
+            }
+            8 => {
+                let machine = self.any_machine();
+                let effects = self.dice.below(12);
+                self.kill_after(machine, effects);
+            }
+            9 => {
+                let machine = self.any_machine();
+                self.mishap(Mishap::DiskSlow);
+                let until = self.now + self.between(2_000, 20_000);
+                self.slow_disk(machine, until);
+            }
+            10 => {
+                let machine = self.any_machine();
+                self.mishap(Mishap::NodeSilent);
+                let length = self.between(2_000, 50_000);
+                self.node_says(machine, format_args!("is cut off for {} ms", length.as_millis()));
+                self.cut_off(machine, length);
+            }
+            11 => {
+                if self.dice.chance(0.3) {
+                    let machine = self.any_machine();
+                    let domain = self.machines[machine].domain.clone();
+                    self.mishap(Mishap::DomainSilent);
+                    let length = self.between(5_000, 40_000);
+                    self.say(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
+                    let there: Vec<usize> =
+                        (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
+                    for machine in there {
+                        let slack = Duration::from_millis(self.dice.below(500));
+                        self.cut_off(machine, length + slack);
+                    }
+                } else {
+                    let machine = self.any_machine();
+                    self.reboot(machine);
+                }
+            }
+            _ => {
+                let machine = self.any_machine();
+                self.mishap(Mishap::NodeBroke);
+                self.node_says(machine, format_args!("breaks by itself"));
+                self.machines[machine].broken = true;
+                let mends = self.now + self.between(5_000, 40_000);
+                self.agenda.put(mends, Event::Machine { machine, what: MachineEvent::Mends });
+            }
+        }
+        self.plan_strike();
+    }
+}

@@ -1,0 +1,293 @@
+//! The world: everybody in it, and time, which jumps from one event to the next.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use muster_core::keys::Keys;
+use muster_core::names::EnvName;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::GateVerdict;
+use muster_rollout::step::Indexed;
+use tokio::time::Instant;
+
+use super::agenda::{Agenda, Moment};
+use super::design::{Design, founding};
+use super::event::{Event, MachineNumber, ReplicaNumber, SessionNumber};
+use super::judge::{Judge, Violation};
+use super::log::EventLog;
+use super::machine::Machine;
+use super::mishap::{Mishap, Tally};
+use super::network::Session;
+use super::releases::Releases;
+use super::replica::Replica;
+use super::store::{Depot, Writer};
+use super::weather::Odds;
+use crate::dice::Dice;
+
+/// When every world begins: a Monday morning.
+pub const START: Timestamp = Timestamp::constant(1794819600, 0);
+
+/// How many releases each world has.
+pub(crate) const RELEASES: u64 = 5;
+
+/// A fleet, its servers, their store, and what is still to happen.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub(crate) now: Moment,
+    /// What the agents' clock that never jumps is counted from.
+    pub(crate) base: Instant,
+    pub(crate) agenda: Agenda<Event>,
+    pub(crate) dice: Dice,
+    pub(crate) log: EventLog,
+    pub(crate) tally: Tally,
+    pub(crate) odds: Odds,
+    /// From then on nothing goes wrong any more.
+    pub(crate) calm_from: Moment,
+    pub(crate) env: EnvName,
+    pub(crate) keys: Keys,
+    pub(crate) design: Design,
+    pub(crate) releases: Releases,
+    pub(crate) depot: Depot,
+    pub(crate) leases_looked_at: Option<Moment>,
+    /// The plans of rollouts, by the names of their blobs.
+    pub(crate) blobs: BTreeMap<String, Arc<Indexed>>,
+    pub(crate) replicas: Vec<Replica>,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) sessions: BTreeMap<SessionNumber, Session>,
+    pub(crate) session_count: u64,
+    pub(crate) wishes: u64,
+    pub(crate) gate: GateScript,
+    pub(crate) judge: Judge,
+}
+
+/// What the checks of gates say, in parts of a hundred.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GateScript {
+    pub fails: u64,
+    pub inconclusive: u64,
+}
+
+impl World {
+    /// A fleet of machines that have just been made, and servers that have just been started.
+    pub fn new(design: Design, servers: usize) -> Self {
+        let env = match EnvName::new("prod") {
+            Ok(env) => env,
+            Err(error) => unreachable!("{error}"),
+        };
+        let mut world = Self {
+            now: Moment::ZERO,
+            base: Instant::now(),
+            agenda: Agenda::new(),
+            dice: Dice::new(0),
+            log: EventLog::default(),
+            tally: Tally::default(),
+            odds: Odds::default(),
+            calm_from: Moment::ZERO,
+            keys: Keys::of(&env),
+            judge: Judge::new(env.clone()),
+            env,
+            releases: Releases::default(),
+            depot: Depot::default(),
+            leases_looked_at: None,
+            blobs: BTreeMap::new(),
+            replicas: Vec::new(),
+            machines: Vec::new(),
+            sessions: BTreeMap::new(),
+            session_count: 0,
+            wishes: 0,
+            gate: GateScript::default(),
+            design,
+        };
+        if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
+            // It has no guards, so it is not refused.
+            let _ = world.carry_out(&txn, Writer::Founder);
+        }
+        for number in 0..servers {
+            let now = world.timestamp(Moment::ZERO);
+            let server = Replica::new(number, 0, SignedDuration::ZERO, now);
+            world.replicas.push(server);
+            world.start_replica(number);
+        }
+        let nodes: Vec<_> = world.design.nodes().collect();
+        for (name, _, number) in nodes {
+            let domain = super::design::domain_of(&world.design, number);
+            world.add_machine(Machine::new(&world.env, name, domain));
+        }
+        world
+    }
+
+    pub(crate) fn add_machine(&mut self, machine: Machine) {
+        let number = self.machines.len();
+        self.judge.machine(number, &machine.name);
+        self.machines.push(machine);
+        self.start_agent(number);
+    }
+
+    /// Lets the next thing happen. False if nothing is left to happen before a moment; then it is that moment.
+    pub fn step(&mut self, until: Moment) -> bool {
+        if self.agenda.next_at().is_none_or(|at| at > until) {
+            self.now = self.now.max(until);
+            return false;
+        }
+        let Some((at, event)) = self.agenda.pop() else { return false };
+        self.now = self.now.max(at);
+        self.happens(event);
+        true
+    }
+
+    /// Lets everything happen up to a moment, or to the first violation.
+    pub fn run_until(&mut self, until: Moment) {
+        while self.violation().is_none() && self.step(until) {}
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Store(event) => self.store_event(event),
+            Event::Replica { replica, life, what } => {
+                let server = &self.replicas[replica];
+                if !server.up || server.life != life {
+                    return;
+                }
+                match server.frozen_until.filter(|until| self.now < *until) {
+                    Some(until) => self.agenda.put(until, Event::Replica { replica, life, what }),
+                    None => self.replica_event(replica, what),
+                }
+            }
+            Event::Agent { machine, life, what } => {
+                use super::event::AgentEvent;
+                let lives = self.machines[machine].life == life;
+                match (self.machines[machine].up, what) {
+                    (false, AgentEvent::Starts) if lives => self.start_agent(machine),
+                    (true, what) if lives => self.agent_event(machine, what),
+                    (_, _) => {}
+                }
+            }
+            Event::Machine { machine, what } => self.machine_event(machine, what),
+            Event::Strike => self.strike(),
+            Event::ReplicaStarts { replica, life } => {
+                if !self.replicas[replica].up && self.replicas[replica].life == life {
+                    self.start_replica(replica);
+                }
+            }
+            Event::CutOffEnds { machine, number } => self.cut_off_ends(machine, number),
+            Event::Unheard { session } => self.unheard(session),
+            Event::Operator(wish) => self.wish(wish),
+            Event::Joins => self.joins(),
+            Event::Leaves { node } => self.leaves(&node),
+            Event::Gone { node } => self.gone(&node),
+        }
+    }
+
+    fn cut_off_ends(&mut self, machine: MachineNumber, number: u64) {
+        if self.machines[machine].cut_offs != number {
+            return;
+        }
+        self.machines[machine].cut_off_until = None;
+        self.node_says(machine, format_args!("is reached again"));
+        self.let_through(machine);
+    }
+
+    /// The right time, which nobody in the world knows.
+    pub(crate) fn timestamp(&self, at: Moment) -> Timestamp {
+        let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
+        START.saturating_add(passed).unwrap_or(START)
+    }
+
+    pub(crate) fn say(&mut self, what: fmt::Arguments<'_>) {
+        self.log.say(self.now, what);
+    }
+
+    pub(crate) fn server_says(&mut self, replica: ReplicaNumber, what: fmt::Arguments<'_>) {
+        self.log.say(self.now, format_args!("{}: {what}", self.replicas[replica].id));
+    }
+
+    pub(crate) fn node_says(&mut self, machine: MachineNumber, what: fmt::Arguments<'_>) {
+        self.log.say(self.now, format_args!("{}: {what}", self.machines[machine].name));
+    }
+
+    pub(crate) fn mishap(&mut self, mishap: Mishap) {
+        self.tally.count(mishap);
+    }
+
+    /// Whether something goes wrong now, which has these odds.
+    pub(crate) fn may_go_wrong(&mut self, odds: f64) -> bool {
+        self.now < self.calm_from && self.dice.chance(odds)
+    }
+
+    /// A time between two, in milliseconds.
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_micros(1_000 * least + self.dice.below(1_000 * most.saturating_sub(least).max(1)))
+    }
+
+    /// How long a message takes.
+    pub(crate) fn travel(&mut self) -> Duration {
+        Duration::from_micros(500 + self.dice.below(9_500))
+    }
+
+    pub(crate) fn gate_says(&mut self, id: RolloutId, wave: usize, at: Timestamp) -> GateVerdict {
+        let drawn = self.dice.below(100);
+        let GateScript { fails, inconclusive } = self.gate;
+        let (check, message) = ("front door".to_owned(), "simulated".to_owned());
+        let verdict = if drawn < fails {
+            self.mishap(Mishap::GateFailed);
+            GateVerdict::Failed { at, check, message }
+        } else if drawn < fails + inconclusive {
+            self.mishap(Mishap::GateInconclusive);
+            GateVerdict::Inconclusive { at, check, message }
+        } else {
+            GateVerdict::Passed { at }
+        };
+        self.judge.gate_said(id, wave, matches!(verdict, GateVerdict::Passed { .. }));
+        verdict
+    }
+
+    pub(crate) fn tell_of_violations(&mut self) {
+        for violation in self.judge.untold() {
+            self.log.say(self.now, format_args!("VIOLATION of {violation}"));
+        }
+    }
+
+    /// The first thing that must never happen and did.
+    pub fn violation(&self) -> Option<&Violation> {
+        self.judge.violations().first()
+    }
+
+    /// How long it took until another server held the rollout controller, each time that its holder went.
+    pub fn takeovers(&self) -> &[Moment] {
+        self.judge.takeovers()
+    }
+
+    /// How each node stands, in the store.
+    pub fn standings(&self) -> Vec<String> {
+        let line = |(name, node): (&muster_core::names::NodeName, &muster_core::fleet::Node)| {
+            let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
+            let told = self.judge.fleet().desired_of(name).map(|desired| desired.version.to_string());
+            let (state, told) = (state.unwrap_or_else(|| "nothing".into()), told.unwrap_or_else(|| "nothing".into()));
+            format!("{name}: {state}, told {told}")
+        };
+        self.judge.fleet().nodes().map(line).collect()
+    }
+
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(crate) fn any_replica(&mut self) -> ReplicaNumber {
+        self.dice.below(self.replicas.len() as u64) as usize
+    }
+
+    pub(crate) fn any_machine(&mut self) -> MachineNumber {
+        self.dice.below(self.machines.len() as u64) as usize
+    }
+}
