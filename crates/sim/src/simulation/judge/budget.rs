@@ -105,11 +105,10 @@ impl Judge {
         base: &Base,
     ) -> Vec<Violation> {
         let mut found = Vec::new();
-        for name in granted {
-            if self.facts.of(name, seen).is_some_and(|standing| standing.is_up(base)) {
-                self.moved.0.insert(name.clone());
-            }
-        }
+        // Who was down already is told something at no cost, whoever brought it down.
+        let is_up = |name: &&NodeName| self.facts.of(name, seen).is_some_and(|standing| standing.is_up(base));
+        let granted: Vec<NodeName> = granted.iter().filter(is_up).cloned().collect();
+        self.moved.0.extend(granted.iter().cloned());
         let set_aside = |name: &NodeName| record.skipped.contains(name) || record.released.contains(name);
         let head = self.fleet.revision;
         let mut roles: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
