@@ -62,7 +62,9 @@ impl Request {
         let all = Amount::Percent(100);
         let failures = Failures { canary: all, wave: all, total: all };
         let (waves, windows, on_failure) = (vec![wave], Vec::new(), OnFailure::Pause);
-        Strategy { waves, windows, gate, failures, on_failure, ..self.strategy.clone() }
+        // A node that cannot report must not go back to what is being taken away.
+        let confirm_within = None;
+        Strategy { waves, windows, gate, failures, on_failure, confirm_within, ..self.strategy.clone() }
     }
 }
 
