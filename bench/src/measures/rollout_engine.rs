@@ -24,7 +24,7 @@ pub(crate) const HOW: &str = "in this process, on an environment in memory that 
     three roles, one after the other, in 50 failure domains, all validated and connected. The strategy is the default one \
     (one node, 10 %, 50 %, all, with their soaks) with a budget of 10 % of each role and 20 nodes of each domain. Planning \
     is from the environment to the plan with its order and its predicted time. A step with nothing to do: the rollout is \
-    half done, with as many nodes under way as the budget allows. Length: each node answers 60 s after its grant; the \
+    half done, with nodes under way. Length: each node answers 60 s after its grant; the \
     clock leaps to when the next node answers or the engine asks to look again, and whatever it wants to write is \
     written at once. The theoretical minimum is that of the plan: with the same budgets, ramp and soaks, nothing lost \
     between them.";
@@ -48,10 +48,11 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let planned = planned.context("it was planned a moment ago")?;
 
     let mut rollout = Rollout::start(world, planned.clone())?;
-    rollout.run(|record| usize::try_from(record.healthy).unwrap_or(usize::MAX) < planned.node_count() / 2)?;
+    let half = u32::try_from(planned.node_count() / 2)?;
+    rollout.run(|record, in_flight| record.healthy < half || in_flight < planned.node_count() / 100)?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
-    let in_flight = rollout.under_way.values().map(Vec::len).sum::<usize>();
-    rollout.run(|record| record.phase == Phase::Running)?;
+    let in_flight = rollout.in_flight();
+    rollout.run(|record, _| record.phase == Phase::Running)?;
     let record = rollout.record()?.0;
     anyhow::ensure!(record.phase == Phase::Completed, "the rollout has not completed: it is {:?}", record.phase);
 
@@ -127,11 +128,15 @@ impl Rollout {
         Ok((step, at))
     }
 
-    /// Lets it go on for as long as the record is like this.
-    fn run(&mut self, goes_on: impl Fn(&RolloutRecord) -> bool) -> anyhow::Result<()> {
+    fn in_flight(&self) -> usize {
+        self.under_way.values().map(Vec::len).sum()
+    }
+
+    /// Lets it go on for as long as this holds of the record and the number of nodes under way.
+    fn run(&mut self, goes_on: impl Fn(&RolloutRecord, usize) -> bool) -> anyhow::Result<()> {
         loop {
             let recheck = self.settle()?;
-            if !goes_on(&self.record()?.0) {
+            if !goes_on(&self.record()?.0, self.in_flight()) {
                 return Ok(());
             }
             let answer = self.under_way.keys().next().copied();
