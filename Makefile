@@ -47,12 +47,18 @@ bench: ## build in release mode and print the table of speed and memory
 ## Checking it
 
 .PHONY: test
-test: setup lint build ## everything: lints and all tests, with the real Puppet and the real etcd
+test: setup lint build simulate ## everything: lints and all tests, with the real Puppet and the real etcd
 	$(call step,tests: all of them)
 	cargo nextest run --locked --workspace $(ARGS)
 	$(call step,tests: examples in the documentation)
 	cargo test --locked --workspace --doc --quiet
 	$(call step,all passed)
+
+# The whole workspace is built, as for the tests: so nothing is compiled twice.
+.PHONY: simulate
+simulate: build ## play the stories in scenarios/, and compare how they are told with how they were
+	$(call step,scenarios)
+	@$(TARGET_DIR)/debug/muster-sim scenarios/*.txt
 
 # The plan is printed first, and again what is done before it is done. SEED repeats a plan.
 SEED ?=

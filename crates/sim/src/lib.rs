@@ -24,6 +24,7 @@ mod faults;
 mod follow;
 mod history;
 mod model;
+pub mod script;
 pub mod simulation;
 mod world;
 

@@ -1,15 +1,19 @@
-//! `muster-sim`: tells the story of a seed, or looks for one in which something happens that must not.
+//! `muster-sim`: plays stories that are written down, tells the one of a seed, or looks for one in which something happens
+//! that must not.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use muster_sim::script::{Wanted, go_through};
 use muster_sim::simulation::mishap::Tally;
 use muster_sim::simulation::scenario::{Story, tell};
 
 const EXAMPLES: &str = "\
 Examples:
+  muster-sim scenarios/*.txt      play these scripts, and compare what is told with what was told before
   muster-sim --seed 4711          tell the story of one seed, line by line
   muster-sim --seeds 0..10000     look for a seed that breaks a rule, and say how often each fault happened
 ";
@@ -18,6 +22,15 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "muster-sim", version, after_help = EXAMPLES)]
 struct Arguments {
+    /// Play these scripts. The transcript of NAME.txt is in NAME.out.
+    #[arg(value_name = "SCRIPT", conflicts_with_all = ["seed", "seeds"])]
+    scripts: Vec<PathBuf>,
+    /// Write the transcripts of the scripts anew.
+    #[arg(long, requires = "scripts")]
+    update: bool,
+    /// Only show the transcripts of the scripts.
+    #[arg(long, requires = "scripts", conflicts_with = "update")]
+    print: bool,
     /// Tell the story of this seed.
     #[arg(long, value_name = "N", conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -40,17 +53,36 @@ fn range(text: &str) -> Result<Seeds, String> {
 }
 
 fn main() -> ExitCode {
-    let Arguments { seed, seeds } = Arguments::parse();
+    let Arguments { scripts, update, print, seed, seeds } = Arguments::parse();
+    let wanted = match (update, print) {
+        (true, _) => Wanted::Update,
+        (false, true) => Wanted::Print,
+        (false, false) => Wanted::Compare,
+    };
     let mut out = std::io::stdout().lock();
     let done = match (seed, seeds) {
         (Some(seed), _) => tell_one(&mut out, seed),
         (None, Some(seeds)) => tell_many(&mut out, seeds),
-        (None, None) => {
-            writeln!(out, "muster-sim: say --seed N or --seeds FROM..TO\n\n{EXAMPLES}").map(|()| ExitCode::from(64))
-        }
+        (None, None) if !scripts.is_empty() => play_all(&mut out, &scripts, wanted),
+        (None, None) => writeln!(out, "muster-sim: name a script, or say --seed N or --seeds FROM..TO\n\n{EXAMPLES}")
+            .map(|()| ExitCode::from(64)),
     };
     // Whoever reads has gone: nothing is left to say, and nobody to say it to.
     done.unwrap_or(ExitCode::FAILURE)
+}
+
+fn play_all(out: &mut impl Write, scripts: &[PathBuf], wanted: Wanted) -> std::io::Result<ExitCode> {
+    let mut failed = 0;
+    for script in scripts {
+        let compared = go_through(script, wanted);
+        write!(out, "{}", compared.text)?;
+        failed += usize::from(compared.failed);
+    }
+    if failed == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(out, "{failed} of {} scenarios went wrong", scripts.len())?;
+    Ok(ExitCode::FAILURE)
 }
 
 fn tell_one(out: &mut impl Write, seed: u64) -> std::io::Result<ExitCode> {

@@ -103,14 +103,15 @@ const RULES: &[Rule] = &[
         ours: Some(&[
             "muster-agent",
             "muster-core",
+            "muster-design",
             "muster-marked",
             "muster-release",
             "muster-rollout",
             "muster-store",
             "muster-wire",
         ]),
-        never: &["muster-server", "muster-design", "muster-cli"],
-        why: "it is for tests: it drives what decides, in virtual time, and starts nothing that waits or listens",
+        never: &["muster-server", "muster-cli"],
+        why: "it is for tests: it drives what decides, in virtual time, from a seed or a script, and starts nothing that waits or listens",
     },
     Rule { name: "muster-e2e", ours: None, never: &[], why: "nothing depends on it" },
 ];

@@ -54,7 +54,7 @@ fn told(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<
     let wave = (now > then).then(|| format!("wave {now} has passed"));
     let settled = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.settled.is_some()).count();
     let whole = (settled(after) > before.map_or(0, settled)).then(|| format!("wave {} is whole", settled(after)));
-    begins.into_iter().chain(moved).chain(whole).chain(wave)
+    begins.into_iter().chain(whole).chain(wave).chain(moved)
 }
 
 fn from(record: &RolloutRecord) -> String {

@@ -15,6 +15,8 @@ use super::world::World;
 pub struct Wish {
     /// Tells wishes apart.
     pub number: u64,
+    /// Whose it is.
+    pub by: String,
     pub kind: WishKind,
 }
 
@@ -79,13 +81,13 @@ impl World {
         };
         let up: Vec<usize> = (0..self.replicas.len()).filter(answers).collect();
         if up.is_empty() {
-            self.say(format_args!("operator: {wish}: no server answers"));
+            self.say(format_args!("{}: {wish}: no server answers", wish.by));
             let later = self.now + self.between(2_000, 6_000);
             self.agenda.put(later, Event::Operator(wish));
             return;
         }
         let replica = up[self.dice.below(up.len() as u64) as usize];
-        self.log.say(self.now, format_args!("operator: {wish}, at {}", self.replicas[replica].id));
+        self.log.say(self.now, format_args!("{}: {wish}, at {}", wish.by, self.replicas[replica].id));
         let (at, life) = (self.now + self.travel(), self.replicas[replica].life);
         self.agenda.put(at, Event::Replica { replica, life, what: ReplicaEvent::Wished(wish) });
     }

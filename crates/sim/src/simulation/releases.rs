@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::names::{NodeName, Version};
 use muster_core::reason::Need;
+use muster_core::report::ResourceError;
 
 use super::world::World;
 use crate::dice::Dice;
@@ -39,11 +40,43 @@ pub struct Nature {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Releases {
     natures: BTreeMap<Version, Nature>,
+    /// Where a script says how it ends, and what goes wrong.
+    scripted: BTreeMap<(Version, NodeName), Scripted>,
     /// Decides which nodes are hit.
     pub(crate) seed: u64,
 }
 
+/// How a run of a release ends on one node, each time.
+#[derive(Clone, Debug)]
+pub(crate) enum Scripted {
+    Fails(ResourceError),
+    /// Its checks fail there.
+    Invalid,
+}
+
 impl Releases {
+    pub(crate) fn script(&mut self, version: Version, node: NodeName, ending: Scripted) {
+        self.scripted.insert((version, node), ending);
+    }
+
+    fn scripted(&self, version: &Version, node: &NodeName) -> Option<&Scripted> {
+        // Stories from seeds have none, and look at this for each run.
+        if self.scripted.is_empty() { None } else { self.scripted.get(&(version.clone(), node.clone())) }
+    }
+
+    /// What goes wrong where a run fails.
+    pub(crate) fn error(&self, version: &Version, node: &NodeName) -> ResourceError {
+        match self.scripted(version, node) {
+            Some(Scripted::Fails(error)) => error.clone(),
+            Some(Scripted::Invalid) | None => ResourceError {
+                resource: Some("Service[app]".into()),
+                file: Some("site.pp".into()),
+                line: Some(12),
+                message: "does not start".into(),
+            },
+        }
+    }
+
     pub(crate) fn set(&mut self, version: Version, nature: Nature) {
         self.natures.insert(version, nature);
     }
@@ -60,12 +93,14 @@ impl Releases {
     }
 
     pub(crate) fn is_invalid_at(&self, version: &Version, node: &NodeName) -> bool {
-        self.place(version, node, 1) < self.of(version).invalid_on
+        matches!(self.scripted(version, node), Some(Scripted::Invalid))
+            || self.place(version, node, 1) < self.of(version).invalid_on
     }
 
     pub(crate) fn ending(&self, version: &Version, node: &NodeName, dice: &mut Dice) -> Ending {
         let nature = self.of(version);
-        if self.place(version, node, 2) < nature.fails_on || dice.below(100) < nature.flaky {
+        let fails = matches!(self.scripted(version, node), Some(Scripted::Fails(_)));
+        if fails || self.place(version, node, 2) < nature.fails_on || dice.below(100) < nature.flaky {
             Ending::Failed
         } else if self.is_invalid_at(version, node) {
             Ending::Invalid

@@ -27,7 +27,7 @@ use super::operator::{Wish, WishKind};
 use super::releases::Nature;
 use super::store::Writer;
 use super::weather::Odds;
-use super::world::{GateScript, World};
+use super::world::{GateScript, START, World};
 use crate::dice::Dice;
 
 /// How long after the last fault everything must have come to an end.
@@ -82,24 +82,35 @@ fn rested(number: usize) -> World {
 
 /// Brings a new fleet to its first version, on a quiet day.
 pub fn first_version(design: Design) -> World {
-    let mut world = World::new(design, 3);
-    world.run_until(Duration::from_secs(20));
-    world.ask(WishKind::Start { to: version(1), strategy: Box::default(), at_once: true, supersede: false });
-    world.run_until(Duration::from_secs(90));
+    let mut world = World::new(design, 3, START);
+    world.bring_up();
     world
 }
 
 impl World {
+    /// Lets a new fleet come to its first version.
+    pub(crate) fn bring_up(&mut self) {
+        self.run_until(Duration::from_secs(20));
+        let (to, strategy) = (version(1), Box::default());
+        self.ask(WishKind::Start { to, strategy, at_once: true, supersede: false });
+        self.run_until(Duration::from_secs(90));
+    }
+
     /// A person asks for something, now.
     pub fn ask(&mut self, kind: WishKind) {
+        self.ask_as("ann", kind);
+    }
+
+    /// A person with a name asks for something, now.
+    pub fn ask_as(&mut self, by: &str, kind: WishKind) {
         self.wishes += 1;
-        let wish = Wish { number: self.wishes, kind };
+        let wish = Wish { number: self.wishes, by: by.to_owned(), kind };
         self.wish(wish);
     }
 
     fn ask_later(&mut self, at: Moment, kind: WishKind) {
         self.wishes += 1;
-        let wish = Wish { number: self.wishes, kind };
+        let wish = Wish { number: self.wishes, by: "ann".into(), kind };
         self.agenda.put(at, Event::Operator(wish));
     }
 
@@ -146,7 +157,7 @@ pub fn tell(seed: u64) -> Story {
         let nature = nature(&mut world.dice);
         world.releases.set(version(number), nature);
     }
-    world.gate = GateScript { fails: world.dice.below(4) * 10, inconclusive: world.dice.below(4) * 10 };
+    world.gate = GateScript { fails: world.dice.below(4) * 10, inconclusive: world.dice.below(4) * 10, words: None };
     let length = world.between(60_000, 200_000);
     let mut odds = Odds::harsh();
     odds.strike_every = 2_500 + world.dice.below(6_000);
@@ -263,9 +274,14 @@ fn people(world: &mut World, strategy: &Strategy, begin: Moment, calm: Moment) {
 }
 
 impl World {
-    /// A node is added to the design, and its machine is made.
+    /// A node of any role is added to the design, and its machine is made.
     pub(crate) fn joins(&mut self) {
         let place = self.dice.below(self.design.roles.len() as u64) as usize;
+        self.joins_role(place);
+    }
+
+    /// The same, of the role at a place.
+    pub(crate) fn joins_role(&mut self, place: usize) {
         let (role, count) = &mut self.design.roles[place];
         *count += 1;
         let (role, number) = (role.clone(), *count);

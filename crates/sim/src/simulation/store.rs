@@ -36,6 +36,22 @@ pub(crate) struct Depot {
     pub(crate) leaderless_until: Option<Moment>,
 }
 
+/// What becomes of one write of the rollout controller, where a script says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepFate {
+    /// Its server freezes between deciding and sending.
+    Frozen {
+        pause: Duration,
+    },
+    /// It is carried out, and its sender never hears of it.
+    AnswerLost,
+    /// It is carried out this much later, when its sender has long been told that nobody knows.
+    DoneLater {
+        after: Duration,
+    },
+    RequestLost,
+}
+
 /// What becomes of a request.
 enum Way {
     Through,
@@ -55,13 +71,18 @@ impl World {
     pub(crate) fn call(&mut self, replica: ReplicaNumber, call: Call, request: Request) {
         let life = self.replicas[replica].life;
         let mut departs = self.now;
-        if matches!(request, Request::Commit(_)) && self.may_go_wrong(self.odds.frozen_before_sending) {
+        let fate = self.next_step.take_if(|_| matches!(call, Call::Step { .. }));
+        if let Some(StepFate::Frozen { pause }) = fate {
+            self.mishap(Mishap::FrozenBeforeSending);
+            self.freeze(replica, pause);
+            departs += pause;
+        } else if matches!(request, Request::Commit(_)) && self.may_go_wrong(self.odds.frozen_before_sending) {
             let pause = self.between(11_000, 25_000);
             self.mishap(Mishap::FrozenBeforeSending);
             self.freeze(replica, pause);
             departs += pause;
         }
-        let way = self.way(replica, &request);
+        let way = fate.and_then(|fate| self.fated(replica, fate)).unwrap_or_else(|| self.way(replica, &request));
         let writer = self.writer(replica, &call);
         let arrives = departs + self.travel();
         let answered = |call, failure| Event::Replica {
@@ -94,6 +115,32 @@ impl World {
                         self.agenda.put(departs + done, Event::Store(event));
                     }
                 }
+            }
+        }
+    }
+
+    /// What a script says becomes of a write.
+    fn fated(&mut self, replica: ReplicaNumber, fate: StepFate) -> Option<Way> {
+        let told = Duration::from_secs(3);
+        match fate {
+            StepFate::Frozen { .. } => None,
+            StepFate::AnswerLost => {
+                self.mishap(Mishap::AnswerLost);
+                self.server_says(replica, format_args!("what it writes arrives, and the answer is lost"));
+                Some(Way::InTheDark { done: self.travel(), told })
+            }
+            StepFate::DoneLater { after } => {
+                self.mishap(Mishap::DoneLater);
+                self.server_says(
+                    replica,
+                    format_args!("what it writes is held up on its way for {} s", after.as_secs()),
+                );
+                Some(Way::InTheDark { done: after, told })
+            }
+            StepFate::RequestLost => {
+                self.mishap(Mishap::RequestLost);
+                self.server_says(replica, format_args!("what it writes is lost on its way"));
+                Some(Way::Fails { failure: Failure::Unknown, after: told })
             }
         }
     }
@@ -230,10 +277,15 @@ impl World {
         }
     }
 
-    /// All leases begin anew: a new leader of etcd does not know how long they have to live.
     pub(crate) fn change_store_leader(&mut self) {
+        let length = self.between(500, 4_000);
+        self.leaderless_for(length);
+    }
+
+    /// All leases begin anew: a new leader of etcd does not know how long they have to live.
+    pub(crate) fn leaderless_for(&mut self, length: Duration) {
         self.mishap(Mishap::StoreLeaderChanged);
-        let until = self.now + self.between(500, 4_000);
+        let until = self.now + length;
         self.say(format_args!("store: looks for a leader until {}.{:03}s", until.as_secs(), until.subsec_millis()));
         self.depot.leaderless_until = Some(until);
         self.depot.history.extend_leases(until);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use super::event::{Event, MachineEvent};
+use super::event::{Event, MachineEvent, ReplicaNumber};
 use super::mishap::Mishap;
 use super::world::World;
 
@@ -64,6 +64,14 @@ impl World {
         }
     }
 
+    /// A server does not reach the store for a while.
+    pub(crate) fn cut_off_replica(&mut self, replica: ReplicaNumber, length: Duration) {
+        self.mishap(Mishap::ReplicaCutOff);
+        self.server_says(replica, format_args!("is cut off from the store"));
+        self.judge.replica_went(&self.replicas[replica].id, self.now);
+        self.replicas[replica].cut_off_until = Some(self.now + length);
+    }
+
     /// Something large goes wrong.
     pub(crate) fn strike(&mut self) {
         if self.now >= self.calm_from {
@@ -88,10 +96,8 @@ impl World {
             }
             3 => {
                 let replica = self.any_replica();
-                self.mishap(Mishap::ReplicaCutOff);
-                self.server_says(replica, format_args!("is cut off from the store"));
-                self.judge.replica_went(&self.replicas[replica].id, self.now);
-                self.replicas[replica].cut_off_until = Some(self.now + self.between(1_000, 15_000));
+                let length = self.between(1_000, 15_000);
+                self.cut_off_replica(replica, length);
             }
             4 => {
                 let replica = self.any_replica();

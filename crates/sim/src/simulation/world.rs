@@ -23,11 +23,11 @@ use super::mishap::{Mishap, Tally};
 use super::network::Session;
 use super::releases::Releases;
 use super::replica::Replica;
-use super::store::{Depot, Writer};
+use super::store::{Depot, StepFate, Writer};
 use super::weather::Odds;
 use crate::dice::Dice;
 
-/// When every world begins: a Monday morning.
+/// When the world of a seed begins: a Monday morning.
 pub const START: Timestamp = Timestamp::constant(1794819600, 0);
 
 /// How many releases each world has.
@@ -37,6 +37,8 @@ pub(crate) const RELEASES: u64 = 5;
 #[derive(Clone, Debug)]
 pub struct World {
     pub(crate) now: Moment,
+    /// The right time at the world's beginning.
+    start: Timestamp,
     /// What the agents' clock that never jumps is counted from.
     pub(crate) base: Instant,
     pub(crate) agenda: Agenda<Event>,
@@ -60,25 +62,30 @@ pub struct World {
     pub(crate) session_count: u64,
     pub(crate) wishes: u64,
     pub(crate) gate: GateScript,
+    /// What becomes of the next thing that the rollout controller writes, where a script says so.
+    pub(crate) next_step: Option<StepFate>,
     pub(crate) judge: Judge,
 }
 
 /// What the checks of gates say, in parts of a hundred.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct GateScript {
     pub fails: u64,
     pub inconclusive: u64,
+    /// Which check it is, and what it says.
+    pub words: Option<(String, String)>,
 }
 
 impl World {
     /// A fleet of machines that have just been made, and servers that have just been started.
-    pub fn new(design: Design, servers: usize) -> Self {
+    pub fn new(design: Design, servers: usize, start: Timestamp) -> Self {
         let env = match EnvName::new("prod") {
             Ok(env) => env,
             Err(error) => unreachable!("{error}"),
         };
         let mut world = Self {
             now: Moment::ZERO,
+            start,
             base: Instant::now(),
             agenda: Agenda::new(),
             dice: Dice::new(0),
@@ -99,6 +106,7 @@ impl World {
             session_count: 0,
             wishes: 0,
             gate: GateScript::default(),
+            next_step: None,
             design,
         };
         if let Ok(txn) = founding(&world.env, &world.design, RELEASES) {
@@ -193,7 +201,7 @@ impl World {
     /// The right time, which nobody in the world knows.
     pub(crate) fn timestamp(&self, at: Moment) -> Timestamp {
         let passed = SignedDuration::try_from(at).unwrap_or(SignedDuration::MAX);
-        START.saturating_add(passed).unwrap_or(START)
+        self.start.saturating_add(passed).unwrap_or(self.start)
     }
 
     pub(crate) fn say(&mut self, what: fmt::Arguments<'_>) {
@@ -229,8 +237,8 @@ impl World {
 
     pub(crate) fn gate_says(&mut self, id: RolloutId, wave: usize, at: Timestamp) -> GateVerdict {
         let drawn = self.dice.below(100);
-        let GateScript { fails, inconclusive } = self.gate;
-        let (check, message) = ("front door".to_owned(), "simulated".to_owned());
+        let GateScript { fails, inconclusive, ref words } = self.gate;
+        let (check, message) = words.clone().unwrap_or_else(|| ("front door".into(), "simulated".into()));
         let verdict = if drawn < fails {
             self.mishap(Mishap::GateFailed);
             GateVerdict::Failed { at, check, message }

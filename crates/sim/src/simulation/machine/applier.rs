@@ -6,9 +6,9 @@ use muster_agent::ledger::{AppliedRelease, Work};
 use muster_agent::queue::input::Input;
 use muster_agent::run::{Order, account, failure};
 use muster_core::lookups::Lookups;
-use muster_core::names::{Role, RunId};
+use muster_core::names::{Role, RunId, Version};
 use muster_core::reason::{Need, Reason, Refusal};
-use muster_core::report::{CheckResult, Report, ResourceError, RunResult, Verdict};
+use muster_core::report::{CheckResult, Report, RunResult, Verdict};
 
 use crate::simulation::event::{Event, MachineEvent, MachineNumber};
 use crate::simulation::mishap::Mishap;
@@ -42,6 +42,10 @@ enum Phase {
 impl Applier {
     pub(crate) fn run(&self) -> &RunId {
         &self.order.run.run
+    }
+
+    pub(crate) fn version(&self) -> &Version {
+        &self.order.run.version
     }
 }
 
@@ -144,12 +148,7 @@ impl World {
             Ending::Failed => {
                 // It may have changed something before it failed.
                 self.machines[number].runs = None;
-                let error = ResourceError {
-                    resource: Some("Service[app]".into()),
-                    file: Some("site.pp".into()),
-                    line: Some(12),
-                    message: "does not start".into(),
-                };
+                let error = self.releases.error(&order.run.version, &self.machines[number].name);
                 let failed = Applied::failed(Reason::ResourcesFailed { count: 1 });
                 Applied { errors: vec![error], ..failed }
             }

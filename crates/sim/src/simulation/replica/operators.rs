@@ -52,7 +52,7 @@ impl World {
                 let Some(digest) = digest_of(&plan) else {
                     return Granted::Refused("the plan cannot be written".into());
                 };
-                let starting = Starting { request: wish.request(), by: "ann".into(), supersede: *supersede };
+                let starting = Starting { request: wish.request(), by: wish.by.clone(), supersede: *supersede };
                 match start(sight, &plan, &digest, starting) {
                     Ok(started) => match started.txn {
                         Some(txn) => Granted::Commit(txn, Some((digest, Arc::new(Indexed::new(plan))))),
@@ -65,7 +65,7 @@ impl World {
                 let Some((record, at)) = sight.fleet.deciding_rollout() else {
                     return Granted::Refused("there is no rollout".into());
                 };
-                match operate(record, command, "ann", sight) {
+                match operate(record, command, &wish.by, sight) {
                     Ok(Some(operated)) => match operated.txn(sight.fleet, at) {
                         Ok(txn) => Granted::Commit(txn, None),
                         Err(error) => Granted::Refused(error.to_string()),
@@ -78,7 +78,7 @@ impl World {
                 let Some(record) = sight.fleet.deciding_rollout() else {
                     return Granted::Refused("there is no rollout".into());
                 };
-                let why = Halt::Operator { by: "ann".into(), reason: String::new() };
+                let why = Halt::Operator { by: wish.by.clone(), reason: String::new() };
                 match rollback_of(sight, world, record, &why, wish.request(), wish.number) {
                     Some((digest, plan, txn)) => Granted::Commit(txn, Some((digest, plan))),
                     None => Granted::Refused("there is nothing to go back from, or to".into()),

@@ -9,10 +9,12 @@ use muster_core::liveness::Link;
 use muster_core::names::NodeName;
 use muster_core::replicas::ControllerName;
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::progress::Progress;
 use muster_core::rollout::record::{GateVerdict, Halt, RolloutRecord};
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::plan::{Request as PlanRequest, plan};
+use muster_rollout::progress::progress;
 use muster_rollout::sight::Sight;
 use muster_rollout::start::{Starting, roll_back, stable_version};
 use muster_rollout::step::{Indexed, judged, step};
@@ -61,6 +63,31 @@ impl World {
         let seen = look(&sight, self);
         self.replicas[replica].view = Some(fleet);
         Some(seen)
+    }
+
+    /// The server that looks after rollouts and may act, if there is one now.
+    pub(crate) fn acting(&self) -> Option<ReplicaNumber> {
+        let acts = |number: &ReplicaNumber| {
+            let server = &self.replicas[*number];
+            server.up && server.held(ControllerName::Rollout, self.now).is_some()
+        };
+        (0..self.replicas.len()).find(acts)
+    }
+
+    /// How the rollout that decides stands, as the acting server sees it; none while it has yet to hear of
+    /// the last change, or is about to make one.
+    pub(crate) fn progress(&mut self) -> Option<Progress> {
+        let acting = self.acting()?;
+        let server = &self.replicas[acting];
+        let is_up_to_date = server.view.as_ref().map(|fleet| fleet.revision) == Some(self.depot.history.head());
+        if !is_up_to_date || server.executor.under_way {
+            return None;
+        }
+        let look = |sight: &Sight<'_>, world: &Self| {
+            let (record, _) = sight.fleet.deciding_rollout()?;
+            Some(progress(world.blobs.get(&record.plan)?, record, sight))
+        };
+        self.in_sight(acting, look).flatten()
     }
 
     pub(super) fn look_after_rollout(&mut self, replica: ReplicaNumber) {

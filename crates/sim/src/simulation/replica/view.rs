@@ -36,6 +36,15 @@ impl World {
         fleet
     }
 
+    /// What a server saw of the store ends: it reads everything anew.
+    pub(crate) fn lose_watch(&mut self, replica: ReplicaNumber) {
+        self.mishap(Mishap::WatchLost);
+        self.server_says(replica, format_args!("loses its watch of the store, and reads everything anew"));
+        self.replicas[replica].watch += 1;
+        let at = self.now + self.between(100, 2_000);
+        self.due(replica, Chore::Rebuild, at);
+    }
+
     /// The store has moved: the watch of a server is on its way.
     pub(crate) fn tell(&mut self, replica: ReplicaNumber, upto: Revision) {
         if !self.replicas[replica].up || self.replicas[replica].view.is_none() {

@@ -1,0 +1,28 @@
+//! Stories that are written down: a fleet, a strategy, what goes wrong and when, and what is expected of it.
+//!
+//! ```text
+//! scenarios/NAME.txt ──▶ read: Script ──▶ stage: a world in virtual time ──▶ transcript ──▶ NAME.out
+//!                                             witness: what was seen, for `when`, `until` and `expect`
+//! ```
+//!
+//! A script is read line by line, and its lines are carried out one after the other in a quiet world: nothing goes wrong
+//! but what it says. The judge of the simulation looks on all the same, so a script fails if one of its expectations does,
+//! if something happens that must never happen, or if its transcript is not the one that is checked in beside it.
+
+mod deed;
+mod ending;
+mod golden;
+mod names;
+mod read;
+mod retell;
+mod sign;
+mod stage;
+mod transcript;
+mod trouble;
+mod witness;
+mod words;
+
+pub use self::golden::{Compared, Wanted, go_through};
+pub use self::read::{Script, read};
+pub use self::stage::{Told, play};
+pub use self::trouble::Trouble;

@@ -1,0 +1,143 @@
+//! Who is spoken of in a script: the fleet, its roles, racks, nodes and servers.
+
+use std::collections::BTreeMap;
+
+use muster_core::names::{NodeName, Role, Version};
+use muster_core::spelling::nearest;
+
+use super::trouble::Complaint;
+use crate::simulation::World;
+use crate::simulation::design::Design;
+
+/// Some nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Fleet,
+    Role(Role),
+    Rack(String),
+    Node(NodeName),
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// Whoever looks after rollouts at that moment.
+    Acting,
+    Number(usize),
+}
+
+/// The names that a script may use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    pub(super) roles: BTreeMap<Role, u32>,
+    pub(super) racks: u32,
+    pub(super) servers: usize,
+}
+
+pub(super) const RELEASES: u64 = crate::simulation::RELEASES;
+
+impl Names {
+    pub(super) fn of(design: &Design, servers: usize) -> Self {
+        Self { roles: design.roles.iter().cloned().collect(), racks: design.domains, servers }
+    }
+
+    /// All of them, for whoever has to guess what was meant.
+    pub(super) fn all(&self) -> Vec<String> {
+        let nodes =
+            self.roles.iter().flat_map(|(role, count)| (1..=*count).map(move |number| format!("{role}{number}")));
+        let racks = (1..=self.racks).map(|number| format!("rack{number}"));
+        let servers = (1..=self.servers).map(|number| format!("ctl{number}"));
+        let versions = (1..=RELEASES).map(|number| format!("v{number}"));
+        let roles = self.roles.keys().map(ToString::to_string);
+        roles.chain(nodes).chain(racks).chain(servers).chain(versions).collect()
+    }
+
+    fn unknown(&self, word: &str, what: &str) -> Complaint {
+        let all = self.all();
+        let complaint = Complaint::new(format!("there is no {what} {word:?} in this story"));
+        match nearest(word, all.iter().map(String::as_str)) {
+            Some(meant) => complaint.help(format!("did you mean {meant}?")),
+            None => complaint.help(format!("these are known: {}", all.join(" "))),
+        }
+    }
+
+    pub(super) fn group(&self, word: &str) -> Result<Group, Complaint> {
+        if let Some(role) = self.roles.keys().find(|role| role.as_str() == word) {
+            return Ok(Group::Role(role.clone()));
+        }
+        if (1..=self.racks).any(|number| word == format!("rack{number}")) {
+            return Ok(Group::Rack(word.to_owned()));
+        }
+        self.node(word).map(Group::Node)
+    }
+
+    /// `web1`, `web1 and web2`, `web1 web2`, `web`, `rack1`, `the fleet`.
+    pub(super) fn groups(&self, words: &[&str]) -> Result<Vec<Group>, Complaint> {
+        if matches!(words, ["the", "fleet"] | ["everywhere"]) {
+            return Ok(vec![Group::Fleet]);
+        }
+        let groups: Result<Vec<Group>, Complaint> =
+            words.iter().filter(|word| **word != "and").map(|word| self.group(word)).collect();
+        match groups {
+            Ok(groups) if groups.is_empty() => {
+                Err(Complaint::new("nobody is named here").help("name nodes, a role, a rack, or the fleet"))
+            }
+            groups => groups,
+        }
+    }
+
+    pub(super) fn node(&self, word: &str) -> Result<NodeName, Complaint> {
+        let known = self.roles.iter().any(|(role, count)| {
+            let number = word.strip_prefix(role.as_str()).and_then(|number| number.parse::<u32>().ok());
+            number.is_some_and(|number| (1..=*count).contains(&number))
+        });
+        NodeName::new(word).ok().filter(|_| known).ok_or_else(|| self.unknown(word, "node, role or rack"))
+    }
+
+    pub(super) fn role(&self, word: &str) -> Result<Role, Complaint> {
+        let found = self.roles.keys().find(|role| role.as_str() == word);
+        found.cloned().ok_or_else(|| self.unknown(word, "role"))
+    }
+
+    pub(super) fn version(&self, word: &str) -> Result<Version, Complaint> {
+        let known = (1..=RELEASES).any(|number| word == format!("v{number}"));
+        Version::new(word).ok().filter(|_| known).ok_or_else(|| {
+            Complaint::new(format!("there is no release {word:?}")).help(format!("every story has v1 to v{RELEASES}"))
+        })
+    }
+
+    /// `ctl1`, or `the acting server`.
+    pub(super) fn server(&self, words: &[&str]) -> Result<Server, Complaint> {
+        if let ["the", "acting", "server"] = words {
+            return Ok(Server::Acting);
+        }
+        let [word] = words else { return Err(self.unknown(&words.join(" "), "server")) };
+        let found = (0..self.servers).find(|number| *word == format!("ctl{}", number + 1));
+        found.map(Server::Number).ok_or_else(|| self.unknown(word, "server"))
+    }
+}
+
+impl Group {
+    /// Who that is now.
+    pub(super) fn nodes(&self, world: &World) -> Vec<NodeName> {
+        let fleet = world.judge.fleet();
+        match self {
+            Group::Node(node) => vec![node.clone()],
+            Group::Fleet => fleet.designed().map(|(name, _, _)| name.clone()).collect(),
+            Group::Role(role) => fleet
+                .designed()
+                .filter(|(_, _, record)| record.role == *role)
+                .map(|(name, _, _)| name.clone())
+                .collect(),
+            Group::Rack(rack) => {
+                let there = fleet.designed().filter(|(_, _, record)| record.failure_domain == *rack);
+                there.map(|(name, _, _)| name.clone()).collect()
+            }
+        }
+    }
+}
+
+/// Who all of them are.
+pub(super) fn everybody(groups: &[Group], world: &World) -> Vec<NodeName> {
+    groups.iter().flat_map(|group| group.nodes(world)).collect()
+}

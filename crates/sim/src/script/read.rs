@@ -1,0 +1,339 @@
+//! Reads a script: the introduction, the fleet, the strategy, the releases, and then what happens, line by line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::{Timestamp, Zoned};
+use muster_core::names::{Role, Version};
+use muster_core::report::ResourceError;
+use muster_core::rollout::strategy::Strategy;
+use muster_design::file_text::FileText;
+
+use super::deed::{self, Deed};
+use super::names::{Group, Names};
+use super::sign::{self, Sign};
+use super::trouble::{Complaint, Trouble};
+use super::words::{duration, text, unknown, without_comment, words};
+use crate::simulation::design::Design;
+
+/// A story that can be played.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub name: String,
+    pub title: String,
+    /// What it is about, as it was written.
+    pub introduction: Vec<String>,
+    pub(super) seed: u64,
+    /// What the clocks show when it begins, and where; none if that does not matter.
+    pub(super) clock: Option<Zoned>,
+    pub(super) design: Design,
+    pub(super) servers: usize,
+    /// How long a run takes, in milliseconds.
+    pub(super) takes: (u64, u64),
+    pub(super) strategy: Strategy,
+    pub(super) releases: Vec<Release>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// What comes of a release where it does not go well.
+#[derive(Clone, Debug)]
+pub(super) struct Release {
+    pub(super) version: Version,
+    pub(super) groups: Vec<Group>,
+    /// None: the run is well, and the checks fail.
+    pub(super) error: Option<ResourceError>,
+}
+
+/// One line of what happens.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) what: Step,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Counted from the beginning.
+    At(Duration, Deed),
+    /// Counted from the line before.
+    After(Duration, Deed),
+    When(Sign, Deed),
+    Then(Deed),
+    Until(Sign),
+    Expect(Sign),
+    /// Nothing is done for so long.
+    Wait(Duration),
+}
+
+const FIRST_WORDS: &[&str] = &[
+    "seed NUMBER",
+    "clock DATE TIME ZONE",
+    "fleet",
+    "strategy",
+    "release VERSION fails on NODES: RESOURCE: WORDS (FILE:LINE)",
+    "release VERSION fails its checks on NODES",
+    "release VERSION is good",
+    "at TIME DEED",
+    "after TIME DEED",
+    "when SENTENCE, DEED",
+    "then DEED",
+    "wait TIME",
+    "until SENTENCE",
+    "expect SENTENCE",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Introduction,
+    Fleet,
+    Strategy,
+    Story,
+}
+
+/// Reads the text of a script.
+pub fn read(file: &str, source: &str) -> Result<Script, Trouble> {
+    let name = std::path::Path::new(file).file_stem().map_or(file.into(), |stem| stem.to_string_lossy());
+    let mut reader = Reader {
+        script: Script {
+            name: name.into_owned(),
+            title: String::new(),
+            introduction: Vec::new(),
+            seed: 1,
+            clock: None,
+            design: Design { roles: Vec::new(), after: BTreeMap::new(), domains: 1 },
+            servers: 3,
+            takes: (10_000, 10_000),
+            strategy: Strategy::default(),
+            releases: Vec::new(),
+            lines: Vec::new(),
+        },
+        names: None,
+        section: Section::Introduction,
+        strategy: String::new(),
+    };
+    for (index, line) in source.lines().enumerate() {
+        reader.line(index + 1, line).map_err(|complaint| complaint.at(file, index + 1))?;
+    }
+    reader.finish(file)
+}
+
+struct Reader {
+    script: Script,
+    /// Known when the fleet has been read.
+    names: Option<Names>,
+    section: Section,
+    /// The lines of the strategy where they stand in the file, so that what is found wrong is found there.
+    strategy: String,
+}
+
+impl Reader {
+    fn line(&mut self, number: usize, raw: &str) -> Result<(), Complaint> {
+        let is_indented = raw.starts_with(char::is_whitespace);
+        if !is_indented && matches!(raw.trim_end(), "fleet" | "strategy") {
+            self.strategy.push('\n');
+            self.section = if raw.trim_end() == "fleet" { Section::Fleet } else { Section::Strategy };
+            return Ok(());
+        }
+        if self.section == Section::Introduction {
+            self.strategy.push('\n');
+            self.introduce(raw);
+            return Ok(());
+        }
+        if self.section == Section::Strategy && (is_indented || raw.trim().is_empty()) {
+            self.strategy.push_str(raw);
+            self.strategy.push('\n');
+            return Ok(());
+        }
+        self.strategy.push('\n');
+        let line = without_comment(raw);
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        if is_indented && self.section == Section::Fleet {
+            return self.fleet(line.trim());
+        }
+        if is_indented {
+            return Err(Complaint::new("this line is indented, and belongs to nothing")
+                .help("only the lines under `fleet` and `strategy` are indented"));
+        }
+        self.section = Section::Story;
+        let words = words(line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        self.story(number, line, &words)
+    }
+
+    fn introduce(&mut self, raw: &str) {
+        match raw.strip_prefix("# ") {
+            Some(title) if self.script.title.is_empty() => self.script.title = title.trim().to_owned(),
+            _ if raw.trim().is_empty() && self.script.introduction.is_empty() => {}
+            _ => self.script.introduction.push(raw.trim_end().to_owned()),
+        }
+    }
+
+    /// One line under `fleet`.
+    fn fleet(&mut self, line: &str) -> Result<(), Complaint> {
+        const LINES: &[&str] = &[
+            "ROLE: NUMBER nodes",
+            "ROLE: NUMBER nodes, after ROLE",
+            "racks: NUMBER",
+            "servers: NUMBER",
+            "runs take TIME",
+            "runs take TIME to TIME",
+        ];
+        let milliseconds = |word: &str| duration(word).map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        if let Some(takes) = line.strip_prefix("runs take ") {
+            let (least, most) = takes.split_once(" to ").unwrap_or((takes, takes));
+            self.script.takes = (milliseconds(least)?, milliseconds(most)?);
+            return Ok(());
+        }
+        let wrong = || unknown("line about a fleet", &line.split_whitespace().collect::<Vec<_>>(), LINES, &[]);
+        let (name, rest) = line.split_once(": ").ok_or_else(wrong)?;
+        let number = |word: &str, most: u32| {
+            let number = word.parse::<u32>().ok().filter(|number| (1..=most).contains(number));
+            number.ok_or_else(|| Complaint::new(format!("{word:?} is not a number from 1 to {most}")))
+        };
+        match name {
+            "racks" => self.script.design.domains = number(rest.trim(), 20)?,
+            "servers" => self.script.servers = number(rest.trim(), 9)?.try_into().unwrap_or(1),
+            _ => {
+                let role = Role::new(name).map_err(|error| Complaint::new(error.to_string()))?;
+                let (count, after) = rest.split_once(", after ").unwrap_or((rest, ""));
+                let count = count.trim_end_matches(" nodes").trim_end_matches(" node");
+                let mut parents = BTreeSet::new();
+                for parent in after.split([' ', ',']).filter(|word| !word.is_empty() && *word != "and") {
+                    let known =
+                        self.script.design.roles.iter().map(|(role, _)| role).find(|role| role.as_str() == parent);
+                    let known = known.ok_or_else(|| {
+                        Complaint::new(format!("{name} comes after {parent}, and no role {parent} stands above it"))
+                    })?;
+                    parents.insert(known.clone());
+                }
+                if !parents.is_empty() {
+                    self.script.design.after.insert(role.clone(), parents);
+                }
+                self.script.design.roles.push((role, number(count, 100)?));
+            }
+        }
+        Ok(())
+    }
+
+    fn story(&mut self, number: usize, line: &str, words: &[&str]) -> Result<(), Complaint> {
+        match words {
+            ["seed", seed] => {
+                self.script.seed = seed.parse().map_err(|_| Complaint::new(format!("{seed:?} is not a number")))?;
+                return Ok(());
+            }
+            ["clock", date, time, zone] => {
+                self.script.clock = Some(clock(date, time, zone)?);
+                return Ok(());
+            }
+            _ => {}
+        }
+        if self.script.design.roles.is_empty() {
+            return Err(Complaint::new("there is no fleet yet")
+                .help("begin with `fleet`, and under it a line as `web: 4 nodes`"));
+        }
+        let names = self.names.get_or_insert_with(|| Names::of(&self.script.design, self.script.servers));
+        let what = match words {
+            ["release", version, "is", "good"] => {
+                names.version(version)?;
+                return Ok(());
+            }
+            ["release", version, "fails", "its", "checks", "on", nodes @ ..] => {
+                let (version, groups) = (names.version(version)?, names.groups(nodes)?);
+                self.script.releases.push(Release { version, groups, error: None });
+                return Ok(());
+            }
+            ["release", version, "fails", "on", nodes @ .., error] if text(error).is_some() => {
+                let (version, groups) = (names.version(version)?, names.groups(nodes)?);
+                self.script.releases.push(Release {
+                    version,
+                    groups,
+                    error: text(error).map(|error| resource(&error)),
+                });
+                return Ok(());
+            }
+            ["at", time, deed @ ..] => Step::At(duration(time)?, deed::read(deed, names)?),
+            ["after", time, deed @ ..] => Step::After(duration(time)?, deed::read(deed, names)?),
+            ["then", deed @ ..] => Step::Then(deed::read(deed, names)?),
+            ["wait", time] => Step::Wait(duration(time)?),
+            ["until", sign @ ..] => Step::Until(sign::read(sign, names)?),
+            ["expect", sign @ ..] => Step::Expect(sign::read(sign, names)?),
+            ["when", ..] => {
+                // Only the comma tells what is waited for from what happens then.
+                let said = line.trim_start_matches("when ");
+                let (sign, deed) = said.split_once(", ").ok_or_else(|| {
+                    Complaint::new("a comma is missing after what is waited for")
+                        .help("write: when SENTENCE, DEED; or: until SENTENCE")
+                })?;
+                let (sign, deed) = (super::words::words(sign), super::words::words(deed));
+                let sign: Vec<&str> = sign.iter().map(String::as_str).collect();
+                let deed: Vec<&str> = deed.iter().map(String::as_str).collect();
+                Step::When(sign::read(&sign, names)?, deed::read(&deed, names)?)
+            }
+            _ => return Err(unknown("line of a story", words, FIRST_WORDS, &names.all())),
+        };
+        self.script.lines.push(Line { number, text: line.trim().to_owned(), what });
+        Ok(())
+    }
+
+    fn finish(mut self, file: &str) -> Result<Script, Trouble> {
+        let script = &mut self.script;
+        while script.introduction.last().is_some_and(String::is_empty) {
+            script.introduction.pop();
+        }
+        let complain = |what: &str, help: &str| Err(Complaint::new(what).help(help).at(file, 0));
+        if script.title.is_empty() || script.introduction.is_empty() {
+            return complain(
+                "the story has no title, or does not say what it is about",
+                "begin with `# TITLE`, and below it a few sentences for somebody who does not know the code",
+            );
+        }
+        if script.lines.is_empty() {
+            return complain("nothing happens in this story", "write a line as: at 0s ada starts v2");
+        }
+        if !self.strategy.trim().is_empty() {
+            let roles: Vec<Role> = script.design.roles.iter().map(|(role, _)| role.clone()).collect();
+            let source = FileText::new(file, self.strategy);
+            let read = muster_design::strategy::parse(&source, &roles);
+            script.strategy = read.map_err(|findings| Complaint::new(format!("\n{findings}")).at(file, 0))?.value;
+        }
+        Ok(self.script)
+    }
+}
+
+fn clock(date: &str, time: &str, zone: &str) -> Result<Zoned, Complaint> {
+    let wrong = |error: jiff::Error| {
+        Complaint::new(format!("{date} {time} {zone} is no time: {error}"))
+            .help("write it as: clock 2026-10-25 01:30 Europe/Berlin")
+    };
+    let civil: DateTime = format!("{date}T{time}").parse().map_err(wrong)?;
+    civil.in_tz(zone).map_err(wrong)
+}
+
+/// `RESOURCE: WORDS (FILE:LINE)`
+fn resource(said: &str) -> ResourceError {
+    let (rest, place) = match said.rsplit_once(" (") {
+        Some((rest, place)) => (rest, Some(place.trim_end_matches(')'))),
+        None => (said, None),
+    };
+    let (resource, message) = match rest.split_once(": ") {
+        Some((resource, message)) => (Some(resource.to_owned()), message),
+        None => (None, rest),
+    };
+    let (file, line) = place.map_or((None, None), |place| match place.rsplit_once(':') {
+        Some((file, line)) => (Some(file.to_owned()), line.parse().ok()),
+        None => (Some(place.to_owned()), None),
+    });
+    ResourceError { resource, file, line, message: message.to_owned() }
+}
+
+impl Script {
+    /// When its world begins, if that is so long before the story.
+    pub(super) fn start(&self, before: Duration) -> Timestamp {
+        let begins = self.clock.as_ref().map_or(crate::simulation::START, Zoned::timestamp);
+        begins.saturating_sub(before).unwrap_or(begins)
+    }
+}

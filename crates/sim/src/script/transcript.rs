@@ -1,0 +1,273 @@
+//! What happened, as somebody tells it who looks at everything: when, who, what, and why nothing more does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::progress::{Hold, NodeState};
+use muster_core::rollout::record::Phase;
+use muster_core::rollout::strategy::Promote;
+use muster_core::txn::Revision;
+
+use super::read::Script;
+use super::retell::Retell;
+use super::witness::Witness;
+use crate::simulation::World;
+use crate::simulation::agenda::Moment;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Transcript {
+    lines: Vec<String>,
+    clock: Clock,
+    retell: Retell,
+    /// How much of the log was heard, and which revision and time were seen.
+    heard: usize,
+    seen: Revision,
+    looked: Moment,
+    /// How many waves of each rollout have begun.
+    waves: BTreeMap<RolloutId, usize>,
+    /// What held the rollout up when last looked, and what was said about it in this wave.
+    holds: BTreeSet<String>,
+    said: BTreeSet<(usize, String)>,
+}
+
+/// Time as the story counts it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clock {
+    begins: Moment,
+    begins_at: Timestamp,
+    zone: Option<TimeZone>,
+}
+
+impl Clock {
+    pub(super) fn time(&self, at: Moment) -> String {
+        let passed = at.saturating_sub(self.begins);
+        if let Some(zone) = &self.zone {
+            let passed = SignedDuration::try_from(passed).unwrap_or_default();
+            let time = self.begins_at.saturating_add(passed).unwrap_or(self.begins_at);
+            return time.to_zoned(zone.clone()).strftime("%a %H:%M:%S %Z").to_string();
+        }
+        let (seconds, tenths) = (passed.as_secs(), passed.subsec_millis() / 100);
+        match seconds / 3_600 {
+            0 => format!("{}:{:02}.{tenths}", seconds / 60, seconds % 60),
+            hours => format!("{hours}:{:02}:{:02}.{tenths}", seconds / 60 % 60, seconds % 60),
+        }
+    }
+
+    /// How wide its times are.
+    pub(super) fn width(&self) -> usize {
+        if self.zone.is_some() { "Sun 03:00:00 CEST".len() } else { "59:59.9".len() + 1 }
+    }
+
+    pub(super) fn of(&self, at: Timestamp) -> String {
+        let passed = Duration::try_from(at.duration_since(self.begins_at)).unwrap_or_default();
+        self.time(self.begins + passed)
+    }
+
+    /// A sentence of the product, with the times in it as the story counts them.
+    pub(super) fn translate(&self, said: &str) -> String {
+        const LENGTH: usize = "2026-11-16 09:00:00".len();
+        let mut told = String::new();
+        let mut rest = said;
+        while let Some(at) = rest.find(" UTC") {
+            let time = at.checked_sub(LENGTH).and_then(|from| rest.get(from..at));
+            let read = time.and_then(|time| format!("{}Z", time.replace(' ', "T")).parse::<Timestamp>().ok());
+            let (before, after) = (&rest[..at], &rest[at + " UTC".len()..]);
+            match read {
+                Some(time) => {
+                    told.push_str(&before[..before.len() - LENGTH]);
+                    // Such a time has no tenths.
+                    told.push_str(self.of(time).trim_end_matches(".0"));
+                }
+                None => {
+                    told.push_str(before);
+                    told.push_str(" UTC");
+                }
+            }
+            rest = after;
+        }
+        told.push_str(rest);
+        told
+    }
+}
+
+impl Transcript {
+    pub(super) fn new(script: &Script, world: &World) -> Self {
+        let (begins, begins_at) = (world.now(), world.timestamp(world.now()));
+        let zone = script.clock.as_ref().map(|clock| clock.time_zone().clone());
+        let rollouts = world.judge.fleet().rollouts();
+        let mut page = Self {
+            clock: Clock { begins, begins_at, zone },
+            heard: world.log().lines().len(),
+            seen: world.depot.history.head(),
+            looked: world.now(),
+            waves: rollouts.iter().map(|(id, (record, _))| (*id, record.waves.len())).collect(),
+            ..Self::default()
+        };
+        page.lines.push(script.title.clone());
+        page.lines.push("=".repeat(script.title.chars().count()));
+        page.lines.extend(script.introduction.iter().cloned());
+        page.lines.push(String::new());
+        let mut racks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, _, record) in world.judge.fleet().designed() {
+            racks.entry(&record.failure_domain).or_default().push(name.as_str());
+        }
+        for (rack, nodes) in racks {
+            page.lines.push(format!("{rack}: {}", nodes.join(" ")));
+        }
+        page.lines.push("The whole fleet runs v1, and nothing is under way.".into());
+        page.lines.push(String::new());
+        page
+    }
+
+    pub(super) fn time(&self, at: Moment) -> String {
+        self.clock.time(at)
+    }
+
+    /// Whether there may be something to tell.
+    pub(super) fn is_news(&self, world: &World) -> bool {
+        world.log().lines().len() > self.heard
+            || world.depot.history.head() > self.seen
+            || world.now() >= self.looked + Duration::from_secs(1)
+    }
+
+    pub(super) fn look(&mut self, world: &mut World, witness: &mut Witness) {
+        self.looked = world.now();
+        self.seen = world.depot.history.head();
+        self.tell_waves(world);
+        let news: Vec<String> = world.log().lines()[self.heard..].to_vec();
+        self.heard = world.log().lines().len();
+        for line in &news {
+            if let Some(told) = self.retell.line(line, world, witness) {
+                let told = self.clock.translate(&told);
+                self.tell(world, &told);
+            }
+        }
+        self.tell_plans(world);
+        self.tell_holds(world);
+    }
+
+    fn tell(&mut self, world: &World, what: &str) {
+        let time = self.clock.time(world.now());
+        let width = self.clock.width();
+        self.lines.push(format!("{time:>width$}  {what}"));
+    }
+
+    /// The waves after the first, as they begin.
+    fn tell_waves(&mut self, world: &World) {
+        let mut begun = Vec::new();
+        for (id, (record, _)) in world.judge.fleet().rollouts() {
+            let Some(known) = self.waves.get_mut(id) else { continue };
+            for wave in *known..record.waves.len() {
+                begun.push((wave > 0).then(|| format!("rollout {id}: wave {} begins", wave + 1)));
+            }
+            *known = record.waves.len();
+        }
+        begun.into_iter().flatten().for_each(|line| self.tell(world, &line));
+    }
+
+    /// What is going to happen, when a rollout has begun.
+    fn tell_plans(&mut self, world: &World) {
+        let width = self.clock.width() + 4;
+        for (id, (record, _)) in world.judge.fleet().rollouts() {
+            if self.waves.contains_key(id) {
+                continue;
+            }
+            self.waves.insert(*id, record.waves.len());
+            if let Some(plan) = world.blobs.get(&record.plan) {
+                self.lines.extend(planned(plan.plan()).into_iter().map(|line| format!("{:>width$}{line}", "")));
+            }
+        }
+    }
+
+    fn tell_holds(&mut self, world: &mut World) {
+        let deciding = world.judge.fleet().deciding_rollout();
+        let Some((id, wave)) = deciding
+            .filter(|(record, _)| record.phase == Phase::Running && !record.at_once)
+            .map(|(record, _)| (record.id, record.waves.len()))
+        else {
+            self.holds.clear();
+            return;
+        };
+        let Some(progress) = world.progress() else { return };
+        let mut now = BTreeSet::new();
+        let mut silent = Vec::new();
+        // While it is not the time for anything, whoever would wait for a slot waits for that.
+        let is_closed = progress.holds.iter().any(|hold| matches!(hold, Hold::Window { .. }));
+        for hold in &progress.holds {
+            let Some(kind) = kind(hold) else { continue };
+            let is_new = !self.holds.contains(&kind);
+            // What comes and goes with each node is said once in a wave.
+            let once = matches!(hold, Hold::RoleBudget { .. } | Hold::DomainBudget { .. } | Hold::Ramp { .. });
+            if once && is_closed {
+                continue;
+            }
+            if let Hold::Silent { node, .. } = hold {
+                silent.extend(is_new.then(|| node.to_string()));
+            } else if is_new && (!once || self.said.insert((wave, kind.clone()))) {
+                let said = self.clock.translate(&hold.to_string());
+                self.tell(world, &format!("rollout {id} waits: {said}"));
+            }
+            now.insert(kind);
+        }
+        self.holds = now;
+        match silent.as_slice() {
+            [] => {}
+            [node] => self.tell(world, &format!("rollout {id} waits: the agent of {node} is silent")),
+            nodes => self.tell(world, &format!("rollout {id} waits: the agents of {} are silent", nodes.join(" "))),
+        }
+    }
+
+    /// All of it, and the time that it was told in.
+    pub(super) fn close(self) -> (String, Clock) {
+        let mut text = self.lines.join("\n");
+        text.push('\n');
+        (text, self.clock)
+    }
+}
+
+/// What a hold is about, without the numbers that change while it lasts; none if it needs no telling.
+fn kind(hold: &Hold) -> Option<String> {
+    let about = match hold {
+        Hold::Halted { .. } | Hold::Turn { .. } | Hold::Gate { .. } => return None,
+        Hold::Node { node, state, .. } => match state {
+            NodeState::Failed { .. } | NodeState::Pending { .. } => format!("{node} {}", state.word()),
+            NodeState::Waiting
+            | NodeState::Granted
+            | NodeState::Soaking { .. }
+            | NodeState::Healthy
+            | NodeState::Skipped
+            | NodeState::Removed => return None,
+        },
+        Hold::Window { .. } | Hold::Soak { .. } | Hold::Ramp { .. } => String::new(),
+        Hold::Promotion { stage, wave } => format!("{stage} {wave}"),
+        Hold::RoleBudget { role, .. } => role.to_string(),
+        Hold::DomainBudget { domain, .. } | Hold::Brake { domain, .. } => domain.clone(),
+        Hold::Paused { node, .. } | Hold::Silent { node, .. } | Hold::Machine { node } => node.to_string(),
+    };
+    Some(format!("{} {about}", hold.word()))
+}
+
+fn planned(plan: &Plan) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for unwell in &plan.unwell {
+        lines.push(format!("not well before it begins: {}: {}", unwell.node, unwell.why));
+    }
+    for (place, wave) in plan.waves.iter().enumerate() {
+        let nodes: Vec<String> = wave
+            .nodes
+            .iter()
+            .map(|node| if node.repair { format!("{} (a repair)", node.node) } else { node.node.to_string() })
+            .collect();
+        let watched = if wave.soak.is_zero() { String::new() } else { format!(", then watched for {:#}", wave.soak) };
+        let promoted = match wave.promote {
+            Promote::Auto => "",
+            Promote::Manual => ", then a person promotes it",
+        };
+        lines.push(format!("wave {}: {}{watched}{promoted}", place + 1, nodes.join(" ")));
+    }
+    lines
+}

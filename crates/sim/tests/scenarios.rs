@@ -1,0 +1,85 @@
+//! Every story in `scenarios/` is told as it was before, and comes true: what `make simulate` shows.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::{Path, PathBuf};
+
+use muster_sim::script::{Wanted, go_through, play, read};
+
+fn scripts() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut scripts: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "txt")).collect();
+    scripts.sort();
+    scripts
+}
+
+#[test]
+fn every_story_is_told_as_it_was() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 10, "only {} scenarios", scripts.len());
+    let told = scripts.iter().map(|script| go_through(script, Wanted::Compare));
+    let wrong: String = told.filter(|told| told.failed).map(|told| told.text).collect();
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn every_transcript_has_its_story() {
+    let lonely = scripts().iter().map(|script| script.with_extension("out")).filter(|out| !out.exists()).count();
+    assert_eq!(lonely, 0);
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let outs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    for out in outs.filter(|path| path.extension().is_some_and(|end| end == "out")) {
+        assert!(out.with_extension("txt").exists(), "{} has no script", out.display());
+    }
+}
+
+const HEAD: &str = "# A story\nAbout nothing.\n\nfleet\n  web: 3 nodes\n";
+
+/// What is said of a story with these lines in it.
+fn refused(lines: &str) -> String {
+    read("a.txt", &format!("{HEAD}{lines}")).unwrap_err().to_string()
+}
+
+#[test]
+fn what_cannot_be_read_is_said_with_file_line_and_a_guess() {
+    assert_eq!(
+        refused("at 0s ada strats v2\n"),
+        "a.txt:6: this is no deed: ada strats v2\n  help: did you mean \"starts\" where it says \"strats\"?"
+    );
+    assert_eq!(
+        refused("at 0s wbe1 reboots\n"),
+        "a.txt:6: there is no node, role or rack \"wbe1\" in this story\n  help: did you mean web1?"
+    );
+    assert!(refused("at noon ada starts v2\n").starts_with("a.txt:6: \"noon\" is not a length of time"));
+    assert!(refused("at 0s ada starts v9\n").contains("every story has v1 to v5"));
+    assert!(refused("when web runs v2 ada pauses\n").contains("a comma is missing"));
+    assert!(refused("expect web rusn v2\n").contains("did you mean \"run\""));
+    assert!(refused("expct the rollout has ended\n").contains("did you mean \"expect\""));
+    assert!(refused("").contains("nothing happens in this story"));
+    assert!(refused("  web: 3 noses\n").contains("is not a number"));
+    assert!(refused("  app: 3 nodes, after db\n").contains("no role db stands above it"));
+    assert!(refused("clock 2026-13-01 01:00 UTC\n").contains("is no time"));
+}
+
+#[test]
+fn what_is_wrong_with_a_strategy_is_found_where_it_stands() {
+    let said = refused("strategy\n  waves: [{percent: 100}]\n  max_unavailble: 1\nat 0s ada starts v2\n");
+    assert!(said.contains("a.txt:8:3") && said.contains("max_unavailable"), "{said}");
+}
+
+#[test]
+fn what_did_not_come_true_is_said_with_its_line_and_how_it_is_instead() {
+    let source = format!("{HEAD}at 0s ada starts v2\nuntil wave 1 has begun\nexpect web runs v2\n");
+    let told = play(&read("a.txt", &source).unwrap(), "a.txt");
+    let troubles: Vec<String> = told.troubles.iter().map(ToString::to_string).collect();
+    assert_eq!(troubles, ["a.txt:8: this is not so: web1 is validated at v1"]);
+    assert!(told.transcript.contains("NO: web runs v2"), "{}", told.transcript);
+}
+
+#[test]
+fn a_story_is_told_the_same_way_twice() {
+    let source = format!("{HEAD}at 0s ada starts v2\nuntil the rollout has ended\n");
+    let script = read("a.txt", &source).unwrap();
+    assert_eq!(play(&script, "a.txt").transcript, play(&script, "a.txt").transcript);
+}
