@@ -32,7 +32,7 @@ pub(crate) mod store;
 pub mod weather;
 mod world;
 
-pub use self::judge::{Rule, Violation};
+pub use self::judge::{Rule, Run, Trial, Violation, Word};
 pub use self::log::EventLog;
 pub(crate) use self::world::RELEASES;
 pub use self::world::{GateScript, START, World};

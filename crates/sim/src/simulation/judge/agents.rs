@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_agent::ledger::Ledger;
-use muster_agent::run::Order;
+use muster_agent::ledger::{Ledger, RunningRun};
 use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Version};
@@ -55,12 +54,12 @@ impl Judge {
         }
     }
 
-    pub(crate) fn applier_starts(&mut self, machine: MachineNumber, another: bool, gave_up: bool, order: &Order) {
+    pub(crate) fn applier_starts(&mut self, machine: MachineNumber, another: bool, gave_up: bool, run: &RunningRun) {
         let name = self.names[machine].clone();
         if another {
             self.accuse(Rule::SingleApply, format!("{name} starts a second applier"));
         }
-        let generation = order.run.generation;
+        let generation = run.generation;
         let acted = self.agents.acted.entry(machine).or_default();
         if generation < *acted {
             let acted = *acted;
@@ -69,13 +68,13 @@ impl Judge {
             *acted = generation;
         }
         // Going back by itself is the node's own decision.
-        if gave_up || order.run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. })) {
+        if gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. })) {
             return;
         }
         let own = self.agents.own.get(&(name.clone(), generation));
         let told = own.or_else(|| self.agents.base.get(&generation));
-        if told != Some(&order.run.version) {
-            let what = format!("{name} applies {} under {generation}, which says {told:?}", order.run.version);
+        if told != Some(&run.version) {
+            let what = format!("{name} applies {} under {generation}, which says {told:?}", run.version);
             self.accuse(Rule::SingleGrant, what);
         }
     }

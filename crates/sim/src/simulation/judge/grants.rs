@@ -10,7 +10,6 @@ use muster_core::rollout::record::{DesiredRecord, Phase, RolloutRecord};
 use muster_store::Change;
 
 use super::clock;
-use super::order::slack;
 use super::{Committed, Judge, Plans, Rule, Violation};
 use crate::simulation::store::Writer;
 
@@ -153,7 +152,7 @@ impl Judge {
             }
         }
         // Decided at that moment, by a clock that may be wrong by so much.
-        let bound = slack() / 2;
+        let bound = self.slack / 2;
         let span = jiff::SignedDuration::try_from(bound).unwrap_or_default();
         let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
         let around = around.into_iter().flatten().chain([desired.granted]);

@@ -12,6 +12,7 @@ mod facts;
 mod grants;
 mod leadership;
 mod order;
+mod outside;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +35,15 @@ use super::agenda::Moment;
 use super::event::MachineNumber;
 use super::replica::take_in;
 use super::store::Writer;
+use super::weather::MOST_SKEW;
+
+pub use self::outside::{Run, Trial, Word};
+
+/// Two clocks, each as wrong as can be, and one of them the other way.
+fn slack() -> Moment {
+    let skew = Moment::try_from(MOST_SKEW).unwrap_or_default();
+    2 * skew + Moment::from_millis(500)
+}
 
 /// The rules, by the names that the design gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +161,8 @@ pub(crate) struct Judge {
     times: Vec<(Moment, Revision)>,
     violations: Vec<Violation>,
     told: usize,
+    /// How far two clocks may be apart.
+    slack: Moment,
 }
 
 impl Judge {
@@ -169,6 +181,7 @@ impl Judge {
             times: Vec::new(),
             violations: Vec::new(),
             told: 0,
+            slack: slack(),
         }
     }
 

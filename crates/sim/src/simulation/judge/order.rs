@@ -13,13 +13,6 @@ use super::facts::Shows;
 use super::{Judge, Rule, Violation};
 use crate::simulation::agenda::Moment;
 use crate::simulation::store::Writer;
-use crate::simulation::weather::MOST_SKEW;
-
-/// Two clocks, each as wrong as can be, and one of them the other way.
-pub(super) fn slack() -> Duration {
-    let skew = Duration::try_from(MOST_SKEW).unwrap_or_default();
-    2 * skew + Duration::from_millis(500)
-}
 
 fn time(span: jiff::SignedDuration) -> Duration {
     Duration::try_from(span).unwrap_or_default()
@@ -60,14 +53,14 @@ impl Judge {
         let at_target = standing.version.as_ref() == Some(&record.to);
         if answered && at_target && standing.shows == Shows::Validated && !standing.rebooted {
             let soak = time(plan.strategy.soak);
-            return Done::Healthy((standing.since.max(grant.at) + soak).saturating_sub(slack()));
+            return Done::Healthy((standing.since.max(grant.at) + soak).saturating_sub(self.slack));
         }
         // The time that it waited for others does not count, so it begins anew with what came after that.
         let began = match standing.shows {
             Shows::Pending | Shows::Configured => standing.since.max(grant.at),
             Shows::Nothing | Shows::Validated | Shows::Failed | Shows::Invalid => grant.at,
         };
-        let waited = now.saturating_sub(began) + slack();
+        let waited = now.saturating_sub(began) + self.slack;
         let patience = match standing.shows {
             Shows::Pending => time(deadlines.pending),
             Shows::Nothing | Shows::Configured | Shows::Validated | Shows::Failed | Shows::Invalid => {
@@ -99,7 +92,7 @@ impl Judge {
                 Done::No(why) => accuse(format!("wave {} passes, and {} {why}", wave + 1, node.node)),
             }
         }
-        let soaked = (healthy_since + time(planned.soak)).saturating_sub(slack());
+        let soaked = (healthy_since + time(planned.soak)).saturating_sub(self.slack);
         if now < soaked {
             accuse(format!("wave {} passes {} ms before its soak is over", wave + 1, (soaked - now).as_millis()));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_agent::run::Order;
+use muster_agent::ledger::RunningRun;
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::service_state::ServiceState;
 
@@ -27,13 +27,13 @@ impl Judge {
         self.proofs.checks_began.insert(machine, now);
     }
 
-    pub(crate) fn checks_end(&mut self, machine: MachineNumber, order: &Order, passed: bool, now: Moment) {
-        let version = &order.run.version;
+    pub(crate) fn checks_end(&mut self, machine: MachineNumber, run: &RunningRun, passed: bool, now: Moment) {
+        let version = &run.version;
         let began = self.proofs.checks_began.get(&machine).copied().unwrap_or(now);
         let applied = self.proofs.applied.get(&machine);
         let was_applied = applied.is_some_and(|(at, when)| at == version && *when <= began);
         if passed && was_applied {
-            self.proofs.validated.insert((order.run.run.clone(), version.clone()));
+            self.proofs.validated.insert((run.run.clone(), version.clone()));
             self.is_healthy(machine, version);
         }
     }

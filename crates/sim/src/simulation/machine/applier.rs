@@ -52,7 +52,7 @@ impl Applier {
 impl World {
     pub(super) fn start_applier(&mut self, number: MachineNumber, order: Box<Order>) {
         let gave_up = self.machines[number].disk.ledger.gave_up() == Some(order.run.generation);
-        self.judge.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order);
+        self.judge.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order.run);
         self.tell_of_violations();
         self.machines[number].appliers += 1;
         let applier = self.machines[number].appliers;
@@ -216,7 +216,7 @@ impl World {
             return;
         };
         let passes = passes && !self.machines[number].broken;
-        self.judge.checks_end(number, &order, passes, self.now);
+        self.judge.checks_end(number, &order.run, passes, self.now);
         let name = self.machines[number].name.clone();
         if !self.machines[number].up || self.machines[number].life != agent {
             return;
