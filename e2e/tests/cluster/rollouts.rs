@@ -1,5 +1,5 @@
-//! A staged rollout of fifty nodes, while what carries it out breaks. It goes on, and keeps its promises: by what etcd has in
-//! its history, and by what the appliers have written down themselves.
+//! A staged rollout of fifty nodes, while what carries it out breaks. It goes on, and keeps its promises: the judge is that of
+//! the simulator, and is told what etcd has in its history and what the appliers have written down themselves.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The judgement of rollouts, by the history of the store and by what the servers say themselves.
+//! The judgement of rollouts, by both judges: that of the store, and that of the simulator.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::keys::{Key, parse};
-use muster_core::names::{NodeName, ReplicaId};
-use muster_core::replicas::{ControllerName, ControllerRecord, ReplicaRecord};
-use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::DesiredRecord;
+use muster_core::names::ReplicaId;
+use muster_core::replicas::{ControllerName, ReplicaRecord};
 use muster_etcd_rig::{Change, Revision};
+use muster_sim::simulation::Rule;
 
 use super::carry::Carried;
+use super::hearing::{Evidence, Granted, hear};
 use super::journal::{self, Entry, What};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::judge::Executed;
@@ -43,21 +43,22 @@ impl Fleet {
         let complaints = self.judge.complaints();
         assert!(complaints.is_empty(), "{}", complaints.join("\n  "));
 
-        let said = self.granted(&history);
-        let told = Told::of(&history, &said);
+        let granted = self.granted(&history);
+        let evidence = Evidence { history: &history, journal: &journal, rollouts, went, granted: &granted };
+        let (trial, heard) = hear(&evidence);
+        let violations: Vec<String> = trial.violations().iter().map(ToString::to_string).collect();
+        assert!(violations.is_empty(), "{}", violations.join("\n  "));
+        println!("  {heard:?}; takeovers: {:?}", trial.takeovers());
+
         let planned: usize = rollouts.iter().map(|carried| carried.plan.node_count()).sum();
-        assert_eq!(told.grants.len(), planned, "{told:?}");
-        assert!(told.grants.values().all(|times| *times == 1), "each node was granted once: {told:?}");
-        assert_eq!(told.by_others, [] as [String; 0], "whoever grants holds the controller");
+        let waves: usize = rollouts.iter().map(|carried| carried.plan.waves.len()).sum();
+        assert_eq!(heard.grants, planned, "each node was granted once");
+        assert!(heard.runs >= planned && heard.gates >= waves, "there was something to judge: {heard:?}");
         // Of a grant whose answer was lost nobody says anything.
-        assert!(said.by.len() * 2 > planned, "the servers say what they granted: {said:?}");
-        for (id, at) in went {
-            let after = told.holders.iter().find(|(holder, since)| holder != id && since > at);
-            let (holder, since) = after.unwrap_or_else(|| panic!("nobody has taken over from {id}: {told:?}"));
-            let took = Duration::try_from(since.duration_since(*at)).unwrap();
-            println!("  {holder} took over from {id} in {took:?}");
-            assert!(took < TAKEOVER, "{holder} took over from {id} in {took:?}");
-        }
+        assert!(granted.by.len() * 2 > planned, "the servers say what they granted: {granted:?}");
+        assert_eq!(trial.takeovers().len(), went.len(), "{:?}", trial.takeovers());
+        assert!(trial.takeovers().iter().all(|long| *long < TAKEOVER), "{:?}", trial.takeovers());
+        is_attentive(&evidence);
     }
 
     /// What the servers say in their logs that they have granted, and what the store has called them.
@@ -85,58 +86,35 @@ impl Fleet {
     }
 }
 
-/// What the history says of rollouts.
-#[derive(Debug, Default)]
-struct Told {
-    /// How often each node was granted something by each rollout.
-    grants: BTreeMap<(RolloutId, NodeName), usize>,
-    /// Grants of which another server says that it made them than the one that held the controller.
-    by_others: Vec<String>,
-    /// Who has held the controller, and since when.
-    holders: Vec<(ReplicaId, Timestamp)>,
-}
+/// A judge who is always content proves nothing: with other evidence it is not.
+fn is_attentive(evidence: &Evidence<'_>) {
+    let found = |evidence: &Evidence<'_>| -> Vec<Rule> {
+        hear(evidence).0.violations().iter().map(|violation| violation.rule).collect()
+    };
+    let without = |is_left_out: &dyn Fn(&Entry) -> bool| -> Vec<Entry> {
+        evidence.journal.iter().filter(|entry| !is_left_out(entry)).cloned().collect()
+    };
 
-impl Told {
-    fn of(history: &[Revision], said: &Granted) -> Self {
-        let mut told = Self::default();
-        let mut holder: Option<ReplicaId> = None;
-        for Revision { revision, changes } in history {
-            for change in changes {
-                let Change::Put { key, value, .. } = change else { continue };
-                if let Some((_, Key::Desired { node })) = parse(key) {
-                    let grant: DesiredRecord = serde_json::from_slice(value).unwrap();
-                    *told.grants.entry((grant.rollout, node.clone())).or_default() += 1;
-                    let by = said.by.get(&(grant.rollout.to_string(), node.to_string()));
-                    let held = holder.as_ref().and_then(|holder| said.names.get(holder));
-                    if by.is_some() && by != held {
-                        told.by_others.push(format!("revision {revision}: {node} by {by:?}, and {held:?} held it"));
-                    }
-                }
-            }
-            for change in changes {
-                let Some((_, Key::Controller { name: ControllerName::Rollout })) = parse(change.key()) else {
-                    continue;
-                };
-                holder = match change {
-                    Change::Delete { .. } => None,
-                    Change::Put { value, .. } => {
-                        let record: ControllerRecord = serde_json::from_slice(value).unwrap();
-                        told.holders.push((record.replica.clone(), record.since));
-                        Some(record.replica)
-                    }
-                };
-            }
-        }
-        told
-    }
-}
+    // The checks of a run never passed: the node is not what it says.
+    let last = evidence.journal.iter().rfind(|entry| matches!(entry.what, What::ChecksEnd(_))).unwrap();
+    let rules = found(&Evidence { journal: &without(&|entry| entry == last), ..evidence.clone() });
+    assert!(rules.contains(&Rule::VersionTruth), "{rules:?}");
 
-/// Which server says that it has granted something to a node, by the rollout and the node; and by which names the store has
-/// known that server.
-#[derive(Clone, Debug, Default)]
-struct Granted {
-    by: BTreeMap<(String, String), usize>,
-    names: BTreeMap<ReplicaId, usize>,
+    // No checks ever passed: nobody is back in service when the next ones go.
+    let none = without(&|entry| matches!(entry.what, What::ChecksEnd(_)));
+    let rules = found(&Evidence { journal: &none, ..evidence.clone() });
+    assert!(rules.contains(&Rule::Budget), "{rules:?}");
+
+    // No gate was ever asked.
+    let none = without(&|entry| matches!(entry.what, What::Gate { .. }));
+    let rules = found(&Evidence { journal: &none, ..evidence.clone() });
+    assert!(rules.contains(&Rule::GateOrder), "{rules:?}");
+
+    // Everything was granted by the other server.
+    let mut other = evidence.granted.clone();
+    other.by.values_mut().for_each(|index| *index = 1 - *index);
+    let rules = found(&Evidence { granted: &other, ..evidence.clone() });
+    assert!(rules.contains(&Rule::OneHolder), "{rules:?}");
 }
 
 fn started(entry: &Entry) -> Option<Executed> {
