@@ -63,9 +63,14 @@ simulate: build ## play the stories in scenarios/, and compare how they are told
 # The plan is printed first, and again what is done before it is done. SEED repeats a plan.
 SEED ?=
 MINUTES ?= 10
+# Stories of the simulator that `make test` does not tell: others each time, or those of SEED.
+STORIES ?= 20000
 
 .PHONY: soak
-soak: setup build ## a fleet on etcd under random faults for ten minutes (SEED=… repeats one, MINUTES=… is how long)
+soak: setup build ## a fleet on etcd under random faults, and more stories of the simulator (SEED=…, MINUTES=…, STORIES=…)
+	$(call step,soak: $(STORIES) stories of the simulator)
+	MUSTER_SIM_BASE=$(or $(SEED),$(shell date +%s)) MUSTER_SIM_SEEDS=$(STORIES) \
+		cargo nextest run --locked --workspace --profile soak --success-output final -E 'binary(seeds) and test(part)'
 	$(call step,soak: $(MINUTES) minutes)
 	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \
 		cargo nextest run --locked --workspace --profile soak --no-capture -E 'binary(cluster) and test(random_order)'
