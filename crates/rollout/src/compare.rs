@@ -17,7 +17,7 @@ pub enum Moved {
         was: EnvName,
         is: EnvName,
     },
-    /// The environment should run another version meanwhile.
+    /// Nodes should run another version meanwhile.
     From {
         was: Option<Version>,
         is: Option<Version>,
@@ -301,7 +301,7 @@ impl fmt::Display for Moved {
             Moved::Env { was, is } => write!(f, "the plan is for the environment {was}, and this is {is}"),
             Moved::From { was, is } => {
                 let version = |version: &Option<Version>| version.as_ref().map_or("nothing".into(), Version::to_string);
-                write!(f, "the environment should run {} now; it was {}", version(is), version(was))
+                write!(f, "nodes should run {} now; it was {}", version(is), version(was))
             }
             Moved::To { was, is } => write!(f, "it goes to {is} now; it was {was}"),
             Moved::Release { to, .. } => write!(f, "release {to} is not the one that it was: its content is another"),

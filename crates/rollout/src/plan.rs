@@ -76,7 +76,12 @@ pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
     let seen = survey(sight, request, &strategy);
     let with_nodes: BTreeSet<&Role> = fleet.designed().map(|(_, _, record)| &record.role).collect();
     let stages = stages(&request.after, &with_nodes)?;
-    let from = fleet.current_version().map(|(version, _)| version.clone());
+    // After a rollout that was ended half-way, the environment's version is not where most nodes are; but it is what is
+    // gone back from.
+    let from = match request.rolls_back {
+        Some(_) => fleet.current_version().map(|(version, _)| version.clone()),
+        None => fleet.base().map(|base| base.version),
+    };
     let at_once = request.at_once || from.is_none();
 
     let mut staged: BTreeMap<u32, Vec<Mover<'_>>> = BTreeMap::new();

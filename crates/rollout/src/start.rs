@@ -34,8 +34,6 @@ pub struct Started {
     pub id: RolloutId,
     /// None if the same request has started it before.
     pub txn: Option<Txn>,
-    /// The plans of rollouts that are forgotten with it: their blobs may go.
-    pub forgotten: Vec<String>,
 }
 
 #[derive(Debug, Error)]
@@ -53,6 +51,11 @@ pub enum StartRefused {
     NoRelease { version: Version },
     #[error("release {version} is another one than the one that was planned for; make a new plan")]
     AnotherRelease { version: Version },
+    #[error(
+        "this plan takes rollout {id} back: such a plan is not started but made and begun together, by \
+         `muster rollout rollback`"
+    )]
+    IsWayBack { id: RolloutId },
     #[error("rollout {id} is {phase}; there is nothing of it to go back from")]
     NotGoverning { id: RolloutId, phase: &'static str },
     #[error("rollout {id} was rolled back by rollout {by} already")]
@@ -64,7 +67,11 @@ pub enum StartRefused {
 /// Begins a rollout. `plan_digest` names the blob that holds the plan.
 pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starting) -> Result<Started, StartRefused> {
     if let Some(id) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id, txn: None, forgotten: Vec::new() });
+        return Ok(Started { id, txn: None });
+    }
+    // It must end the rollout that it takes back, and has laxer rules than anybody may ask for.
+    if let Some(id) = plan.rolls_back {
+        return Err(StartRefused::IsWayBack { id });
     }
     let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
     let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
@@ -91,7 +98,7 @@ pub fn roll_back(
     why: &Halt,
 ) -> Result<Started, StartRefused> {
     if let Some(id) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id, txn: None, forgotten: Vec::new() });
+        return Ok(Started { id, txn: None });
     }
     let (old, at) = back_from;
     match &old.phase {
@@ -197,12 +204,10 @@ fn begin(
             .op(Op::put_json(keys.rollout(old.id), &old)?);
         kept = Some(old.id);
     }
-    let mut forgotten = Vec::new();
     for old in outlived(fleet).filter(|old| Some(old.id) != kept) {
         txn.ops.push(Op::delete(keys.rollout(old.id)));
-        forgotten.push(old.plan.clone());
     }
-    Ok(Started { id, txn: Some(txn), forgotten })
+    Ok(Started { id, txn: Some(txn) })
 }
 
 fn may_begin(fleet: &Fleet, plan: &Plan) -> Result<(), StartRefused> {

@@ -20,7 +20,7 @@ pub const FORMAT: u32 = 1;
 pub struct Plan {
     pub format: u32,
     pub env: EnvName,
-    /// What the environment should run before; none before its first version.
+    /// What nodes should run before that were granted nothing else; none before the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
     pub to: Version,

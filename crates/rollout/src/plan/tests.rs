@@ -8,7 +8,7 @@ use muster_core::rollout::strategy::{
 };
 
 use super::{Request, plan};
-use crate::testing::{Ended, World, after, request, role, story};
+use crate::testing::{Ended, World, after, request, role, story, version};
 
 mod laws;
 mod refusals;
@@ -95,6 +95,16 @@ fn going_back_concerns_those_who_went_and_is_one_wave_for_each_stage() {
         ..request("v1", Strategy::default())
     };
     assert_snapshot!(story(&planned(&world, &back)));
+}
+
+#[test]
+fn a_fleet_that_was_left_half_way_comes_from_where_most_of_it_is() {
+    let mut world = World::of(&[("web", 3, "a")]);
+    world.active(1, "v1", "v3");
+    world.grant("web1", "v3", 1);
+    world.answers("web1", Ended::Validated);
+    let back = Request { allow_older: true, ..request("v2", Strategy::default()) };
+    assert_eq!(planned(&world, &back).from, Some(version("v1")), "the environment's version is v3 already");
 }
 
 #[test]

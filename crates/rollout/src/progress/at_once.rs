@@ -8,7 +8,7 @@ use muster_core::rollout::record::{FailedHow, Phase, RolloutRecord};
 use muster_core::service_state::{Configured, ServiceState, Validated};
 
 use crate::sight::Sight;
-use crate::step::Indexed;
+use crate::step::{Indexed, what_went_wrong};
 
 use super::{NAMED_HOLDS, removed};
 
@@ -58,8 +58,8 @@ fn answered_at_once(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, 
     let answered = |generation: Generation| node.state().filter(|_| node.has_answered(generation));
     let Some((state, leaf)) = told.and_then(|told| answered(told.generation)) else { return NodeState::Granted };
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    let error = last.and_then(|last| last.errors.first()).cloned();
-    let failed = |how| NodeState::Failed { how, error, forgiven: true };
+    let failed =
+        |how| NodeState::Failed { how, error: last.and_then(|last| what_went_wrong(last, how)), forgiven: true };
     match state {
         _ if *state.version() != record.to => NodeState::Granted,
         ServiceState::Configured { result: Configured::Success, .. } => NodeState::Granted,

@@ -1,7 +1,8 @@
 //! When too much has failed.
 
+use muster_core::records::LastRun;
 use muster_core::report::ResourceError;
-use muster_core::rollout::record::{FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
+use muster_core::rollout::record::{FailedHow, FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
 use muster_core::summary::clip;
 
 use crate::operate::LONGEST_WORDS;
@@ -45,12 +46,26 @@ impl Fact<'_> {
     pub(crate) fn failure(&self) -> Option<FailedNode> {
         let how = self.failed_how()?;
         let last = self.node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-        let error = last.and_then(|last| last.errors.first()).map(|error| ResourceError {
-            resource: error.resource.as_ref().map(|resource| clip(resource, LONGEST_WORDS)),
-            file: error.file.as_ref().map(|file| clip(file, LONGEST_WORDS)),
-            line: error.line,
-            message: clip(&error.message, LONGEST_WORDS),
-        });
+        let error = last.and_then(|last| what_went_wrong(last, how));
         Some(FailedNode { node: self.name.clone(), how, error })
     }
+}
+
+/// The first thing that went wrong in a run: its first error. A validation has none: there it is what the run itself took
+/// for its failure, or why it ended as it did, which names the checks that failed. Who was late, or was not there, did not
+/// fail by that reason.
+pub(crate) fn what_went_wrong(last: &LastRun, how: FailedHow) -> Option<ResourceError> {
+    let reason = match how {
+        FailedHow::NotConfigured | FailedHow::NotValidated => last.reason.as_ref(),
+        FailedHow::WentBack | FailedHow::Expired | FailedHow::PendingTooLong | FailedHow::Unreachable => None,
+    };
+    let said = reason.map(|reason| ResourceError { message: reason.to_string(), ..ResourceError::default() });
+    let began = last.first_failure.as_ref().filter(|first| first.run == last.run).map(|first| first.error.clone());
+    let error = last.errors.first().cloned().or(began).or(said)?;
+    Some(ResourceError {
+        resource: error.resource.as_ref().map(|resource| clip(resource, LONGEST_WORDS)),
+        file: error.file.as_ref().map(|file| clip(file, LONGEST_WORDS)),
+        line: error.line,
+        message: clip(&error.message, LONGEST_WORDS),
+    })
 }

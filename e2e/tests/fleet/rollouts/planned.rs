@@ -84,6 +84,6 @@ fn the_plan_that_is_printed_is_the_order_in_which_nodes_went() {
     // The world has moved: v1 is not what it goes from any more.
     let refused = stage.ask(&["rollout", "start", "v3", "--plan", outdated.to_str().unwrap()]);
     assert_eq!(refused.code(), 1, "{refused:?}");
-    assert!(refused.stderr.contains("the environment should run v2 now; it was v1"), "{refused:?}");
+    assert!(refused.stderr.contains("nodes should run v2 now; it was v1"), "{refused:?}");
     assert_eq!(shown(&stage, None)["record"]["to"], "v2", "nothing was started");
 }

@@ -103,6 +103,8 @@ fn it_goes_back_by_itself_once_and_moves_only_those_who_went() {
     back.rolls_back = Some(ride.id);
     back.allow_older = true;
     let made = ride.world.see(|sight| plan(sight, &back)).unwrap();
+    let started = ride.world.see(|sight| start(sight, &made, "sha256:back", asks("start", true)));
+    assert!(matches!(started, Err(StartRefused::IsWayBack { id }) if id == ride.id), "only as what it is");
     let (old, at) = ride.held();
     let twice: Vec<_> = ["a", "b"]
         .map(|name| ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks(name, false), (&old, at), &why)))

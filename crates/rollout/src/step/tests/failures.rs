@@ -29,6 +29,10 @@ fn the_first_failure_of_the_first_wave_stops_it() {
         let first = ride.go();
         assert_eq!(ride.answers(&first[0], ended), Vec::<String>::new());
         assert_eq!(halt(&ride), (Threshold::Canary, 1, 0, how));
+        let Phase::Paused { why } = ride.phase() else { panic!("it goes on") };
+        let said =
+            if how == FailedHow::NotValidated { "its validation failed: checks failed: port" } else { "failed: 1 " };
+        assert!(why.to_string().contains(said), "{why}");
         assert_eq!(ride.look(), super::super::Step::default(), "nothing more is granted, and nothing is waited for");
         assert_eq!(ride.version_of(&first[0]), "v2");
     }

@@ -66,7 +66,7 @@ impl Ride {
     pub(super) fn of(mut world: World, request: &Request) -> Self {
         let made = world.see(|sight| plan(sight, request)).unwrap();
         let starting = Starting { request: format!("to {}", request.to), by: "ann".into(), supersede: false };
-        let Started { id, txn, .. } = world.see(|sight| start(sight, &made, "sha256:plan", starting)).unwrap();
+        let Started { id, txn } = world.see(|sight| start(sight, &made, "sha256:plan", starting)).unwrap();
         world.commit(&txn.unwrap()).unwrap();
         Self { world, plan: Indexed::new(made), id, granted: Vec::new() }
     }

@@ -73,7 +73,9 @@ impl From<StartRefused> for Refusal {
             StartRefused::Restoring => problem(Code::CannotTell),
             StartRefused::NoRelease { .. } => problem(Code::UnknownVersion),
             StartRefused::AnotherRelease { .. } => problem(Code::PlanOutdated),
-            StartRefused::NotGoverning { .. } | StartRefused::RolledBackAlready { .. } => problem(Code::RolloutRefused),
+            StartRefused::IsWayBack { .. }
+            | StartRefused::NotGoverning { .. }
+            | StartRefused::RolledBackAlready { .. } => problem(Code::RolloutRefused),
             StartRefused::Unwritable(_) => problem(Code::Internal),
         }
     }
