@@ -153,14 +153,19 @@ async fn planned(app: &App, env: &EnvName, what: &Start) -> Result<Plan, BeginEr
 /// The rollout that a request has begun.
 fn begun_by(fleet: &Fleet, request: &str, unsure: bool) -> Option<Begun> {
     let same = fleet.rollouts().values().find(|(record, _)| !request.is_empty() && record.request == request);
-    same.map(|(record, _)| Begun {
+    let (record, _) = same?;
+    // The transaction that began it is the last that chose a version, as long as no other rollout was begun since. What nodes
+    // are told at once is counted from there.
+    let is_last = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let chosen = fleet.current_version().map(|(_, at)| at).filter(|_| is_last);
+    Some(Begun {
         id: record.id,
         from: record.from.clone(),
         to: record.to.clone(),
         // A try whose answer was lost was carried out.
         changed: unsure,
         superseded: None,
-        revision: fleet.revision,
+        revision: chosen.unwrap_or(fleet.revision),
     })
 }
 
