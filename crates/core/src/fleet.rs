@@ -44,6 +44,8 @@ pub struct Fleet {
     releases: BTreeMap<Version, ReleaseRecord>,
     /// Which rollout decides what nodes run that were granted nothing, and all that are remembered.
     active: Option<(ActiveRollout, Revision)>,
+    /// It is there, and nobody can read it: then nobody can say what anybody should run.
+    active_unreadable: bool,
     rollouts: BTreeMap<RolloutId, (RolloutRecord, Revision)>,
     trust: Option<(SignedTrust, Revision)>,
     leaders: BTreeMap<Role, (LeaderRecord, Revision)>,
@@ -84,6 +86,8 @@ pub struct Node {
     pub presence: Option<(PresenceRecord, Revision)>,
     /// What a rollout has granted it. Whether that still counts, [`Fleet::desired_of`] says.
     pub desired: Option<(DesiredRecord, Revision)>,
+    /// It was granted something that cannot be read: it stays at what it was told last, whatever that was.
+    pub desired_unreadable: bool,
     /// The last run that a person asked for.
     pub asked: Option<(Asked, Revision)>,
     /// Kept as it is stored: read for one node at a time, when somebody asks.
@@ -188,6 +192,7 @@ impl Fleet {
             allow_older: None,
             releases: BTreeMap::new(),
             active: None,
+            active_unreadable: false,
             rollouts: BTreeMap::new(),
             trust: None,
             leaders: BTreeMap::new(),
@@ -351,19 +356,28 @@ impl Fleet {
             Key::ActiveRollout => {
                 effects.desired = true;
                 effects.rollouts = true;
+                // One that cannot be read holds the whole fleet. To go on as if there were none would move everybody who was
+                // not granted anything, at once.
+                self.active = None;
+                self.active_unreadable = change.value.is_some();
                 self.active = read(change)?.map(|active| (active, change.revision));
+                self.active_unreadable = false;
             }
             Key::Rollout { id } => {
                 effects.rollouts = true;
-                match read(change)? {
-                    Some(record) => self.rollouts.insert(id, (record, change.revision)),
-                    None => self.rollouts.remove(&id),
-                };
+                // What it said before is not what it says now: nobody acts on that.
+                self.rollouts.remove(&id);
+                if let Some(record) = read(change)? {
+                    self.rollouts.insert(id, (record, change.revision));
+                }
             }
             Key::Desired { node } => {
-                let desired = read(change)?;
                 effects.told.insert(node.clone());
-                self.node(&node, effects).desired = desired.map(|desired| (desired, change.revision));
+                let node = self.node(&node, effects);
+                node.desired = None;
+                node.desired_unreadable = change.value.is_some();
+                node.desired = read(change)?.map(|desired| (desired, change.revision));
+                node.desired_unreadable = false;
             }
             Key::RunningVersion { version, node } => {
                 let there = change.value.is_some();
@@ -564,8 +578,12 @@ impl Fleet {
     }
 
     /// What a node should run now: what it was granted; else, while a rollout is under way, what was there before it; else
-    /// what the environment should run.
+    /// what the environment should run. None too where what decides cannot be read: who is told nothing stays where it is.
     pub fn desired_of(&self, name: &NodeName) -> Option<Desired> {
+        // Without `rollouts/active` nobody knows either which grants still count.
+        if self.active_unreadable || self.nodes.get(name).is_some_and(|node| node.desired_unreadable) {
+            return None;
+        }
         let Some((record, at)) = self.granted(name) else { return self.base() };
         let generation = Generation { epoch: self.epoch, number: at.0 };
         Some(Desired {
@@ -589,6 +607,9 @@ impl Fleet {
     /// Once a rollout has ended well that is the environment's version; but who was told that version before it began is not
     /// told anew. When a rollout went back to where most of the fleet still was, its end moves nobody.
     pub fn base(&self) -> Option<Desired> {
+        if self.active_unreadable {
+            return None;
+        }
         let staged = self.active.as_ref().filter(|(active, _)| !active.at_once);
         let Some((active, _)) = staged else { return self.desired() };
         let is_there_already = || active.from.as_ref().is_some_and(|from| from.version == active.to);
@@ -608,6 +629,12 @@ impl Fleet {
     /// Which rollout decides what nodes run that were granted nothing; with the revision of its key.
     pub fn active_rollout(&self) -> Option<(&ActiveRollout, Revision)> {
         self.active.as_ref().map(|(active, at)| (active, *at))
+    }
+
+    /// Whether nobody can say which rollout decides: its key cannot be read. Nobody is told anything until it can, and no
+    /// rollout may begin.
+    pub fn rollouts_unreadable(&self) -> bool {
+        self.active_unreadable
     }
 
     /// The rollouts that are remembered, with the revisions of their keys.

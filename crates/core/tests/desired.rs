@@ -149,3 +149,53 @@ fn what_was_told_in_another_life_of_the_store_is_told_anew() {
     let kept = store.grant("web2", "v1", 1, Some(Generation { epoch: 6, number: 5_000 }));
     assert_eq!(store.desired("web2"), Some(("v1".into(), kept)));
 }
+
+#[test]
+fn when_nobody_can_read_which_rollout_decides_nobody_is_told_anything() {
+    // As it was watched, and as it is read by a server that has just started.
+    for was_seen in [true, false] {
+        let mut store = Store::new();
+        let first = store.current("v1");
+        store.current("v2");
+        if was_seen {
+            store.active(&staged(1, Some(("v1", first)), "v2"));
+        }
+        let granted = store.grant("web1", "v2", 1, None);
+        store.put(store.keys.active_rollout(), b"{\"id\":");
+        assert_eq!((store.desired("web1"), store.desired("web2"), store.fleet.base()), (None, None, None));
+        assert!(store.fleet.rollouts_unreadable() && store.fleet.deciding_rollout().is_none());
+        assert!(store.fleet.unreadable().contains_key(&store.keys.active_rollout()));
+        store.active(&staged(1, Some(("v1", first)), "v2"));
+        assert!(!store.fleet.rollouts_unreadable() && store.fleet.unreadable().is_empty());
+        assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
+        assert_eq!(store.desired("web2"), Some(("v1".into(), first)));
+    }
+}
+
+#[test]
+fn a_node_whose_grant_cannot_be_read_stays_where_it_is() {
+    let mut store = Store::new();
+    let first = store.current("v1");
+    store.grant("web1", "v2", 1, None);
+    store.put(store.keys.desired(&name("web1")), b"what?");
+    assert_eq!((store.desired("web1"), store.desired("web2")), (None, Some(("v1".into(), first))));
+    assert!(store.fleet.unreadable().contains_key(&store.keys.desired(&name("web1"))));
+    let granted = store.grant("web1", "v2", 1, None);
+    assert_eq!(store.desired("web1"), Some(("v2".into(), granted)));
+}
+
+#[test]
+fn a_rollout_that_can_no_longer_be_read_is_none() {
+    let mut store = Store::new();
+    store.current("v1");
+    store.active(&staged(1, None, "v1"));
+    let at: jiff::Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+    let record = serde_json::json!({
+        "id": 1, "request": "r", "to": "v1", "plan": "sha256:0", "by": "ann", "started": at, "phase": "running",
+        "phase_since": at, "waves": [], "progress": at,
+    });
+    store.put(store.keys.rollout(RolloutId(1)), record.to_string().as_bytes());
+    assert!(store.fleet.deciding_rollout().is_some());
+    store.put(store.keys.rollout(RolloutId(1)), b"what?");
+    assert!(store.fleet.deciding_rollout().is_none() && store.fleet.rollouts().is_empty());
+}

@@ -47,6 +47,11 @@ pub enum StartRefused {
     Destroying,
     #[error("the environment is being restored from a backup; wait until that is done, then start again")]
     Restoring,
+    #[error(
+        "nobody can say what the nodes should run: rollouts/active in the store cannot be read; put it right (muster status \
+         says what is wrong with it), then start again"
+    )]
+    Unreadable,
     #[error("release {version} is not in the environment; push it with `muster release push`, then start again")]
     NoRelease { version: Version },
     #[error("release {version} is another one than the one that was planned for; make a new plan")]
@@ -216,6 +221,9 @@ fn may_begin(fleet: &Fleet, plan: &Plan) -> Result<(), StartRefused> {
     }
     if fleet.destroying().is_some() {
         return Err(StartRefused::Destroying);
+    }
+    if fleet.rollouts_unreadable() {
+        return Err(StartRefused::Unreadable);
     }
     match fleet.releases().get(&plan.to) {
         None => Err(StartRefused::NoRelease { version: plan.to.clone() }),

@@ -70,7 +70,7 @@ impl From<StartRefused> for Refusal {
         match error {
             StartRefused::Open { .. } => problem(Code::RolloutUnderWay),
             StartRefused::Destroying => problem(Code::Destroying),
-            StartRefused::Restoring => problem(Code::CannotTell),
+            StartRefused::Restoring | StartRefused::Unreadable => problem(Code::CannotTell),
             StartRefused::NoRelease { .. } => problem(Code::UnknownVersion),
             StartRefused::AnotherRelease { .. } => problem(Code::PlanOutdated),
             StartRefused::IsWayBack { .. }
