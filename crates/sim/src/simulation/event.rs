@@ -108,6 +108,10 @@ pub(crate) enum ReplicaEvent {
     SessionLost {
         session: SessionNumber,
     },
+    /// It asks an agent whether it is still there.
+    Pings {
+        session: SessionNumber,
+    },
     Wished(Wish),
     /// The checks of a gate are made.
     Checked {

@@ -274,7 +274,10 @@ impl World {
             let state = node.state().map(|(state, _)| format!("{} at {}", state.word(), state.version()));
             let told = self.judge.fleet().desired_of(name).map(|desired| desired.version.to_string());
             let (state, told) = (state.unwrap_or_else(|| "nothing".into()), told.unwrap_or_else(|| "nothing".into()));
-            format!("{name}: {state}, told {told}")
+            let presence = node.presence.as_ref().map(|(presence, _)| presence);
+            let server = presence.and_then(|presence| presence.replica.as_ref());
+            let server = server.map_or_else(|| "nobody".to_owned(), ToString::to_string);
+            format!("{name}: {state}, told {told}, connected to {server}")
         };
         self.judge.fleet().nodes().map(line).collect()
     }

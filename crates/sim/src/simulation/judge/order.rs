@@ -40,7 +40,9 @@ impl Judge {
         let away = || {
             let node = self.fleet.get(name);
             let presence = node.and_then(|node| node.presence.as_ref()).map(|(presence, _)| presence);
-            presence.is_none_or(|presence| presence.replica.is_none())
+            let server = presence.and_then(|presence| presence.replica.as_ref());
+            // A server that is gone has nobody, and cannot say so any more.
+            server.is_none_or(|server| !self.fleet.replicas().contains_key(server))
         };
         let Some(grant) = standing.granted_by(record.id, &record.to) else {
             let told = standing.told(&base).is_some_and(|(version, _)| version == record.to);

@@ -65,7 +65,11 @@ impl World {
             SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Box::new(snapshot))),
             SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
             SyncEvent::Run { id, noop, by } => self.input(number, Input::RunAsked { id, by, noop }),
-            SyncEvent::Trust { .. } | SyncEvent::Ping | SyncEvent::Move => {}
+            SyncEvent::Ping => {
+                let activity = machine.told.activity.clone();
+                self.tell_activity(number, activity);
+            }
+            SyncEvent::Trust { .. } | SyncEvent::Move => {}
         }
     }
 

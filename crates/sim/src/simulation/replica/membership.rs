@@ -52,8 +52,10 @@ impl World {
                 self.replicas[replica].good_until = sent + TTL;
                 self.due(replica, Chore::KeepLease, (sent + KEEP_EVERY).max(self.now));
                 if was_cut_off {
-                    self.due(replica, Chore::Tenures, self.now);
-                    self.due(replica, Chore::Presence, self.now);
+                    // Who may act has changed, whether or not a key has: what was due meanwhile was not done.
+                    for chore in [Chore::Tenures, Chore::Presence, Chore::Liveness, Chore::Rollout] {
+                        self.due(replica, chore, self.now);
+                    }
                 }
             }
             Answer::Failed(Failure::LeaseEnded) => {

@@ -203,6 +203,7 @@ impl World {
                 self.take_report(replica, Job::new(machine, agent, ticket, report));
             }
             ReplicaEvent::SessionLost { session } => self.connection_lost(replica, session),
+            ReplicaEvent::Pings { session } => self.ping(replica, session),
             ReplicaEvent::Wished(wish) => self.wish_arrives(replica, wish, 0),
             ReplicaEvent::Checked { id, wave } => self.checked(replica, id, wave),
         }

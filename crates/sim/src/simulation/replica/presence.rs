@@ -3,16 +3,21 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use muster_core::names::NodeName;
 use muster_core::presence::{BATCH, Here, plan, txn};
+use muster_wire::sync::SyncEvent;
 
 use super::calls::{Answer, Call, Request};
 use super::chore::Chore;
-use crate::simulation::event::ReplicaNumber;
+use crate::simulation::agenda::Moment;
+use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
 use crate::simulation::world::World;
 
 /// One round takes in all that came and went within this.
 const PACE: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often an agent is pinged.
+const PING: Duration = Duration::from_secs(10);
 
 impl World {
     pub(super) fn write_presence(&mut self, replica: ReplicaNumber) {
@@ -27,6 +32,7 @@ impl World {
             .collect();
         let silent = |node: &_| server.silent_since.get(node).copied().unwrap_or(server.listening_since);
         let plan = plan(fleet, &server.id, &here, silent);
+        self.await_pings(replica, &plan.contested);
         let batch = &plan.writes[..plan.writes.len().min(BATCH)];
         if batch.is_empty() {
             return;
@@ -34,6 +40,33 @@ impl World {
         let Ok(txn) = txn(&self.env, batch) else { return };
         self.replicas[replica].presence_under_way = true;
         self.call(replica, Call::Presence, Request::Commit(txn));
+    }
+
+    /// Every server pings its agents, and an answer is a word of theirs. Most answers change nothing; so only those are
+    /// simulated that somebody waits for.
+    fn await_pings(&mut self, replica: ReplicaNumber, contested: &[NodeName]) {
+        for node in contested {
+            let Some(connection) = self.replicas[replica].connections.get_mut(node) else { continue };
+            if std::mem::replace(&mut connection.pinged, true) {
+                continue;
+            }
+            let session = connection.session;
+            let at = self.now + self.between(0, 10_000);
+            self.ping_at(replica, session, at);
+        }
+    }
+
+    fn ping_at(&mut self, replica: ReplicaNumber, session: SessionNumber, at: Moment) {
+        let life = self.replicas[replica].life;
+        self.agenda.put(at, Event::Replica { replica, life, what: ReplicaEvent::Pings { session } });
+    }
+
+    pub(super) fn ping(&mut self, replica: ReplicaNumber, session: SessionNumber) {
+        let Some(node) = self.connected_as(replica, session) else { return };
+        if self.replicas[replica].connections.get(&node).is_some_and(|connection| connection.pinged) {
+            self.send(session, SyncEvent::Ping);
+            self.ping_at(replica, session, self.now + PING);
+        }
     }
 
     pub(super) fn presence_written(&mut self, replica: ReplicaNumber, answer: Answer) {

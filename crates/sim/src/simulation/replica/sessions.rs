@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     has_snapshot: bool,
     pause: Option<Paused>,
     greeted: bool,
+    /// Another server says that it has the agent: the next answer to a ping decides.
+    pub(super) pinged: bool,
 }
 
 impl Connection {
@@ -63,6 +65,7 @@ impl World {
             has_snapshot: open.has_snapshot,
             pause: open.pause.clone(),
             greeted: false,
+            pinged: false,
         };
         if let Some(earlier) = self.replicas[replica].connections.insert(node, connection) {
             self.replica_lets_go(earlier.session);
@@ -71,7 +74,7 @@ impl World {
         self.greet(replica, session, open, 0);
     }
 
-    fn connected_as(&self, replica: ReplicaNumber, session: SessionNumber) -> Option<NodeName> {
+    pub(super) fn connected_as(&self, replica: ReplicaNumber, session: SessionNumber) -> Option<NodeName> {
         let name = &self.machines[self.sessions.get(&session)?.machine].name;
         let connection = self.replicas[replica].connections.get(name)?;
         (connection.session == session).then(|| name.clone())
@@ -191,6 +194,9 @@ impl World {
         if let Some(connection) = server.connections.get_mut(&node) {
             connection.activity = activity;
             connection.heard_at = view;
+            if std::mem::take(&mut connection.pinged) {
+                self.due(replica, Chore::Presence, self.now);
+            }
         }
         self.due(replica, Chore::Liveness, self.now + self.pace());
     }
