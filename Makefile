@@ -84,6 +84,11 @@ fuzz: ## feed the loader of designs with changed files for a minute (FUZZ_SECOND
 	$(call step,fuzz: $(FUZZ_SECONDS) seconds)
 	@scripts/fuzz $(FUZZ_SECONDS) $(ARGS)
 
+.PHONY: mutants
+mutants: ## take the guards of a rollout away, one at a time: each has to be missed (ARGS=--update: look for other seeds)
+	$(call step,mutants)
+	@scripts/mutants $(ARGS)
+
 .PHONY: check
 check: setup lint ## what to run before each commit: lints and the tests that start no fleet
 	$(call step,tests: all but the end-to-end ones)
