@@ -47,7 +47,9 @@ pub enum Health {
     },
     /// An operator has set it aside.
     Skipped,
-    /// It has no machine yet and never served: it blocks nobody, and begins with the target once it is there.
+    /// It has no machine yet and never served: it blocks nobody, uses no budget up, and begins with the target once it is
+    /// there. A node that served and died is no such one: it fails when its grant expires, and counts as unavailable until it
+    /// is well or an operator releases its slot.
     NotThere,
 }
 
@@ -100,9 +102,9 @@ impl Measure<'_> {
         }
         let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
         let health = self.health_of(grant, at, node, link, is_settled);
-        let failed_before = self.record.retry_before.is_some_and(|before| at < before);
+        let failed_before = |since| self.record.retry_before.is_some_and(|before| before.covers(self.epoch, at, since));
         let again = match health {
-            Health::Failed { .. } => failed_before || self.record.retry.contains(name),
+            Health::Failed { since, .. } => failed_before(since) || self.record.retry.contains(name),
             Health::Waiting | Health::Moving { .. } | Health::Pending { .. } | Health::Away { .. } => {
                 self.record.retry.contains(name)
             }
@@ -229,6 +231,18 @@ pub(crate) fn has_failed(sight: &Sight<'_>, record: &RolloutRecord, node: &Node)
         Some((state, _)) if *state.version() != record.to => is_late || went_back(node, &record.to).is_some(),
         Some((state, _)) => state.is_failure() || (!state.is_validated() && is_late),
     }
+}
+
+/// Whether others can count on a node, as far as its own records say: it has proved that it runs what it was told, and its
+/// agent is there. A node that never served takes nothing from anybody either.
+pub(crate) fn is_well(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> bool {
+    if grant_of(record, node).is_none() && is_still_being_made(node) {
+        return true;
+    }
+    let Some(told) = sight.fleet.desired_of(name) else { return false };
+    let proved = answer(node, told.generation)
+        .is_some_and(|(state, _)| state.is_validated() && *state.version() == told.version);
+    proved && sight.is_connected(name) && !is_rebooted(node)
 }
 
 /// Whether a node may be granted once more: it has failed. Else how it stands.

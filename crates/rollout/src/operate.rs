@@ -8,7 +8,7 @@ use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{DesiredRecord, Forgiven, Halt, Phase, Promoted, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, Earlier, Halt, Phase, Promoted, RolloutRecord};
 use muster_core::spelling;
 use muster_core::summary::clip;
 use muster_core::txn::{Guard, Op, Revision, Txn};
@@ -25,6 +25,7 @@ pub const LONGEST_WORDS: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Grant nothing more until somebody resumes, whatever else has stopped it or stops it later.
     Pause {
         reason: String,
     },
@@ -33,7 +34,8 @@ pub enum Command {
     Abort {
         reason: String,
     },
-    /// Let the next wave begin: the gate has passed, or has stopped the rollout and somebody has looked.
+    /// Let the next wave begin: the gate has passed, or has stopped the rollout and somebody has looked. An operator's pause
+    /// lasts all the same.
     Promote {
         /// And do not ask again in this rollout.
         full: bool,
@@ -43,9 +45,10 @@ pub enum Command {
     Skip {
         node: NodeName,
     },
-    /// Grant failed nodes once more. A rollout that stopped because of failures, or because nothing got better, goes on.
+    /// Grant failed nodes once more. A rollout that stopped because of failures, or because nothing got better, goes on;
+    /// one that an operator has paused does not.
     Retry(Retried),
-    /// Let others use the slot of a node that will not give it back.
+    /// Let others use the slot of a node that will not give it back. If it is granted something again, it needs one again.
     Release {
         node: NodeName,
     },
@@ -87,6 +90,8 @@ pub enum OperateRefused {
     NotFailed { node: NodeName, state: &'static str },
     #[error("no node has failed in rollout {id}")]
     NobodyFailed { id: RolloutId },
+    #[error("{node} is well: it holds no slot, or gives it back in a moment, so there is nothing to release")]
+    HoldsNoSlot { node: NodeName },
     #[error("{count} nodes are named in rollout {id} already, and a record holds no more; make a new plan instead")]
     TooMany { id: RolloutId, count: usize },
 }
@@ -108,10 +113,18 @@ pub fn operate(
     match command {
         Command::Pause { reason } => {
             is_open(record, "pause")?;
-            if record.phase == Phase::Running {
-                let why = Halt::Operator { by: by.clone(), reason: clip(reason, LONGEST_WORDS) };
-                enter(&mut next, Phase::Paused { why }, sight.now);
-            }
+            let over = match &record.phase {
+                // Who was first is the one to be asked.
+                Phase::Paused { why: Halt::Operator { .. } } => return Ok(None),
+                Phase::Paused { why } => Some(Box::new(why.clone())),
+                Phase::Running
+                | Phase::Completed
+                | Phase::Aborted { .. }
+                | Phase::RolledBack { .. }
+                | Phase::Superseded { .. } => None,
+            };
+            let why = Halt::Operator { by: by.clone(), reason: clip(reason, LONGEST_WORDS), over };
+            enter(&mut next, Phase::Paused { why }, sight.now);
         }
         Command::Resume => {
             is_open(record, "resume")?;
@@ -149,8 +162,11 @@ pub fn operate(
         }
         Command::Release { node } => {
             is_open(record, "release")?;
-            known(sight.fleet, node)?;
+            let known = known(sight.fleet, node)?;
             if !record.released.contains(node) {
+                if health::is_well(sight, record, node, known) {
+                    return Err(OperateRefused::HoldsNoSlot { node: node.clone() });
+                }
                 has_room(record, 1)?;
                 next.released.insert(node.clone());
                 next.progress = sight.now;
@@ -187,33 +203,23 @@ fn enter(record: &mut RolloutRecord, phase: Phase, now: Timestamp) {
 }
 
 fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
-    let cause = match why {
-        Halt::NothingToGoBackTo { why } => why,
-        Halt::Operator { .. }
-        | Halt::Failures { .. }
-        | Halt::GateFailed { .. }
-        | Halt::GateInconclusive { .. }
-        | Halt::NoProgress { .. }
-        | Halt::Blocked { .. } => why,
-    };
-    match cause {
-        // What has failed while an operator's pause lasted was not seen by whoever ends that.
-        Halt::Failures { .. } => {
-            record.forgiven = Some(Forgiven { before: after(sight.fleet.revision), at: sight.now })
-        }
+    match why {
+        Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => return resume(record, why, sight),
+        Halt::Failures { .. } => record.forgiven = Some(until_now(sight)),
         Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => {
             if let Some(wave) = record.waves.last_mut() {
                 wave.gate = None;
             }
         }
-        Halt::Operator { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } | Halt::NothingToGoBackTo { .. } => {}
+        // What has failed while an operator's pause lasted was not seen by whoever ends that.
+        Halt::Operator { over: None, .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {}
     }
     enter(record, Phase::Running, sight.now);
 }
 
-/// Everything that the view holds was written before this.
-fn after(revision: Revision) -> Revision {
-    Revision(revision.0.saturating_add(1))
+/// What is there to be seen now.
+fn until_now(sight: &Sight<'_>) -> Earlier {
+    Earlier::than(sight.fleet.epoch(), sight.fleet.revision, sight.now)
 }
 
 fn promote(record: &mut RolloutRecord, full: bool, by: String, sight: &Sight<'_>) -> Result<(), OperateRefused> {
@@ -274,7 +280,7 @@ fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Resu
             }
             if has_room(record, again.difference(&record.retry).count()).is_err() {
                 again.clear();
-                all = Some(after(sight.fleet.revision));
+                all = Some(until_now(sight));
             }
         }
     }

@@ -68,6 +68,9 @@ impl Request {
     }
 }
 
+/// So many waves may a plan have, over all stages: each that has begun is in the rollout's record, which stays small.
+pub const MOST_PLANNED_WAVES: usize = 60;
+
 /// Plans a rollout. The same environment and request give the same plan, wherever and whenever.
 pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
     let fleet = sight.fleet;
@@ -92,6 +95,10 @@ pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
     let mut waves: Vec<PlannedWave> = staged.into_iter().flat_map(cut).collect();
     if at_once {
         waves = everybody(waves);
+    }
+    // Who goes back has one wave in each stage, and is refused nothing.
+    if waves.len() > MOST_PLANNED_WAVES && request.rolls_back.is_none() {
+        return Err(PlanError::TooManyWaves { waves: waves.len(), most: MOST_PLANNED_WAVES });
     }
     end_of_all(&mut waves, &strategy);
 

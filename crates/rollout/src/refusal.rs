@@ -35,6 +35,16 @@ pub enum PlanError {
     UnknownRole { role: Role, nearest: Option<Role> },
     #[error(transparent)]
     Strategy(#[from] IllegalStrategy),
+    #[error(
+        "the plan has {waves} waves over all stages, and {most} are the most: take waves out of the strategy, or let more roles \
+         go together"
+    )]
+    TooManyWaves { waves: usize, most: usize },
+    #[error(
+        "nobody can say what the nodes should run: rollouts/active in the store cannot be read; put it right (muster status \
+         says what is wrong with it), then plan again"
+    )]
+    Unreadable,
     #[error("the environment has no nodes: apply a design first, with `muster env apply`")]
     NoNodes,
     #[error("the environment is being restored by {by}: wait until that is done, or do it again if it was cut off")]
@@ -55,6 +65,9 @@ pub(crate) fn check(sight: &Sight<'_>, request: &Request) -> Result<String, Plan
     }
     if let Some((destroying, _)) = fleet.destroying() {
         return Err(PlanError::BeingDestroyed { by: destroying.by.clone() });
+    }
+    if fleet.rollouts_unreadable() {
+        return Err(PlanError::Unreadable);
     }
     let Some(release) = fleet.releases().get(&request.to) else {
         let nearest = nearest(request.to.as_str(), fleet.releases().keys().map(Version::as_str));

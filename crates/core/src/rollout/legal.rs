@@ -13,11 +13,17 @@ use crate::names::Role;
 /// Longer is a typing error. Who wants to wait for a month promotes by hand.
 pub const LONGEST: SignedDuration = SignedDuration::from_hours(30 * 24);
 
+/// So many waves may a strategy have. Each that has begun is written down in the record of the rollout, in every stage, and a
+/// key of the store holds 16 KiB. Who doubles from one node reaches two thousand with as many.
+pub const MOST_WAVES: usize = 12;
+
 /// What a strategy must not be. Waves, windows and checks are counted from 1.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IllegalStrategy {
     #[error("the strategy has no waves: end with one of 100 %")]
     NoWaves,
+    #[error("the strategy has {waves} waves: {MOST_WAVES} are the most; let each go further")]
+    TooManyWaves { waves: usize },
     #[error("wave {wave} of the strategy reaches {}: write at least one node, or 1 to 100 %", show(*reach))]
     Reach { wave: usize, reach: Reach },
     #[error("wave {wave} of the strategy goes no further than one before it: each counts from the beginning")]
@@ -38,8 +44,13 @@ pub enum IllegalStrategy {
     Progress { progress: SignedDuration, longest: SignedDuration },
     #[error("no node could become healthy: it must be well for {soak:#}, and fails after {deadline:#}")]
     Soak { soak: SignedDuration, deadline: SignedDuration },
-    #[error("gate check {check} has no name, no program or no URL that begins with http:// or https://")]
+    #[error("gate check {check} has no name, no program or no URL that begins with http://")]
     Check { check: usize },
+    #[error(
+        "gate check {check} asks by https, which the server cannot: let a command ask instead, for instance [curl, --fail, \
+         --silent, URL]"
+    )]
+    Https { check: usize },
     #[error("gate check {check} could take {longest:#}: 720h is the most, all tries together")]
     CheckNeverEnds { check: usize, longest: SignedDuration },
     #[error(
@@ -75,6 +86,9 @@ impl Strategy {
     }
 
     fn check_waves(&self) -> Result<(), IllegalStrategy> {
+        if self.waves.len() > MOST_WAVES {
+            return Err(IllegalStrategy::TooManyWaves { waves: self.waves.len() });
+        }
         let (mut nodes, mut percent) = (0, 0);
         for (index, wave) in self.waves.iter().enumerate() {
             let number = index + 1;
@@ -157,7 +171,10 @@ impl Strategy {
         for (index, check) in self.gate.checks.iter().enumerate() {
             let number = index + 1;
             let asks = match &check.kind {
-                CheckKind::Http(http) => http.url.starts_with("http://") || http.url.starts_with("https://"),
+                CheckKind::Http(http) if http.url.starts_with("https://") => {
+                    return Err(IllegalStrategy::Https { check: number });
+                }
+                CheckKind::Http(http) => http.url.starts_with("http://"),
                 CheckKind::Command(words) => words.first().is_some_and(|program| !program.trim().is_empty()),
             };
             if !asks || check.name.trim().is_empty() {
@@ -227,6 +244,9 @@ mod tests {
         assert_eq!(of(&[Percent(100), Nodes(1)]), Err(IllegalStrategy::NoFurther { wave: 2 }));
         assert_eq!(of(&[Nodes(2), Percent(10), Nodes(2)]), Err(IllegalStrategy::NoFurther { wave: 3 }));
         assert_eq!(of(&[Nodes(0), Percent(100)]), Err(IllegalStrategy::Reach { wave: 1, reach: Nodes(0) }));
+        let many: Vec<Reach> = (1..=12).map(Nodes).chain([Percent(100)]).collect();
+        assert_eq!(of(&many), Err(IllegalStrategy::TooManyWaves { waves: 13 }));
+        assert_eq!(of(&many[1..]), Ok(()));
         assert_eq!(of(&[Percent(101)]), Err(IllegalStrategy::Reach { wave: 1, reach: Percent(101) }));
     }
 
@@ -269,6 +289,7 @@ mod tests {
         let url = |url: &str| CheckKind::Http(HttpCheck { url: url.into(), status: None });
         assert_eq!(of(gate_check(url("door"))), Err(IllegalStrategy::Check { check: 1 }));
         assert_eq!(of(gate_check(url("http://door/"))), Ok(()));
+        assert_eq!(of(gate_check(url("https://door/"))), Err(IllegalStrategy::Https { check: 1 }));
         let endless = GateCheck { retries: u32::MAX, ..gate_check(url("http://door/")) };
         assert!(matches!(of(endless), Err(IllegalStrategy::CheckNeverEnds { check: 1, .. })));
     }

@@ -103,13 +103,12 @@ pub struct RolloutRecord {
     /// Nodes that are to be granted once more.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub retry: BTreeSet<NodeName>,
-    /// All failed nodes that were granted before this are to be granted once more.
+    /// All nodes that had failed by then are to be granted once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_before: Option<Revision>,
-    /// Failures of what was granted before this, and that had happened by then, were seen by the operator who resumed: they
-    /// no longer stop anything.
+    pub retry_before: Option<Earlier>,
+    /// Failures that were there by then were seen by the operator who resumed: they no longer stop anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgiven: Option<Forgiven>,
+    pub forgiven: Option<Earlier>,
     /// How many nodes were healthy when that was last written, and when something last got better.
     #[serde(default)]
     pub healthy: u32,
@@ -128,14 +127,27 @@ pub struct RolloutRecord {
     pub seen: Revision,
 }
 
-/// Which failures were seen by whoever said that the rollout goes on.
+/// Which failures were there when somebody looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Forgiven {
-    /// Of grants that were made before this. One that is granted once more and fails again fails anew.
-    pub before: Revision,
+pub struct Earlier {
+    /// Of grants that were made before this, in the same life of the store: revisions of another one say nothing. One that is
+    /// granted once more and fails again fails anew.
+    pub before: Generation,
     /// A node that was on its way at that moment, and failed later, was not seen.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
+}
+
+impl Earlier {
+    /// Everything that a view of the store holds, and that has happened by now.
+    pub fn than(epoch: u64, seen: Revision, now: Timestamp) -> Self {
+        Self { before: Generation { epoch, number: seen.0.saturating_add(1) }, at: now }
+    }
+
+    /// Whether a failure was there: of a grant, and clear since a moment.
+    pub fn covers(&self, epoch: u64, granted: Revision, since: Timestamp) -> bool {
+        self.before.epoch == epoch && granted.0 < self.before.number && since <= self.at
+    }
 }
 
 /// How a rollout stands.
@@ -204,6 +216,10 @@ pub enum Halt {
         by: String,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         reason: String,
+        /// Why it stood still already. Never an operator's pause again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(no_recursion)]
+        over: Option<Box<Halt>>,
     },
     /// More nodes have failed than are tolerated.
     Failures {
@@ -241,10 +257,15 @@ impl Halt {
     pub fn is_failure(&self) -> bool {
         match self {
             Halt::Failures { .. } | Halt::GateFailed { .. } | Halt::NothingToGoBackTo { .. } => true,
-            Halt::Operator { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
-                false
-            }
+            // What went wrong is not undone by somebody who holds it.
+            Halt::Operator { over, .. } => over.as_ref().is_some_and(|over| over.is_failure()),
+            Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => false,
         }
+    }
+
+    /// What an operator says, to a rollout that did not stand still.
+    pub fn by_operator(by: impl Into<String>, reason: impl Into<String>) -> Self {
+        Halt::Operator { by: by.into(), reason: reason.into(), over: None }
     }
 }
 
@@ -366,8 +387,13 @@ pub enum GateVerdict {
 impl fmt::Display for Halt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Halt::Operator { by, reason } if reason.is_empty() => write!(f, "paused by {by}"),
-            Halt::Operator { by, reason } => write!(f, "paused by {by}: {reason}"),
+            Halt::Operator { by, reason, over } => {
+                write!(f, "paused by {by}")?;
+                if !reason.is_empty() {
+                    write!(f, ": {reason}")?;
+                }
+                over.as_ref().map_or(Ok(()), |over| write!(f, "; it stood still already: {over}"))
+            }
             Halt::Failures { threshold, failed, tolerated, nodes } => {
                 let of = match threshold {
                     Threshold::Canary => "in the first wave of a stage",
@@ -402,12 +428,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_there_in_another_life_of_the_store_says_nothing() {
+        let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+        let later = at + SignedDuration::from_secs(1);
+        let earlier = Earlier::than(7, Revision(900), at);
+        assert!(earlier.covers(7, Revision(900), at));
+        assert!(!earlier.covers(7, Revision(901), at), "granted once more");
+        assert!(!earlier.covers(7, Revision(900), later), "failed afterwards");
+        assert!(!earlier.covers(8, Revision(12), at), "a restored store counts from below");
+    }
+
+    #[test]
     fn a_record_reads_back_as_what_was_written_however_it_ended() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
-        let why = || Halt::Operator { by: "bob".into(), reason: "lunch".into() };
+        let why = || Halt::by_operator("bob", "lunch");
+        let inner = Halt::GateFailed { check: "door".into(), message: "503".into() };
+        let held = Halt::Operator { by: "bob".into(), reason: "lunch".into(), over: Some(Box::new(inner)) };
+        assert!(held.is_failure() && !why().is_failure());
+        assert_eq!(held.to_string(), "paused by bob: lunch; it stood still already: the check \"door\" failed: 503");
         let phases = [
             Phase::Running,
             Phase::Paused { why: why() },
+            Phase::Paused { why: held },
             Phase::Paused { why: Halt::NothingToGoBackTo { why: Box::new(why()) } },
             Phase::Completed,
             Phase::Aborted { by: "bob".into(), reason: "no".into() },
@@ -434,7 +476,7 @@ mod tests {
                 released: BTreeSet::new(),
                 retry: BTreeSet::new(),
                 retry_before: None,
-                forgiven: Some(Forgiven { before: Revision(3), at }),
+                forgiven: Some(Earlier::than(7, Revision(3), at)),
                 healthy: 0,
                 progress: at,
                 idle: None,

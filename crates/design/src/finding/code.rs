@@ -265,6 +265,7 @@ catalogue! {
     UnknownTimeZone = "M1918" Error "There is no time zone of this name.",
     WindowNeverOpens = "M1919" Error "A window never opens.",
     WindowSkipped = "M1920" Warning "A window does not open on a day on which the clocks are changed.",
+    TooManyWaves = "M1921" Error "There are more waves than a rollout can have.",
 }
 
 impl fmt::Display for Code {

@@ -15,7 +15,13 @@ pub(super) fn read(node: &Node, what: &str, report: &mut Report<'_>) -> Option<S
     }
     if authority.and_then(host).is_none() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         let finding = Finding::new(Code::NotAUrl, format!("{what} is not a URL: {}", quote(text)));
-        report.add(node.span, finding.expected("expected http://HOST… or https://HOST…"));
+        report.add(node.span, finding.expected("expected http://HOST…"));
+        return None;
+    }
+    if text.starts_with("https://") {
+        let finding = Finding::new(Code::NotAUrl, format!("{what} is asked by https, which the server cannot"));
+        let help = format!("let a command ask instead: {{command: [curl, --fail, --silent, {}]}}", quote(text));
+        report.add(node.span, finding.expected("expected http://HOST…").help(help));
         return None;
     }
     Some(text.to_owned())

@@ -38,7 +38,17 @@ fn punctuation(node: &Node, expected: &str) -> Option<String> {
         Kind::Text if expected.starts_with("an integer") && text.parse::<i64>().is_ok() => {
             Some(format!("leave out the quotes: {text}"))
         }
+        Kind::Text if expected.starts_with("a list of the program") => {
+            let words: Vec<String> = text.split_whitespace().map(word).collect();
+            Some(format!("write it as a list: [{}]", words.join(", ")))
+        }
         Kind::Text if expected.starts_with("a list") => Some(format!("write it as a list: [{text}]")),
         Kind::Null | Kind::Bool(_) | Kind::Int(_) | Kind::Float | Kind::Text => None,
     }
+}
+
+/// A word of a list in brackets, where some letters mean something.
+fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._=+-".contains(c);
+    if text.chars().all(is_plain) { text.to_owned() } else { quote(text) }
 }

@@ -100,6 +100,26 @@ fn a_password_in_an_address_is_not_shown() {
     assert!(text.contains("M1023") && !text.contains("hunter2"), "{text}");
 }
 
+#[test]
+fn what_the_server_cannot_ask_is_left_to_a_command() {
+    let text = parse("gate: {checks: [{http: \"https://shop.example/\"}]}").unwrap_err().to_string();
+    assert!(text.contains("M1911") && text.contains("[curl, --fail, --silent, \"https://shop.example/\"]"), "{text}");
+}
+
+#[test]
+fn a_command_in_one_text_is_shown_as_its_words() {
+    let text = parse("gate: {checks: [{command: \"ls -l a:b\"}]}").unwrap_err().to_string();
+    assert!(text.contains("write it as a list: [ls, -l, \"a:b\"]"), "{text}");
+}
+
+#[test]
+fn there_are_not_more_waves_than_a_record_holds() {
+    let waves = |count: u32| (1..count).map(|nodes| format!("{{nodes: {nodes}}}, ")).collect::<String>();
+    let with = |count| parse(&format!("waves: [{}{{percent: 100}}]", waves(count)));
+    assert!(with(12).is_ok());
+    assert!(with(13).unwrap_err().to_string().contains("M1921"));
+}
+
 /// Pieces of strategies, put together at random.
 fn nearly_a_strategy() -> impl Any<Value = String> {
     #[rustfmt::skip]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
 use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{FailedHow, Forgiven};
+use muster_core::rollout::record::{Earlier, FailedHow};
 use muster_core::txn::Revision;
 
 use crate::health::Health;
@@ -29,7 +29,8 @@ pub(crate) struct Fact<'a> {
     pub is_new: bool,
     /// Nobody can count on it now, and that uses the budget up.
     pub is_unavailable: bool,
-    /// To move it takes nothing from anybody: it is down already, and counted as such, or an operator has released it.
+    /// To move it takes nothing from anybody: it is down already, and counted as such. One whose slot an operator has released
+    /// is not counted, and needs a slot to be moved.
     pub is_free: bool,
     /// When this rollout granted it something.
     pub grant_at: Option<Revision>,
@@ -85,11 +86,11 @@ impl Fact<'_> {
     }
 
     /// A node that was broken before proves nothing by staying so; nor does one whose failure was seen.
-    pub(crate) fn counts_as_failed(&self, forgiven: Option<Forgiven>) -> bool {
+    pub(crate) fn counts_as_failed(&self, forgiven: Option<Earlier>) -> bool {
         let Health::Failed { since, .. } = self.health else { return false };
-        let was_seen = forgiven.is_some_and(|forgiven| {
-            since <= forgiven.at && self.grant_at.is_none_or(|granted| granted < forgiven.before)
-        });
+        let granted = self.grant_at.unwrap_or_default();
+        // One of another life of the store is not here: the survey leaves it out.
+        let was_seen = forgiven.is_some_and(|forgiven| forgiven.covers(forgiven.before.epoch, granted, since));
         !self.excused && !was_seen
     }
 }

@@ -16,11 +16,10 @@ mod waves;
 
 use jiff::Timestamp;
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
+use muster_core::rollout::record::{Earlier, GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
 use muster_core::summary::clip;
-use muster_core::txn::Revision;
 
 pub use change::{Change, Grant, MOST_GRANTS};
 pub use indexed::Indexed;
@@ -114,7 +113,7 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
             return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
         }
     }
-    remember(&mut next, &survey.kept_from_answering, sight.fleet.revision);
+    remember(&mut next, &survey.kept_from_answering, sight);
     let windows = &plan.plan().strategy.windows;
     let is_open = windows::is_open(windows, sight.now);
     let mut ledger = Ledger::open(plan, &next, &survey, sight);
@@ -133,6 +132,8 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
         return step;
     }
     next.retry.retain(|node| survey.is_to_be_retried(node) && !grants.iter().any(|grant| grant.node == *node));
+    // Whoever is granted something holds a slot again.
+    next.released.retain(|node| !grants.iter().any(|grant| grant.node == *node));
     next.grants = next.grants.saturating_add(u64::try_from(grants.len()).unwrap_or(u64::MAX));
     let mut next = noted(next, &survey);
     next.seen = sight.fleet.revision;
@@ -141,11 +142,11 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
 }
 
 /// Writes down who is to be granted once more: when the pause is over, nobody can see any more why they have not answered.
-fn remember(record: &mut RolloutRecord, nodes: &[&NodeName], seen: Revision) {
+fn remember(record: &mut RolloutRecord, nodes: &[&NodeName], sight: &Sight<'_>) {
     if record.retry.len() + nodes.len() <= MOST_NAMED {
         record.retry.extend(nodes.iter().map(|name| (*name).clone()));
     } else {
-        record.retry_before = Some(Revision(seen.0.saturating_add(1)));
+        record.retry_before = Some(Earlier::than(sight.fleet.epoch(), sight.fleet.revision, sight.now));
     }
 }
 

@@ -6,7 +6,7 @@ use muster_core::generation::Generation;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
 use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{FailedHow, Forgiven, RolloutRecord};
+use muster_core::rollout::record::{Earlier, FailedHow, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
 
 use crate::budget::domain_of;
@@ -34,7 +34,7 @@ pub(crate) struct Survey<'a> {
     /// Nodes that were granted something, were paused then, and have not answered in time.
     pub kept_from_answering: Vec<&'a NodeName>,
     pub healthy: u32,
-    pub forgiven: Option<Forgiven>,
+    pub forgiven: Option<Earlier>,
     /// Those that count against the limits, in all.
     pub failures: usize,
     /// When a node last became healthy.
@@ -86,7 +86,7 @@ impl<'a> Survey<'a> {
             pauses: Pauses::of(fleet, sight.now),
             kept_from_answering: Vec::new(),
             healthy: 0,
-            forgiven: record.forgiven,
+            forgiven: record.forgiven.filter(|forgiven| forgiven.before.epoch == fleet.epoch()),
             failures: 0,
             // In a new life of the store everybody begins anew.
             last_healthy: record.started.max(began(fleet.epoch(), sight.now)),
@@ -169,7 +169,7 @@ impl<'a> Survey<'a> {
             health,
             is_new,
             is_unavailable: !is_up && is_counted,
-            is_free: !is_up && (is_released || (is_counted && !on_its_way)),
+            is_free: !is_up && is_counted && !on_its_way,
             grant_at: grant.map(|(_, at)| at),
         };
         self.count(&fact);

@@ -98,8 +98,11 @@ fn halted(status: &RolloutStatus) -> Option<String> {
 /// The reason without the first node that it names: all of them follow.
 pub(in crate::commands) fn because(why: &Halt) -> String {
     match why {
-        Halt::Operator { by, reason } if reason.is_empty() => format!("{by} has paused it"),
-        Halt::Operator { by, reason } => format!("{by} has paused it: {reason}"),
+        Halt::Operator { by, reason, over } => {
+            let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            let over = over.as_ref().map(|over| format!("; it stood still already: {}", because(over)));
+            format!("{by} has paused it{reason}{}", over.unwrap_or_default())
+        }
         Halt::Failures { threshold, failed, tolerated, .. } => {
             let bare =
                 Halt::Failures { threshold: *threshold, failed: *failed, tolerated: *tolerated, nodes: Vec::new() };
@@ -120,8 +123,8 @@ pub(in crate::commands) fn because(why: &Halt) -> String {
 /// Why it was taken back.
 pub(super) fn taken_back(why: &Halt) -> String {
     match why {
-        Halt::Operator { by, reason } if reason.is_empty() => format!("{by} wished it"),
-        Halt::Operator { by, reason } => format!("{by} wished it: {reason}"),
+        Halt::Operator { by, reason, .. } if reason.is_empty() => format!("{by} wished it"),
+        Halt::Operator { by, reason, .. } => format!("{by} wished it: {reason}"),
         Halt::Failures { .. }
         | Halt::GateFailed { .. }
         | Halt::GateInconclusive { .. }
@@ -244,11 +247,8 @@ pub(super) fn failed_of(why: &Halt) -> &[FailedNode] {
     match why {
         Halt::Failures { nodes, .. } => nodes,
         Halt::NothingToGoBackTo { why } => failed_of(why),
-        Halt::Operator { .. }
-        | Halt::GateFailed { .. }
-        | Halt::GateInconclusive { .. }
-        | Halt::NoProgress { .. }
-        | Halt::Blocked { .. } => &[],
+        Halt::Operator { over, .. } => over.as_ref().map(|over| failed_of(over)).unwrap_or_default(),
+        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => &[],
     }
 }
 

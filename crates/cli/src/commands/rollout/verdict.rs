@@ -22,8 +22,8 @@ pub(super) enum Verdict {
 pub(super) fn judge(phase: &Phase) -> Verdict {
     match phase {
         Phase::Running => Verdict::GoesOn,
-        // Whoever paused it goes on with it: that is not the end.
-        Phase::Paused { why: Halt::Operator { .. } } => Verdict::GoesOn,
+        // Whoever paused it goes on with it: that is not the end. But what stood still before that did so for a reason.
+        Phase::Paused { why: Halt::Operator { over: None, .. } } => Verdict::GoesOn,
         Phase::Paused { why } if why.is_failure() => Verdict::Failed,
         Phase::Paused { .. } => Verdict::CannotTell,
         Phase::Completed => Verdict::Completed,
@@ -55,11 +55,14 @@ mod tests {
         let failures = || Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
         let text = || (String::from("door"), String::from("no answer"));
         let paused = |why| Phase::Paused { why };
+        let held = |over| Halt::Operator { by: "jo".into(), reason: String::new(), over: Some(Box::new(over)) };
         let (check, message) = text();
         let (other_check, other_message) = text();
         let table = [
             (Phase::Running, Verdict::GoesOn, 0),
-            (paused(Halt::Operator { by: "jo".into(), reason: String::new() }), Verdict::GoesOn, 0),
+            (paused(Halt::by_operator("jo", "")), Verdict::GoesOn, 0),
+            (paused(held(failures())), Verdict::Failed, 1),
+            (paused(held(Halt::Blocked { problem: String::new() })), Verdict::CannotTell, 2),
             (paused(failures()), Verdict::Failed, 1),
             (paused(Halt::GateFailed { check, message }), Verdict::Failed, 1),
             (paused(Halt::NothingToGoBackTo { why: Box::new(failures()) }), Verdict::Failed, 1),

@@ -50,6 +50,28 @@ fn roles_that_wait_for_each_other() {
 }
 
 #[test]
+fn more_waves_than_a_record_holds() {
+    let names: Vec<String> = (1..=16).map(|number| format!("r{number:02}-x")).collect();
+    let roles: Vec<(&str, u32, &str)> = names.iter().map(|name| (name.as_str(), 12, "a b")).collect();
+    let order: Vec<(&str, &str)> = names.windows(2).map(|pair| (pair[1].as_str(), pair[0].as_str())).collect();
+    let mut ask = Request { after: after(&order), ..request("v2", Strategy::default()) };
+    let world = World::of(&roles);
+    assert_snapshot!(refused(&world, &ask), @"the plan has 64 waves over all stages, and 60 are the most: take waves out of the strategy, or let more roles go together");
+    ask.strategy.waves.remove(0);
+    assert!(world.see(|sight| plan(sight, &ask)).is_ok());
+    ask.strategy.waves = Strategy::default().waves;
+    assert!(world.see(|sight| plan(sight, &Request { at_once: true, ..ask })).is_ok());
+}
+
+#[test]
+fn nothing_while_nobody_can_say_which_rollout_decides() {
+    let mut world = World::of(&[("web", 1, "a")]);
+    world.put(world.keys.active_rollout(), "what?");
+    let said = refused(&world, &request("v2", Strategy::default()));
+    assert!(said.contains("rollouts/active in the store cannot be read"), "{said}");
+}
+
+#[test]
 fn a_budget_for_a_role_that_is_not_there() {
     let world = World::of(&[("web", 1, "a")]);
     let mut strategy = Strategy::default();

@@ -140,7 +140,7 @@ fn a_pause_is_the_last_word_and_what_was_decided_before_it_is_not_carried_out() 
     let guard = ride.world.commit(&decided).unwrap_err();
     assert_eq!(guard.key(), ride.world.keys.rollout(ride.id));
     assert_eq!(ride.look(), crate::step::Step::default());
-    assert_eq!(ride.phase(), Phase::Paused { why: Halt::Operator { by: "bob".into(), reason: "lunch".into() } });
+    assert_eq!(ride.phase(), Phase::Paused { why: Halt::by_operator("bob", "lunch") });
     assert!(ride.say(&Command::Resume).unwrap());
     assert!(!ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go().len(), 2);

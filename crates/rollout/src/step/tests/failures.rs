@@ -165,6 +165,51 @@ fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_h
     assert_eq!(ride.ride_on(), Phase::Completed);
 }
 
+fn new_life(ride: &mut Ride) {
+    ride.world.pass(minutes(1));
+    let second = ride.world.now.as_second().to_string();
+    ride.world.put(ride.world.keys.store_epoch(), second);
+}
+
+#[test]
+fn what_was_forgiven_in_another_life_of_the_store_is_not_in_this_one() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+    let granted = ride.go();
+    ride.answers(&granted[0], failed());
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.go();
+    assert_eq!(ride.phase(), Phase::Running);
+    new_life(&mut ride);
+    ride.answers(&granted[0], failed());
+    assert_eq!(halt(&ride).1, 1);
+}
+
+#[test]
+fn who_fails_after_all_failed_ones_were_to_be_granted_once_more_is_not_one_of_them() {
+    let many = u32::try_from(MOST_NAMED).unwrap() + 3;
+    for in_new_life in [false, true] {
+        let mut ride = Ride::begin(World::of(&[("web", many, "a b c")]), budget(many, None));
+        let granted = ride.go();
+        let (late, early) = granted.split_at(2);
+        early.iter().for_each(|name| ride.world.answers(name, failed()));
+        ride.go();
+        assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
+        assert!(ride.record().retry_before.is_some(), "they are too many to be named");
+        if in_new_life {
+            new_life(&mut ride);
+            granted.iter().for_each(|name| ride.world.answers(name, failed()));
+            assert_eq!(ride.go(), Vec::<String>::new(), "what was said before the restore counts no longer");
+            assert_eq!(halt(&ride).1, many);
+        } else {
+            assert_eq!(ride.go().len(), early.len());
+            ride.world.pass(seconds(1));
+            late.iter().for_each(|name| ride.world.answers(name, failed()));
+            assert_eq!(ride.go(), Vec::<String>::new(), "nobody has looked at those");
+            assert_eq!(halt(&ride).1, 2);
+        }
+    }
+}
+
 #[test]
 fn a_record_stays_small_whatever_is_said_in_it() {
     let mut ride = Ride::begin(World::of(&[("web", 10, "a b")]), budget(10, None));

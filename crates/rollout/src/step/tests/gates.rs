@@ -114,6 +114,40 @@ fn a_check_that_cannot_say_pauses_whatever_the_strategy_does_about_failures() {
 }
 
 #[test]
+fn only_who_resumes_ends_a_pause_whatever_had_stopped_it_before() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), checked(in_two_waves()));
+    let first = ride.go();
+    ride.well(&first[0]);
+    ride.after(minutes(5));
+    let at = ride.world.now;
+    let unclear = GateVerdict::Inconclusive { at, check: "front door".into(), message: "no answer".into() };
+    verdict(&mut ride, 0, unclear);
+    let Phase::Paused { why: stopped } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let pause = || Command::Pause { reason: "freeze".into() };
+    assert!(ride.say(&pause()).unwrap() && !ride.say(&pause()).unwrap());
+    let why = Halt::Operator { by: "bob".into(), reason: "freeze".into(), over: Some(Box::new(stopped)) };
+    assert_eq!(ride.phase(), Phase::Paused { why: why.clone() });
+    assert!(ride.say(&Command::Promote { full: false }).unwrap(), "it is written down");
+    assert_eq!((ride.phase(), ride.go()), (Phase::Paused { why }, NOBODY.to_vec()));
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go().len(), 1, "what was promoted is not asked once more");
+}
+
+#[test]
+fn who_resumes_a_pause_has_the_checks_made_again_that_had_stopped_it() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), checked(in_two_waves()));
+    let first = ride.go();
+    ride.well(&first[0]);
+    ride.after(minutes(5));
+    let at = ride.world.now;
+    let failed = GateVerdict::Failed { at, check: "front door".into(), message: "500".into() };
+    verdict(&mut ride, 0, failed);
+    assert!(ride.say(&Command::Pause { reason: String::new() }).unwrap());
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!((ride.go(), ride.look().checks), (NOBODY.to_vec(), Some(0)));
+}
+
+#[test]
 fn what_checks_said_of_a_wave_that_is_whole_no_longer_is_forgotten() {
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), checked(in_two_waves()));
     let first = ride.go();

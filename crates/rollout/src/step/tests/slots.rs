@@ -3,14 +3,19 @@
 use jiff::civil::time;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{Halt, Phase};
-use muster_core::rollout::strategy::{Amount, MaxUnavailable, Strategy, Window};
+use muster_core::rollout::strategy::{Amount, Failures, MaxUnavailable, Strategy, Window};
 
-use crate::operate::Command;
+use crate::operate::{Command, OperateRefused, Retried};
 use crate::progress::{progress, why_not};
 use crate::testing::{Ended, World, node, role};
 
 use super::Ride;
 use super::ride::{budget, failed, minutes, pending, percents, seconds};
+
+fn lenient() -> Failures {
+    let all = Amount::Percent(100);
+    Failures { canary: all, wave: all, total: all }
+}
 
 const NOBODY: [String; 0] = [];
 
@@ -196,6 +201,25 @@ fn a_released_slot_is_used_by_others() {
     assert!(ride.say(&Command::Release { node: node(&granted[0]) }).unwrap());
     assert!(!ride.say(&Command::Release { node: node(&granted[0]) }).unwrap(), "it is said once");
     assert_eq!(ride.go().len(), 1);
+}
+
+#[test]
+fn a_slot_is_released_of_nobody_who_is_well_and_is_needed_again_for_the_next_grant() {
+    let mut ride =
+        Ride::begin(World::of(&[("web", 4, "a b c d")]), Strategy { failures: lenient(), ..budget(1, None) });
+    let release = |name: &str| Command::Release { node: node(name) };
+    let first = ride.go();
+    let other = waiting(&["web1", "web2"], &first);
+    assert!(matches!(ride.say(&release(other)), Err(OperateRefused::HoldsNoSlot { .. })), "it holds none");
+    assert_eq!(ride.answers(&first[0], failed()), NOBODY, "it has failed, and keeps its slot");
+    assert!(ride.say(&release(&first[0])).unwrap());
+    let second = ride.go();
+    assert_eq!(second.len(), 1);
+    assert!(ride.say(&Command::Retry(Retried::Nodes(vec![node(&first[0])]))).unwrap());
+    assert_eq!(ride.go(), NOBODY, "the slot is used by another");
+    assert_eq!(ride.well(&second[0]), first, "in its turn");
+    assert!(ride.record().released.is_empty());
+    assert_eq!(ride.go(), NOBODY, "and it holds the slot again");
 }
 
 #[test]

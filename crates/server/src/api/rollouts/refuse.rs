@@ -54,11 +54,13 @@ impl From<PlanError> for Refusal {
                 let hint = "nodes do not go back by themselves; if it is meant, say so with --allow-older";
                 Refusal(problem(Code::OlderRelease).hint(hint))
             }
-            PlanError::BeingRestored { .. } => Refusal(problem(Code::CannotTell)),
+            PlanError::BeingRestored { .. } | PlanError::Unreadable => Refusal(problem(Code::CannotTell)),
             PlanError::BeingDestroyed { .. } => Refusal(problem(Code::Destroying)),
-            PlanError::Cycle(_) | PlanError::UnknownRole { .. } | PlanError::Strategy(_) | PlanError::NoNodes => {
-                Refusal(problem(Code::InvalidRequest))
-            }
+            PlanError::Cycle(_)
+            | PlanError::UnknownRole { .. }
+            | PlanError::Strategy(_)
+            | PlanError::TooManyWaves { .. }
+            | PlanError::NoNodes => Refusal(problem(Code::InvalidRequest)),
         }
     }
 }
@@ -93,6 +95,7 @@ impl From<WordError> for Refusal {
                 | OperateRefused::AtOnce { .. }
                 | OperateRefused::NotFailed { .. }
                 | OperateRefused::NobodyFailed { .. }
+                | OperateRefused::HoldsNoSlot { .. }
                 | OperateRefused::TooMany { .. },
             ) => Refusal(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands")),
             WordError::Unwritable(_) => Refusal(Problem::new(Code::Internal, text)),

@@ -28,7 +28,7 @@ pub(crate) async fn begin(
 ) -> Result<Json<Started>, Refusal> {
     let id = path.id(&app, &scope)?;
     let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
-    let why = Halt::Operator { by: by.clone(), reason };
+    let why = Halt::by_operator(by.clone(), reason);
     let starting = Starting { request: request_id(&operate.request)?, by, supersede: false };
     Ok(Json(started(roll_back(&app, &scope.env, id, &starting, &why).await?)))
 }

@@ -62,7 +62,7 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
     fixture.completed(first.id).await;
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     let why = fixture.rollout(id).await.record.phase;
-    let by_hand = Halt::Operator { by: "ada".into(), reason: "slow".into() };
+    let by_hand = Halt::by_operator("ada", "slow");
     assert_eq!(why, Phase::RolledBack { by: first.id, why: by_hand });
     fixture.stop().await;
 }

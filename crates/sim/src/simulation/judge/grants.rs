@@ -139,7 +139,9 @@ impl Judge {
         if let Some(standing) = standing {
             let earlier = standing.granted_by(after.id, &after.to);
             let again = before.retry.contains(name)
-                || before.retry_before.is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision < before));
+                || before
+                    .retry_before
+                    .is_some_and(|before| earlier.is_some_and(|earlier| earlier.revision.0 < before.before.number));
             if let Some(earlier) = earlier.filter(|_| !again) {
                 let what = format!("{name} was granted {} at revision {}, and is again", after.to, earlier.revision);
                 accuse(Rule::SingleGrant, what);
@@ -170,9 +172,9 @@ impl Judge {
             let grant = || {
                 let standing = self.facts.of(name, seen).filter(|standing| standing.designed)?;
                 let grant = standing.granted_by(before.id, &before.to)?;
-                let forgiven = before.forgiven.is_some_and(|forgiven| grant.revision < forgiven.before);
-                let again =
-                    before.retry.contains(name) || before.retry_before.is_some_and(|before| grant.revision < before);
+                let forgiven = before.forgiven.is_some_and(|forgiven| grant.revision.0 < forgiven.before.number);
+                let again = before.retry.contains(name)
+                    || before.retry_before.is_some_and(|before| grant.revision.0 < before.before.number);
                 (standing.has_failed(grant, base.epoch) && !forgiven && !again).then_some(())
             };
             !repair && !before.skipped.contains(name) && grant().is_some()

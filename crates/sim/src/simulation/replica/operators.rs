@@ -78,7 +78,7 @@ impl World {
                 let Some(record) = sight.fleet.deciding_rollout() else {
                     return Granted::Refused("there is no rollout".into());
                 };
-                let why = Halt::Operator { by: wish.by.clone(), reason: String::new() };
+                let why = Halt::by_operator(wish.by.clone(), "");
                 match rollback_of(sight, world, record, &why, wish.request(), wish.number) {
                     Some((digest, plan, txn)) => Granted::Commit(txn, Some((digest, plan))),
                     None => Granted::Refused("there is nothing to go back from, or to".into()),

@@ -192,7 +192,7 @@ mod tests {
         let mut goes_on = sample::waits_for_promotion();
         goes_on.holds.clear();
         let mut paused = goes_on.clone();
-        paused.record.phase = Phase::Paused { why: Halt::Operator { by: "jo".into(), reason: "lunch".into() } };
+        paused.record.phase = Phase::Paused { why: Halt::by_operator("jo", "lunch") };
         let states = [sample::status(), later, sample::waits_for_promotion(), paused, goes_on.clone(), goes_on];
         insta::assert_snapshot!(told(&states), @"
         10:00:30  prod, rollout 7: v2 → v3, 4 nodes, 2 waves
