@@ -154,7 +154,15 @@ fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Surv
             let state = node.state().filter(|(state, _)| state.is_validated() && *state.version() == request.to);
             answered && state.is_some() && place != Place::First
         };
-        let is_there = is_told && (request.rolls_back.is_some() || runs_it());
+        // Nor does it fetch who was set aside, or was told something by another rollout.
+        let stays = |back_from: RolloutId| {
+            let granted = sight.fleet.granted(name);
+            granted.is_some_and(|(granted, _)| granted.rollout != back_from || granted.kept.is_some())
+        };
+        let is_there = match request.rolls_back {
+            Some(back_from) => is_told || stays(back_from),
+            None => is_told && runs_it(),
+        };
         survey.unwell.extend(unwell.map(|unwell| Unwell { repaired: unwell.repaired && !is_there, ..unwell }));
         if is_there {
             survey.already.insert(name.clone());

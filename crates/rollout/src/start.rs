@@ -80,7 +80,8 @@ pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starti
     }
     let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
     let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
-    if !starting.supersede {
+    // One that told everybody at its start has nothing left to grant: it only watches.
+    if !starting.supersede && !old.at_once {
         return Err(StartRefused::Open {
             id: old.id,
             to: old.to.clone(),
@@ -118,16 +119,20 @@ pub fn roll_back(
     begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
 }
 
-/// The last version that a whole rollout has validated, for going back from another one; or, where none has, what every node
+/// The last version that a whole rollout has validated (nobody set aside, nobody failed, somebody well), for going back from another one; or, where none has, what every node
 /// had proved when that one began: the first version of an environment comes with its nodes, not by a rollout. Going back
 /// from a version to itself is not going back.
 pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
     let leaving = fleet.rollouts().get(&except).map(|(record, _)| record);
     let left = leaving.map(|record| &record.to);
-    let completed = fleet.rollouts().values().rev().filter(|(record, _)| record.phase == Phase::Completed);
+    let completed = fleet.rollouts().values().rev().filter(|(record, _)| is_whole(record));
     let others = completed.filter(|(record, _)| record.id != except && Some(&record.to) != left);
     let proved = leaving.filter(|record| record.from_proved && record.from.as_ref() != left);
     others.map(|(record, _)| record.to.clone()).next().or_else(|| proved.and_then(|record| record.from.clone()))
+}
+
+fn is_whole(record: &RolloutRecord) -> bool {
+    record.phase == Phase::Completed && record.whole
 }
 
 /// Whether every node of the design has proved that it runs a version, and was told nothing else since.
@@ -177,6 +182,7 @@ fn begin(
         phase: Phase::Running,
         phase_since: now,
         waves: plan.waves.first().filter(|_| !at_once).map(|_| WaveState::begun(now)).into_iter().collect(),
+        whole: false,
         full: false,
         skipped: Default::default(),
         released: Default::default(),
@@ -252,7 +258,7 @@ fn of_request(fleet: &Fleet, request: &str) -> Option<RolloutId> {
 /// can go back to.
 fn outlived(fleet: &Fleet) -> impl Iterator<Item = &RolloutRecord> {
     let records = || fleet.rollouts().values().map(|(record, _)| record);
-    let completed = records().rev().filter(|record| record.phase == Phase::Completed);
+    let completed = records().rev().filter(|record| is_whole(record));
     let needed: Vec<RolloutId> = completed.take(2).map(|record| record.id).collect();
     let active = fleet.active_rollout().map(|(active, _)| active.id);
     // The one that begins is remembered too.

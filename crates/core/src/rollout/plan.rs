@@ -43,7 +43,7 @@ pub struct Plan {
     pub waves: Vec<PlannedWave>,
     pub budgets: Budgets,
     /// Nodes that run the target already: nothing is done with them, and they count for the budget. Where a rollout goes
-    /// back, also those that never went, whether they are well or not.
+    /// back, also those that never went or were set aside, whether they are well or not.
     #[serde(default)]
     pub already: BTreeSet<NodeName>,
     /// Nodes that are not well before it begins. They use the budget up, unless their machines are still being made; those

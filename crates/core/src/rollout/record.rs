@@ -91,6 +91,10 @@ pub struct RolloutRecord {
     pub phase_since: Timestamp,
     /// The waves that have begun, in the order of the plan; the last of them goes on.
     pub waves: Vec<WaveState>,
+    /// It has ended with every node at the target: nobody was set aside, nobody failed, and somebody proved it. Only such a
+    /// version is gone back to.
+    #[serde(default)]
+    pub whole: bool,
     /// Nobody has to promote a wave any more.
     #[serde(default)]
     pub full: bool,
@@ -276,6 +280,10 @@ pub enum Threshold {
     Canary,
     Wave,
     Total,
+    /// All that can be done is done, and these could not go back.
+    GoingBack,
+    /// All that can be done is done, and nobody is well.
+    Everybody,
 }
 
 /// So many failed nodes are named where a rollout says why it stopped.
@@ -395,13 +403,16 @@ impl fmt::Display for Halt {
                 over.as_ref().map_or(Ok(()), |over| write!(f, "; it stood still already: {over}"))
             }
             Halt::Failures { threshold, failed, tolerated, nodes } => {
-                let of = match threshold {
-                    Threshold::Canary => "in the first wave of a stage",
-                    Threshold::Wave => "in a wave",
-                    Threshold::Total => "in all",
-                };
                 let (were, are) = (plural(*failed, "node has", "nodes have"), plural(*tolerated, "is", "are"));
-                write!(f, "{failed} {were} failed, and {tolerated} {are} tolerated {of}")?;
+                let of = |of| format!(" failed, and {tolerated} {are} tolerated {of}");
+                let so = match threshold {
+                    Threshold::Canary => of("in the first wave of a stage"),
+                    Threshold::Wave => of("in a wave"),
+                    Threshold::Total => of("in all"),
+                    Threshold::GoingBack => " failed to go back".to_owned(),
+                    Threshold::Everybody => " failed, and nobody is well".to_owned(),
+                };
+                write!(f, "{failed} {were}{so}")?;
                 nodes.first().map_or(Ok(()), |first| write!(f, "; {first}"))
             }
             Halt::GateFailed { check, message } => write!(f, "the check {check:?} failed: {message}"),
@@ -471,6 +482,7 @@ mod tests {
                 phase,
                 phase_since: at,
                 waves: vec![WaveState::begun(at)],
+                whole: true,
                 full: false,
                 skipped: BTreeSet::new(),
                 released: BTreeSet::new(),

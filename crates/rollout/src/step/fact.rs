@@ -87,10 +87,15 @@ impl Fact<'_> {
 
     /// A node that was broken before proves nothing by staying so; nor does one whose failure was seen.
     pub(crate) fn counts_as_failed(&self, forgiven: Option<Earlier>) -> bool {
+        !self.excused && self.is_unseen_failure(forgiven)
+    }
+
+    /// It has failed, and nobody has said since that the rollout goes on.
+    pub(crate) fn is_unseen_failure(&self, forgiven: Option<Earlier>) -> bool {
         let Health::Failed { since, .. } = self.health else { return false };
         let granted = self.grant_at.unwrap_or_default();
         // One of another life of the store is not here: the survey leaves it out.
         let was_seen = forgiven.is_some_and(|forgiven| forgiven.covers(forgiven.before.epoch, granted, since));
-        !self.excused && !was_seen
+        !was_seen
     }
 }

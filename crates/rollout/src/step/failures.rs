@@ -35,6 +35,24 @@ pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'
     (survey.failures > limit).then(|| halt(Threshold::Total, survey.failures, limit, survey.failed()))
 }
 
+/// Whether a rollout must not end as completed though it waits for nobody.
+///
+/// One that goes back lets no node keep another from it; but who could not go back still runs what was to be taken away. And
+/// one that goes forward has arrived nowhere if somebody failed and nobody is well, whatever was tolerated. Where there was
+/// nobody to fail (all were set aside, or have no machine yet) it is over: nodes that come later begin with the target.
+pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<Halt> {
+    let failed = survey.unseen().count();
+    if failed == 0 {
+        return None;
+    }
+    let threshold = match record.rolls_back {
+        Some(_) => Threshold::GoingBack,
+        None if survey.healthy == 0 => Threshold::Everybody,
+        None => return None,
+    };
+    Some(halt(threshold, failed, 0, survey.unseen()))
+}
+
 fn halt<'s>(threshold: Threshold, failed: usize, tolerated: usize, nodes: impl Iterator<Item = &'s Fact<'s>>) -> Halt {
     let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
     let nodes = nodes.take(NAMED_FAILURES).filter_map(Fact::failure).collect();

@@ -7,6 +7,7 @@
 mod change;
 mod fact;
 mod failures;
+mod follow;
 mod grants;
 mod indexed;
 mod numbered;
@@ -31,6 +32,8 @@ pub(crate) use grants::{Held, Ledger};
 pub(crate) use indexed::Place;
 pub(crate) use survey::Survey;
 pub(crate) use waves::{Waits, move_on};
+
+use follow::follow;
 
 use crate::health::later;
 use crate::operate::{LONGEST_WORDS, MOST_NAMED};
@@ -63,26 +66,7 @@ pub fn step(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
     if record.phase != Phase::Running || !governs || between {
         return Step::default();
     }
-    if record.at_once { follow(record, sight) } else { staged(plan, record, sight) }
-}
-
-/// Everybody was told: it is over when everybody has answered and is validated.
-fn follow(record: &RolloutRecord, sight: &Sight<'_>) -> Step {
-    let Some(told) = sight.fleet.base().filter(|told| told.version == record.to) else { return Step::default() };
-    let mut nodes = 0;
-    for (_, node, _) in sight.fleet.designed() {
-        let proved = node.state().is_some_and(|(state, _)| state.is_validated() && *state.version() == record.to);
-        if !proved || !node.has_answered(told.generation) {
-            return Step::default();
-        }
-        nodes += 1;
-    }
-    // A version that no node has proved is not one to go back to.
-    if nodes == 0 {
-        return Step::default();
-    }
-    let next = RolloutRecord { healthy: nodes, ..record.clone() };
-    Step { change: Some(completed(next, sight)), ..Step::default() }
+    if record.at_once { follow(plan, record, sight) } else { staged(plan, record, sight) }
 }
 
 fn completed(mut record: RolloutRecord, sight: &Sight<'_>) -> Change {
@@ -106,7 +90,12 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
         Waits::ForChecks { wave } => step.checks = Some(wave),
         Waits::ForPromotion => {}
         Waits::ForNothing => {
-            return Step { change: Some(completed(noted(next, &survey), sight)), ..Step::default() };
+            let next = noted(next, &survey);
+            let change = match failures::in_the_end(record, &survey) {
+                Some(why) => paused(next, why, sight),
+                None => completed(RolloutRecord { whole: survey.is_whole(record, sight.fleet), ..next }, sight),
+            };
+            return Step { change: Some(change), ..Step::default() };
         }
         Waits::Failed { why } => return failed(plan, record, why, &survey, sight),
         Waits::Unclear { why } => {

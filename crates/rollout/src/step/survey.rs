@@ -1,12 +1,12 @@
 //! One look at the whole fleet, through the eyes of a rollout.
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::fleet::Node;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::generation::Generation;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
 use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{Earlier, FailedHow, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, Earlier, FailedHow, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
 
 use crate::budget::domain_of;
@@ -52,8 +52,13 @@ struct Ground<'a> {
     per: Option<&'a PerLabel>,
 }
 
+/// Whether a rollout that goes back leaves a node alone that was granted this.
+pub(crate) fn stays(record: &RolloutRecord, granted: &DesiredRecord) -> bool {
+    record.rolls_back.is_some_and(|back_from| granted.rollout != back_from || granted.kept.is_some())
+}
+
 /// An epoch is called by the second in which it began.
-fn began(epoch: u64, now: Timestamp) -> Timestamp {
+pub(super) fn began(epoch: u64, now: Timestamp) -> Timestamp {
     let second = i64::try_from(epoch).ok().and_then(|second| Timestamp::from_second(second).ok());
     second.unwrap_or(Timestamp::UNIX_EPOCH).min(now)
 }
@@ -136,6 +141,10 @@ impl<'a> Survey<'a> {
             Some(Place::InWave { wave, order, excused }) => (Some(wave), Some(order), excused),
             Some(Place::Already) | None if is_told && grant.is_none() => (None, None, false),
             Some(Place::Already) | None if plan.plan().waves.is_empty() => (None, None, false),
+            // Who has a word of its own that is not of what is taken back was set aside, or never went.
+            Some(Place::Already) | None if grant.is_none() && own.is_some_and(|(own, _)| stays(record, own)) => {
+                (None, None, false)
+            }
             Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
         };
         let is_settled = wave.and_then(|wave| record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
@@ -278,6 +287,38 @@ impl<'a> Survey<'a> {
                 tally.failures += 1;
             }
         }
+    }
+
+    /// Those that have failed and that nobody has looked at, also those that were not well before.
+    pub(crate) fn unseen(&self) -> impl Iterator<Item = &Fact<'a>> {
+        self.facts.iter().filter(|fact| fact.wave.is_some() && fact.is_unseen_failure(self.forgiven))
+    }
+
+    /// Whether everybody is at the target, nobody was set aside or has failed, and somebody has proved it.
+    pub(crate) fn is_whole(&self, record: &RolloutRecord, fleet: &Fleet) -> bool {
+        let is_told = |fact: &Fact<'_>| fleet.desired_of(fact.name).is_some_and(|told| told.version == record.to);
+        let is_there = |fact: &Fact<'_>| match fact.health {
+            Health::Healthy { .. } | Health::NotThere => true,
+            Health::Waiting => fact.wave.is_none() && is_told(fact),
+            Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Away { .. }
+            | Health::Failed { .. }
+            | Health::Skipped => false,
+        };
+        let has_proved = |fact: &Fact<'_>| match fact.health {
+            Health::Healthy { .. } => true,
+            Health::Waiting => !fact.is_unavailable && is_told(fact),
+            Health::Moving { .. }
+            | Health::Pending { .. }
+            | Health::Soaking { .. }
+            | Health::Away { .. }
+            | Health::Failed { .. }
+            | Health::Skipped
+            | Health::NotThere => false,
+        };
+        record.skipped.is_empty() && self.facts.iter().all(is_there) && self.facts.iter().any(has_proved)
     }
 
     /// Those that count against the limits, by name.

@@ -201,3 +201,80 @@ fn what_every_node_had_proved_can_be_gone_back_to_and_nothing_less() {
     let broken = Ride::begin(world, budget(1, None));
     assert_eq!(stable_version(&broken.world.fleet, broken.id), None);
 }
+
+#[test]
+fn what_went_past_some_nodes_is_not_gone_back_to() {
+    let mut ride = Ride::begin(settled(3), budget(1, None));
+    let aside = ride.plan.plan().nodes().last().unwrap().node.clone();
+    ride.say(&Command::Skip { node: aside.clone() }).unwrap();
+    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert!(!ride.record().whole);
+    assert_eq!(stable_version(&ride.world.fleet, RolloutId(99)), Some(version("v1")));
+}
+
+#[test]
+fn who_was_set_aside_stays_there_when_others_go_back_and_who_cannot_go_back_is_told() {
+    let mut ride = Ride::begin(settled(3), budget(3, None));
+    let granted = ride.go();
+    ride.say(&Command::Skip { node: crate::testing::node(&granted[0]) }).unwrap();
+    ride.well(&granted[1]);
+    let mut back = request("v1", budget(3, None));
+    (back.rolls_back, back.allow_older) = (Some(ride.id), true);
+    let made = ride.world.see(|sight| plan(sight, &back)).unwrap();
+    assert_eq!((made.node_count(), made.already.len()), (2, 1));
+    let (old, at) = ride.held();
+    let why = Halt::Operator { by: "ann".into(), reason: String::new() };
+    let started =
+        ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks("a", false), (&old, at), &why)).unwrap();
+    ride.world.commit(&started.txn.unwrap()).unwrap();
+    (ride.id, ride.plan) = (started.id, Indexed::new(made));
+    ride.granted.clear();
+    assert_eq!(ride.go().len(), 2);
+    ride.answers(&granted[1], failed());
+    assert_eq!(ride.phase(), Phase::Running, "it keeps no other from it");
+    ride.well(&granted[2]);
+    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    assert!(why.is_failure() && why.to_string().starts_with("1 node has failed to go back; "), "{why}");
+    assert_eq!(ride.version_of(&granted[0]), "v2", "somebody wanted it there");
+    ride.say(&Command::Retry(crate::operate::Retried::AllFailed)).unwrap();
+    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert!(!ride.record().whole, "one is elsewhere");
+    assert_eq!(ride.version_of(&granted[0]), "v2");
+}
+
+#[test]
+fn where_somebody_failed_and_nobody_is_well_nothing_is_completed() {
+    let mut world = World::of(&[("web", 1, "a")]);
+    world.answers("web1", failed());
+    let mut ride = Ride::begin(world, budget(1, None));
+    ride.go();
+    ride.answers("web1", failed());
+    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    assert!(why.to_string().starts_with("1 node has failed, and nobody is well"), "{why}");
+}
+
+#[test]
+fn what_was_told_to_all_at_once_ends_too_and_is_in_nobodys_way() {
+    let mut world = World::new();
+    for name in ["web1", "web2", "web3", "web4"] {
+        world.node(name, "web", "a", &[]);
+    }
+    world.unmade("web4");
+    let mut ride = Ride::of(world, &request("v1", Strategy::default()));
+    ride.well("web1");
+    ride.answers("web2", failed());
+    let deadlines = Strategy::default().deadlines;
+    assert_eq!(ride.look().recheck, Some(ride.world.now + deadlines.node), "web3 has not answered");
+    ride.after(deadlines.node);
+    assert_eq!(ride.phase(), Phase::Running, "agents try again by themselves");
+    ride.after(deadlines.progress - deadlines.node);
+    let Phase::Paused { why: Halt::Failures { failed: 2, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let made = ride.world.see(|sight| plan(sight, &request("v2", budget(1, None)))).unwrap();
+    let started = ride.world.see(|sight| start(sight, &made, "sha256:next", asks("next", false))).unwrap();
+    ride.say(&Command::Resume).unwrap();
+    ride.well("web2");
+    ride.well("web3");
+    assert_eq!(ride.phase(), Phase::Completed);
+    assert!(ride.record().whole, "a machine that was never made is missed by nobody");
+    assert!(ride.world.commit(&started.txn.unwrap()).is_err(), "what was decided before is not carried out");
+}
