@@ -80,17 +80,23 @@ pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starti
     }
     let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
     let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
-    // One that told everybody at its start has nothing left to grant: it only watches.
-    if !starting.supersede && !old.at_once {
-        return Err(StartRefused::Open {
+    may_take_over(sight.fleet, starting.supersede)?;
+    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| Phase::Superseded { by })))
+}
+
+/// Whether a rollout may begin: none is under way, or its place is to be taken. One that told everybody at its start has
+/// nothing left to grant: it only watches, and gives way.
+pub fn may_take_over(fleet: &Fleet, supersede: bool) -> Result<(), StartRefused> {
+    match fleet.deciding_rollout() {
+        Some((old, _)) if old.phase.is_open() && !supersede && !old.at_once => Err(StartRefused::Open {
             id: old.id,
             to: old.to.clone(),
             phase: old.phase.word(),
             healthy: old.healthy,
-            nodes: sight.fleet.designed().count(),
-        });
+            nodes: fleet.designed().count(),
+        }),
+        Some(_) | None => Ok(()),
     }
-    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| Phase::Superseded { by })))
 }
 
 /// Begins the rollout that goes back from another one, and ends that. It does so once: the record of the old one says by
@@ -175,6 +181,7 @@ fn begin(
         from_proved: from.as_ref().is_some_and(|from| is_proved(fleet, &from.version)),
         to: plan.to.clone(),
         plan: plan_digest.to_owned(),
+        outcome: None,
         rolls_back: plan.rolls_back,
         at_once,
         by: starting.by.clone(),

@@ -61,11 +61,12 @@ use std::sync::Arc;
 
 use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::txn::Revision;
 use muster_store::Store;
 use muster_wire::client::{ClientError, Download};
 use muster_wire::run_log::LogQuery;
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use design::cache::Designs;
 use replica::{Membership, Peers, Tenures};
@@ -108,6 +109,8 @@ pub struct App {
     pub newest: Arc<Newest>,
     /// The plans of rollouts that were read.
     pub plans: Arc<Plans>,
+    /// How far the view was when this server last looked whether a rollout has something to do.
+    pub rollouts_looked_at: Arc<watch::Sender<Option<Revision>>>,
     pub patience: Patience,
     pub clock: Clock,
     /// Whose streams are being opened.

@@ -189,6 +189,7 @@ impl Server {
             reports,
             designs: Arc::new(Designs::new(blobs.clone())),
             plans: Arc::new(Plans::new(blobs.clone())),
+            rollouts_looked_at: Arc::new(tokio::sync::watch::Sender::new(None)),
             patience,
             blobs,
             downloads: Arc::default(),
@@ -268,7 +269,7 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
         let releases = fleets.values().flat_map(|fleet| fleet.releases().values());
         let bundles = releases.filter_map(|release| release.digest.strip_prefix("sha256:").map(str::to_owned));
         let rollouts = fleets.values().flat_map(|fleet| fleet.rollouts().values());
-        let plans = rollouts.map(|(record, _)| record.plan.clone());
+        let plans = rollouts.flat_map(|(record, _)| [Some(record.plan.clone()), record.outcome.clone()]).flatten();
         let needed = runs.flat_map(|past| past.logs).chain(bundles).chain(plans).collect();
         (needed, designs.map(|revision| revision.manifest.clone()).collect(), replicas.collect())
     };

@@ -21,6 +21,7 @@ pub mod client;
 pub mod data;
 pub mod design;
 pub mod doctor;
+pub mod hints;
 pub mod operator;
 pub mod problem;
 pub mod release;

@@ -135,6 +135,10 @@ pub struct RolloutStatus {
     /// The version that a rollback would go to: the newest that a whole rollout has validated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<Version>,
+    /// How many nodes of the design are told to run each version now.
+    #[serde(default)]
+    #[schema(value_type = std::collections::BTreeMap<String, u32>)]
+    pub told: std::collections::BTreeMap<Version, u32>,
     /// As of when, by the server's clock.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,

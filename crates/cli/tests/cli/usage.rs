@@ -51,6 +51,8 @@ async fn what_is_not_understood_is_64() {
         let text = machine.run(args).await;
         assert!(text.starts_with("exit 64\n--- stderr\n"), "{args:?}: {text}");
     }
+    let whom = machine.run(&["rollout", "retry"]).await;
+    assert!(whom.contains("--failed"), "it says what is missing: {whom}");
 }
 
 #[tokio::test]

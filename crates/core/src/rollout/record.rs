@@ -78,6 +78,9 @@ pub struct RolloutRecord {
     pub to: Version,
     /// Digest of the blob that holds the plan.
     pub plan: String,
+    /// Digest of the blob that holds how each node stood when it ended. Grants are overwritten by those of later rollouts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolls_back: Option<RolloutId>,
     #[serde(default)]
@@ -475,6 +478,7 @@ mod tests {
                 from_proved: false,
                 to: Version::new("v2").unwrap(),
                 plan: "sha256:0".into(),
+                outcome: Some("sha256:1".into()),
                 rolls_back: None,
                 at_once: false,
                 by: "ann".into(),

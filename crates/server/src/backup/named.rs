@@ -55,7 +55,7 @@ impl Named {
             }
             Some(Key::Rollout { .. }) => {
                 let record: Option<RolloutRecord> = serde_json::from_slice(value).ok();
-                self.needed.extend(record.map(|record| record.plan));
+                self.needed.extend(record.into_iter().flat_map(|record| [Some(record.plan), record.outcome]).flatten());
             }
             Some(Key::Status { .. }) => {
                 let leaf: Option<StatusLeaf> = serde_json::from_slice(value).ok();

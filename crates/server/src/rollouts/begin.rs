@@ -7,6 +7,7 @@ use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
 use muster_core::rollout::record::{Halt, RolloutRecord};
+use muster_core::rollout::strategy::{CheckKind, GateCheck, Strategy};
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::compare::moved;
 use muster_rollout::order::draw;
@@ -35,6 +36,11 @@ pub(crate) enum BeginError {
     Design(#[from] ReadDesignError),
     #[error(transparent)]
     NoPlan(#[from] PlanError),
+    #[error(
+        "the check {check:?} runs a program, and is not in the environment file: a command of a gate must stand in the \
+         environment file"
+    )]
+    ForeignCommand { check: String },
     #[error("the plan is for the environment {0}")]
     OfAnother(EnvName),
     #[error("the world has moved since the plan was made: {}", .0.join("; "))]
@@ -71,6 +77,7 @@ pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Re
     app.view.reach(app.newest.revision().await?).await?;
     let way = way::of(app, env).await?;
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
+    asked.strategy.as_ref().map_or(Ok(()), |given| own_commands(given, &way))?;
     let (plan, revision) = ask(app, env, |fleet| {
         let request = request(asked, way, fleet);
         let plan = with_sight(app, fleet, |sight| plan(sight, &request))?;
@@ -78,6 +85,20 @@ pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Re
     })??;
     let digest = Plans::digest(&plan).map_err(KeepPlanError::from)?;
     Ok(PlanAnswer { plan, digest, design, strategy_from, revision })
+}
+
+/// The server runs the commands of a gate, with its rights. So only those are run that the environment's own file holds,
+/// which is looked at before it is applied: not whatever somebody sends along who can reach the API.
+fn own_commands(strategy: &Strategy, way: &Way) -> Result<(), BeginError> {
+    let own = || way.strategy.iter().flat_map(|own| &own.gate.checks);
+    let is_own = |check: &GateCheck| match &check.kind {
+        CheckKind::Http(_) => true,
+        CheckKind::Command(_) => own().any(|own| own.kind == check.kind),
+    };
+    match strategy.gate.checks.iter().find(|check| !is_own(check)) {
+        Some(foreign) => Err(BeginError::ForeignCommand { check: foreign.name.clone() }),
+        None => Ok(()),
+    }
 }
 
 fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategyFrom {
@@ -113,6 +134,8 @@ pub(crate) async fn begin(app: &App, env: &EnvName, what: &Start, who: &Starting
         if let Some(begun) = ask(app, env, |fleet| begun_by(fleet, &who.request, unsure))? {
             return Ok(begun);
         }
+        // Before anything is said of the plan: who asks for an older version than the one under way is told of that one.
+        ask(app, env, |fleet| start::may_take_over(fleet, who.supersede))??;
         let planned = planned(app, env, what).await?;
         let digest = app.plans.keep(&planned).await?;
         let (txn, id, superseded) = ask(app, env, |fleet| {
@@ -138,6 +161,11 @@ pub(crate) async fn begin(app: &App, env: &EnvName, what: &Start, who: &Starting
 
 async fn planned(app: &App, env: &EnvName, what: &Start) -> Result<Plan, BeginError> {
     let way = way::of(app, env).await?;
+    let sent_along = match what {
+        Start::Now(asked) => asked.strategy.as_ref(),
+        Start::Plan(given) => Some(&given.strategy),
+    };
+    sent_along.map_or(Ok(()), |sent| own_commands(sent, &way))?;
     let (request, given) = match what {
         Start::Now(asked) => (ask(app, env, |fleet| request(asked.clone(), way, fleet))?, None),
         Start::Plan(given) if given.env != *env => return Err(BeginError::OfAnother(given.env.clone())),

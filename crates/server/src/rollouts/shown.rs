@@ -1,16 +1,18 @@
 //! How a rollout looks to people and their tools.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::fleet::Fleet;
-use muster_core::names::NodeName;
+use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
-use muster_core::rollout::record::{FailedNode, Halt, Phase, RolloutRecord};
+use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord};
 use muster_core::txn::Revision;
 use muster_rollout::progress::{progress, why_not};
 use muster_rollout::start::stable_version;
 use muster_rollout::step::Indexed;
+use muster_wire::hints::{Situation, next_commands};
 use muster_wire::rollout::{FAILED_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow};
 
 use super::plans::PlanUnreadable;
@@ -37,9 +39,11 @@ pub(crate) fn status(
     fleet: &Fleet,
     (record, record_at): (&RolloutRecord, Revision),
     plan: &Looked,
+    outcome: Option<Progress>,
     numbers: bool,
 ) -> RolloutStatus {
-    let stood = plan.as_ref().map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let now = || plan.as_ref().map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let stood = outcome.unwrap_or_else(now);
     let counts = all(&stood);
     let nodes = || stood.waves.iter().flat_map(|wave| &wave.nodes);
     let failed = nodes().filter_map(failure).take(FAILED_SHOWN).collect();
@@ -76,13 +80,23 @@ pub(crate) fn status(
         problem: plan.as_ref().err().map(|error| chain(error)),
         rolled_back_by: rolled_back_by(&record.phase),
         stable: stable_version(fleet, record.id),
+        told: told(fleet),
         now: app.clock.now(),
         revision: fleet.revision,
     }
 }
 
+/// How many nodes are told to run each version. Not only the two of the rollout: those before it may have ended halfway.
+fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
+    let mut told = BTreeMap::new();
+    for desired in fleet.designed().filter_map(|(name, _, _)| fleet.desired_of(name)) {
+        *told.entry(desired.version).or_default() += 1;
+    }
+    told
+}
+
 /// How the nodes of a rollout stand.
-fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
+pub(crate) fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
     let mut stood = with_sight(app, fleet, |sight| progress(plan, record, sight));
     let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
     if !governs && record.phase == Phase::Completed {
@@ -175,7 +189,12 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
         healthy: if plan.is_some() { counts.healthy } else { record.healthy },
         failed: counts.failed,
         nodes: if plan.is_some() { counts.nodes } else { record.healthy },
-        next: next_command(record, held_by.as_ref()),
+        next: next_command(Situation {
+            phase: &record.phase,
+            waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
+            stable: stable_version(fleet, record.id).as_ref(),
+            failed: counts.failed,
+        }),
         held_by,
     })
 }
@@ -196,22 +215,11 @@ fn rolled_back_by(phase: &Phase) -> Option<RolloutId> {
 }
 
 /// What to type next, where it is a person's turn.
-fn next_command(record: &RolloutRecord, held_by: Option<&Hold>) -> Option<String> {
-    let command = match &record.phase {
-        Phase::Running => match held_by {
-            Some(Hold::Promotion { .. }) => "muster rollout promote",
-            Some(_) | None => return None,
-        },
-        Phase::Paused { why } => match why {
-            Halt::Operator { .. } | Halt::Blocked { .. } => "muster rollout resume",
-            Halt::Failures { .. } | Halt::NoProgress { .. } | Halt::NothingToGoBackTo { .. } => {
-                "muster rollout retry --failed"
-            }
-            Halt::GateFailed { .. } => "muster rollout rollback",
-            Halt::GateInconclusive { .. } => "muster rollout resume",
-        },
-        Phase::Aborted { .. } => "muster rollout rollback",
-        Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. } => return None,
+fn next_command(situation: Situation<'_>) -> Option<String> {
+    let is_a_persons = match situation.phase {
+        Phase::Running => situation.waits_for_promotion,
+        Phase::Paused { .. } | Phase::Aborted { .. } => true,
+        Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
     };
-    Some(command.to_owned())
+    next_commands(situation).into_iter().next().map(|hint| hint.command).filter(|_| is_a_persons)
 }

@@ -51,6 +51,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
         out.line(format_args!("  {}", blast_radius(&status, false)));
     });
-    terminal.notes.note("muster rollout rollback brings them back; muster rollout start VERSION goes elsewhere");
+    let elsewhere = "muster rollout start VERSION goes elsewhere";
+    match status.stable {
+        Some(_) => terminal.notes.note(format_args!("muster rollout rollback brings them back; {elsewhere}")),
+        None => terminal.notes.note(elsewhere),
+    }
     Ok(Exit::Yes)
 }

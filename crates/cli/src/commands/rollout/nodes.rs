@@ -55,7 +55,7 @@ Examples:
   muster rollout retry web7")]
 pub struct RetryArgs {
     /// The nodes, by name or host name
-    #[arg(required_unless_present = "failed", value_name = "NODE", value_parser = node_or_host)]
+    #[arg(value_name = "NODE", value_parser = node_or_host)]
     nodes: Vec<String>,
     /// All that have failed
     #[arg(long, conflicts_with = "nodes")]
@@ -89,6 +89,9 @@ pub(in crate::commands) async fn retry(
     globals: &Globals,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    if args.nodes.is_empty() && !args.failed {
+        return Err(Failure::usage("which nodes? Name them, or say --failed for all that have failed"));
+    }
     let session = Session::open(globals).await?;
     let operate = Operate { nodes: args.nodes.clone(), by: author(), ..Operate::default() };
     let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Retry, &operate).await;

@@ -162,8 +162,8 @@ fn unwell(plan: &Plan, scope: Scope, out: &mut Out) {
     }
     let number_of = |node: &NodeName| plan.waves.iter().position(|wave| wave.nodes.iter().any(|it| it.node == *node));
     out.gap();
-    let are = if plan.unwell.len() == 1 { "is" } else { "are" };
-    out.line(format_args!("{} {are} not well, and count against the budget:", count(plan.unwell.len(), "node")));
+    let (are, they_count) = if plan.unwell.len() == 1 { ("is", "counts") } else { ("are", "count") };
+    out.line(format_args!("{} {are} not well, and {they_count} against the budget:", count(plan.unwell.len(), "node")));
     let mut table = Table::new(["NODE", "STATE", "WHAT IS DONE", "WHY"]).painted(1);
     let most = if scope.all { usize::MAX } else { MOST };
     for unwell in plan.unwell.iter().take(most) {

@@ -23,6 +23,10 @@ pub(super) fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
+pub(super) fn version(name: &str) -> Version {
+    Version::new(name).unwrap()
+}
+
 /// So many seconds after it was started, at 10:00:00.
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_007_200 + second).unwrap()
@@ -45,7 +49,6 @@ pub(super) fn failures(nodes: Vec<FailedNode>) -> Halt {
 
 /// v2 → v3 in two waves, of which the first has just begun: web1, then two more and the load balancer.
 pub(super) fn status() -> RolloutStatus {
-    let version = |text: &str| Version::new(text).unwrap();
     let record = serde_json::json!({
         "id": 7, "request": "", "from": "v2", "to": "v3", "plan": "ab", "by": "jo@desk", "phase": "running",
         "started": at(0), "phase_since": at(0), "progress": at(0), "waves": [],
@@ -80,6 +83,7 @@ pub(super) fn status() -> RolloutStatus {
         problem: None,
         rolled_back_by: None,
         stable: Some(version("v2")),
+        told: [(version("v2"), 3), (version("v3"), 1)].into(),
         now: at(30),
         revision: Revision(10),
     };

@@ -5,9 +5,10 @@ use muster_core::names::{EnvName, Role};
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeState};
 use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, WaveState};
 use muster_core::rollout::strategy::Promote;
+use muster_wire::hints::{Hint, Situation, next_commands};
 use muster_wire::rollout::{RolloutStatus, WaveRow};
 
-use crate::commands::rows::{NONE, count, version};
+use crate::commands::rows::{NONE, count};
 use crate::terminal::{Out, Table, age, plain};
 
 use super::words::{self, moved};
@@ -280,39 +281,13 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
 
 /// What somebody can type now.
 pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
-    let waits_for_promotion = status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. }));
-    let back = match &status.stable {
-        Some(stable) => format!("muster rollout rollback            go back to {stable}"),
-        None => "muster rollout abort               end it; nodes stay where they are".to_owned(),
-    };
-    let follow = "muster rollout status --watch      follow it to its end".to_owned();
-    let resume = "muster rollout resume              go on".to_owned();
-    let lines = match &status.record.phase {
-        Phase::Running if waits_for_promotion => {
-            vec!["muster rollout promote             let the next wave begin".to_owned(), back]
-        }
-        Phase::Running => vec![follow],
-        Phase::Paused { why: Halt::Operator { .. } } => vec![resume, back],
-        Phase::Paused { why } => match why {
-            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } => vec![
-                "muster rollout retry --failed      grant the failed nodes once more, and go on".to_owned(),
-                "muster rollout skip NODE           set a node aside, then resume".to_owned(),
-                "muster rollout resume              go on in spite of them".to_owned(),
-                back,
-            ],
-            Halt::Operator { .. }
-            | Halt::GateFailed { .. }
-            | Halt::GateInconclusive { .. }
-            | Halt::NoProgress { .. }
-            | Halt::Blocked { .. } => vec!["muster rollout resume              ask and look again".to_owned(), back],
-        },
-        Phase::Aborted { .. } => vec![back],
-        Phase::RolledBack { by, .. } | Phase::Superseded { by } => {
-            vec![format!("muster rollout status {by:<13}the one that took its place")]
-        }
-        Phase::Completed => Vec::new(),
-    };
-    lines.into_iter().map(|line| format!("next: {line}")).collect()
+    let hints = next_commands(Situation {
+        phase: &status.record.phase,
+        waits_for_promotion: status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. })),
+        stable: status.stable.as_ref(),
+        failed: status.counts.failed,
+    });
+    hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
 
 /// "12 of 40 nodes run v3 and go back to v2"; what a way back, or an end, is about.
@@ -326,13 +301,13 @@ pub(super) fn blast_radius(status: &RolloutStatus, goes_back: bool) -> String {
         (true, Some(stable)) => format!("{of} {were} sent to {to}, and {go} back to {stable}"),
         (true, None) => format!("{of} {were} sent to {to}"),
         (false, _) => {
-            let rest = all.saturating_sub(there);
-            let others = match rest {
-                0 => String::new(),
-                1 => format!("; 1 stays at {}", version(record.from.as_ref())),
-                _ => format!("; {rest} stay at {}", version(record.from.as_ref())),
-            };
-            format!("{of} {were} sent to {to}, and {stay} there{others}")
+            // They need not all be where this one began: rollouts before it may have ended halfway.
+            let others = status.told.iter().filter(|(told, _)| *told != to);
+            let others = others.map(|(told, number)| match number {
+                1 => format!("; 1 stays at {told}"),
+                _ => format!("; {number} stay at {told}"),
+            });
+            format!("{of} {were} sent to {to}, and {stay} there{}", others.collect::<String>())
         }
     }
 }
@@ -434,8 +409,11 @@ mod tests {
 
     #[test]
     fn what_is_done_says_how_many_nodes_it_is_about() {
-        let status = sample::waits_for_promotion();
+        let mut status = sample::waits_for_promotion();
         assert_eq!(blast_radius(&status, true), "1 of 4 nodes was sent to v3, and goes back to v2");
         assert_eq!(blast_radius(&status, false), "1 of 4 nodes was sent to v3, and stays there; 3 stay at v2");
+        status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (sample::version(name), count)).into();
+        let mixed = "1 of 4 nodes was sent to v3, and stays there; 1 stays at v1; 2 stay at v2";
+        assert_eq!(blast_radius(&status, false), mixed);
     }
 }

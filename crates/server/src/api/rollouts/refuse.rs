@@ -19,6 +19,10 @@ impl From<BeginError> for Refusal {
             BeginError::Gone(env) => Refusal::unknown_env(env.as_str(), &[]),
             BeginError::Design(error) => error.into(),
             BeginError::NoPlan(error) => error.into(),
+            BeginError::ForeignCommand { .. } => {
+                let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
+                Refusal(refused(Code::InvalidRequest).hint(hint))
+            }
             BeginError::OfAnother(_) => Refusal(refused(Code::InvalidRequest).hint("make a plan for this one")),
             BeginError::Outdated(_) => {
                 Refusal(refused(Code::PlanOutdated).hint("plan again, look at it, and start that"))

@@ -17,7 +17,7 @@ use super::{RolloutPath, unknown};
 use crate::App;
 use crate::api::answer::Refusal;
 use crate::api::scope::Scope;
-use crate::rollouts::shown;
+use crate::rollouts::{outcome, shown};
 
 /// What happens together is shown together.
 const PACE: Duration = Duration::from_millis(100);
@@ -66,11 +66,21 @@ pub(crate) async fn show(
 }
 
 async fn status(app: &App, scope: &Scope, id: RolloutId, numbers: bool) -> Result<RolloutStatus, Refusal> {
-    let digest = scope.ask(app, |fleet| fleet.rollouts().get(&id).map(|(record, _)| record.plan.clone()))?;
-    let plan = app.plans.get(&digest.ok_or_else(|| unknown(id))?).await;
+    let digests = scope.ask(app, |fleet| {
+        let (record, _) = fleet.rollouts().get(&id)?;
+        // While it decides what nodes run, what they say now is newer.
+        let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
+        Some((record.plan.clone(), record.outcome.clone().filter(|_| !governs)))
+    })?;
+    let (plan, outcome) = digests.ok_or_else(|| unknown(id))?;
+    let plan = app.plans.get(&plan).await;
+    let outcome = match outcome {
+        Some(digest) => outcome::read(app, digest).await,
+        None => None,
+    };
     let status = scope.ask(app, |fleet| {
         let (record, at) = fleet.rollouts().get(&id)?;
-        Some(shown::status(app, fleet, (record, *at), &plan, numbers))
+        Some(shown::status(app, fleet, (record, *at), &plan, outcome, numbers))
     })?;
     status.ok_or_else(|| unknown(id))
 }

@@ -15,6 +15,9 @@ const KEPT: usize = 4096;
 /// Whatever the program left behind in its pipes when it was over is there at once.
 const REST: Duration = Duration::from_millis(200);
 
+/// What a program needs to find others, its files, and how to write a date. Nothing else of the server's is passed on.
+const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
+
 /// Runs it once. Whoever drops this ends the program, and all that it started in its group.
 pub(super) async fn ask(arguments: &[String], subject: &Subject) -> Answer {
     let Some((program, rest)) = arguments.split_first() else {
@@ -23,6 +26,9 @@ pub(super) async fn ask(arguments: &[String], subject: &Subject) -> Answer {
     let from = subject.from.as_ref().map(ToString::to_string).unwrap_or_default();
     let spawned = Command::new(program)
         .args(rest)
+        // The server's own holds what is none of a check's business, the password of the store for one.
+        .env_clear()
+        .envs(PASSED_ON.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))))
         .env("MUSTER_ENV", subject.env.as_str())
         .env("MUSTER_ROLLOUT", subject.rollout.to_string())
         .env("MUSTER_FROM", from)

@@ -1,14 +1,18 @@
 //! Gates: checks with three answers, asked at the end of a wave.
 
 use jiff::SignedDuration;
+use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{GateVerdict, Halt, Phase};
 use muster_core::rollout::strategy::{CheckKind, GateCheck, HttpCheck, Strategy};
 use muster_wire::client::Verb;
+use muster_wire::design::{ApplyDesign, Bundle, DesignInput, File};
+use muster_wire::problem::Code;
+use muster_wire::rollout::Start;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{WEBS, quick, running};
+use super::{WEBS, asked, now, quick, running, start_of};
 use crate::fixture::Fixture;
 
 fn gated(kind: CheckKind) -> Strategy {
@@ -18,8 +22,45 @@ fn gated(kind: CheckKind) -> Strategy {
     strategy
 }
 
-fn shell(script: String) -> Strategy {
-    gated(CheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script]))
+fn shell(script: &str) -> Strategy {
+    gated(CheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script.into()]))
+}
+
+impl Fixture {
+    /// Begins a rollout whose gate asks a script. Commands must stand in the environment file, so that is applied first.
+    async fn begin_asking(&self, script: &str) -> RolloutId {
+        let strategy = shell(script);
+        let check = serde_json::json!({"name": "in the file", "command": ["/bin/sh", "-c", script]});
+        let rollout = serde_json::json!({"gate": {"checks": [check]}});
+        let text = format!("roles:\n  web: {{cardinality: 4, flavor: small}}\nrollout: {rollout}\n");
+        let file = File { path: "environments/test.yaml".into(), text };
+        let design =
+            DesignInput { bundles: vec![Bundle { name: "site".into(), files: vec![file] }], ..DesignInput::default() };
+        let apply = ApplyDesign { design, message: "a gate".into(), ..ApplyDesign::default() };
+        self.client.apply_design(&self.env, &apply).await.unwrap();
+        self.begin("v2", strategy).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_in_the_environment_file_is_not_run() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let ran = fixture.dir.path().join("ran");
+    let foreign = shell(&format!("touch {}", ran.display()));
+    let planned = client.plan_rollout(env, &asked("v2", foreign.clone())).await.unwrap_err();
+    let started = client.start_rollout(env, &start_of("one", now("v2", foreign.clone()))).await.unwrap_err();
+    let mut plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
+    plan.strategy = foreign;
+    let slipped_in = client.start_rollout(env, &start_of("two", Start::Plan(Box::new(plan)))).await.unwrap_err();
+    for refused in [planned, started, slipped_in] {
+        let problem = refused.problem().unwrap();
+        assert_eq!(problem.code, Code::InvalidRequest);
+        assert!(problem.detail.contains("a command of a gate must stand in the environment file"), "{problem:?}");
+    }
+    assert_eq!(client.rollouts(env).await.unwrap().items, []);
+    assert!(!ran.exists());
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +68,7 @@ async fn a_program_that_says_yes_lets_each_wave_pass() {
     let (fixture, _robots) = Fixture::webs().await;
     let log = fixture.dir.path().join("asked");
     let script = format!("echo $MUSTER_ENV $MUSTER_FROM $MUSTER_TO $MUSTER_STAGE $MUSTER_WAVE >> {}", log.display());
-    let id = fixture.begin("v2", shell(script)).await;
+    let id = fixture.begin_asking(&script).await;
     fixture.completed(id).await;
     assert_eq!(std::fs::read_to_string(log).unwrap(), "test v1 v2 1 1\ntest v1 v2 1 2\n", "once for each wave");
     let record = fixture.rollout(id).await.record;
@@ -40,7 +81,7 @@ async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_
     let (fixture, _robots) = Fixture::webs().await;
     let door = fixture.dir.path().join("open");
     let script = format!("test -e {} || {{ echo it is shut; exit 1; }}", door.display());
-    let id = fixture.begin("v2", shell(script)).await;
+    let id = fixture.begin_asking(&script).await;
     fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
     let (check, message) = ("front door".to_owned(), "it is shut".to_owned());
@@ -56,7 +97,7 @@ async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_can_say_pauses_it_and_a_person_may_promote() {
     let (fixture, _robots) = Fixture::webs().await;
-    let id = fixture.begin("v2", shell("echo the meter is away >&2; exit 7".into())).await;
+    let id = fixture.begin_asking("echo the meter is away >&2; exit 7").await;
     fixture.record(id, "it pauses", |record| matches!(record.phase, Phase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
     let Phase::Paused { why: Halt::GateInconclusive { message, .. } } = &record.phase else { panic!("{record:?}") };
@@ -100,7 +141,7 @@ async fn checks_end_when_the_rollout_is_stopped() {
     let (fixture, _robots) = Fixture::webs().await;
     let fifo = fixture.dir.path().join("asking");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let id = fixture.begin("v2", shell(format!("exec 9>{}; sleep 600", fifo.display()))).await;
+    let id = fixture.begin_asking(&format!("exec 9>{}; sleep 600", fifo.display())).await;
     // Opened when the check runs; read to its end when the check is gone.
     let open = tokio::task::spawn_blocking(move || std::fs::File::open(fifo).unwrap());
     let mut asking = open.await.unwrap();

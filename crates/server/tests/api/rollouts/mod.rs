@@ -7,8 +7,6 @@ mod shown;
 mod starting;
 mod steering;
 
-use std::time::Duration;
-
 use jiff::SignedDuration;
 use muster_core::keys::Keys;
 use muster_core::rollout::RolloutId;
@@ -111,6 +109,3 @@ impl Fixture {
 fn running(fleet: &muster_core::fleet::Fleet, name: &str) -> usize {
     fleet.running().get(&version(name)).map_or(0, |nodes| nodes.len())
 }
-
-/// Long enough for whatever should not happen to have begun; what waits for this passes sooner or later all the same.
-const A_MOMENT: Duration = Duration::from_millis(300);

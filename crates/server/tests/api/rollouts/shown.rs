@@ -1,7 +1,9 @@
 //! What is left of rollouts: their plans, in blobs and in backups.
 
+use muster_core::rollout::progress::NodeState;
 use muster_core::rollout::record::{Halt, Phase};
 use muster_wire::client::Verb;
+use muster_wire::rollout::RolloutStatus;
 
 use super::{careful, quick};
 use crate::fixture::Fixture;
@@ -20,6 +22,37 @@ async fn a_backup_holds_the_plan() {
     let archive = zstd_content(&bytes);
     let named = archive.windows(plan.len()).filter(|window| *window == plan.as_bytes()).count();
     assert!(named >= 2, "the record names it, and it is there under its name");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_it_is_known_after_the_next_one_has_granted() {
+    let (fixture, _robots) = Fixture::webs().await;
+    fixture.add_release("v3", 3).await;
+    fixture.add_release("v4", 4).await;
+    let granted = |status: &RolloutStatus| {
+        let nodes = status.waves.iter().flat_map(|wave| wave.nodes.clone());
+        nodes.map(|node| (node.node, node.granted, node.state)).collect::<Vec<_>>()
+    };
+    let first = fixture.begin("v2", quick()).await;
+    fixture.completed(first).await;
+    let completed = granted(&fixture.rollout(first).await);
+    assert!(completed.iter().all(|(_, granted, state)| granted.is_some() && *state == NodeState::Healthy));
+
+    // One that ends halfway: one node was granted, three were not.
+    let second = fixture.begin("v3", careful()).await;
+    fixture.record(second, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
+    fixture.say(second, Verb::Abort).await;
+    let aborted = granted(&fixture.rollout(second).await);
+    assert_eq!(aborted.iter().filter(|(_, granted, _)| granted.is_some()).count(), 1);
+
+    let third = fixture.begin("v4", quick()).await;
+    fixture.completed(third).await;
+    assert_eq!(granted(&fixture.rollout(first).await), completed);
+    assert_eq!(granted(&fixture.rollout(second).await), aborted);
+    fixture.record(third, "what became of it is kept", |record| record.outcome.is_some()).await;
+    // It is an end of its own: what is written of it later changes nothing else.
+    assert_eq!(fixture.rollout(third).await.record.phase, Phase::Completed);
     fixture.stop().await;
 }
 

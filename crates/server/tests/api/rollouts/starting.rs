@@ -78,6 +78,9 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
     let second = client.start_rollout(env, &start_of("two", now("v3", quick()))).await.unwrap_err();
     assert_eq!(code(&second), Code::RolloutUnderWay);
     assert!(second.problem().unwrap().detail.contains("--supersede"));
+    // Also one that is older than the version that is under way: that is not what stands in the way.
+    let older = client.start_rollout(env, &start_of("old", now("v1", quick()))).await.unwrap_err();
+    assert_eq!(code(&older), Code::RolloutUnderWay);
     let trigger = client.trigger_update(env, version("v3")).await.unwrap_err();
     assert_eq!(code(&trigger), Code::RolloutUnderWay);
     // The version that is under way is what was asked for.

@@ -8,7 +8,7 @@ use muster_wire::data::SetPause;
 use muster_wire::problem::Code;
 use muster_wire::rollout::Operate;
 
-use super::{A_MOMENT, WEBS, careful, quick, running};
+use super::{WEBS, careful, quick, running};
 use crate::fixture::{Fixture, node, version};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,8 +28,11 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
     let record = fixture.rollout(id).await.record;
     assert!(matches!(&record.phase, Phase::Paused { why: Halt::Operator { by, .. } } if by == "ada"), "{record:?}");
     assert!(record.waves[0].promoted.is_some());
-    // Nothing is granted, however long one waits.
-    tokio::time::sleep(A_MOMENT).await;
+    // Nothing is granted by whoever looks at it afterwards.
+    let said = Some(paused.revision.max(promoted.revision));
+    let mut looks = fixture.app.rollouts_looked_at.subscribe();
+    let looked = looks.wait_for(|at| *at >= said);
+    tokio::time::timeout(std::time::Duration::from_secs(20), looked).await.expect("nobody looks").unwrap();
     assert_eq!(fixture.rollout(id).await.record.grants, 1);
     let again = fixture.say(id, Verb::Pause).await;
     assert!(!again.changed);

@@ -1,0 +1,106 @@
+//! What a person can do with a rollout next. The server names the first of it in a status, the command line all of it: they
+//! must not say different things.
+
+use muster_core::names::Version;
+use muster_core::rollout::record::{Halt, Phase};
+
+/// How a rollout stands, as far as it decides what can be done with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    pub phase: &'a Phase,
+    pub waits_for_promotion: bool,
+    /// Where a rollback would go to.
+    pub stable: Option<&'a Version>,
+    /// How many nodes have failed now.
+    pub failed: u32,
+}
+
+/// A command, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    pub command: String,
+    pub does: String,
+}
+
+fn hint(command: impl Into<String>, does: impl Into<String>) -> Hint {
+    Hint { command: command.into(), does: does.into() }
+}
+
+/// What can be typed next, the likeliest first.
+pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
+    let Situation { phase, waits_for_promotion, stable, failed } = situation;
+    let back = stable.map(|stable| hint("muster rollout rollback", format!("go back to {stable}")));
+    let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes stay where they are"));
+    match phase {
+        Phase::Running if waits_for_promotion => {
+            vec![hint("muster rollout promote", "let the next wave begin"), leave()]
+        }
+        Phase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
+        Phase::Paused { why } => match why {
+            Halt::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
+            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } if failed > 0 => vec![
+                hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
+                hint("muster rollout skip NODE", "set a node aside, then resume"),
+                hint("muster rollout resume", "go on in spite of them"),
+                leave(),
+            ],
+            Halt::NoProgress { .. } if failed > 0 => vec![
+                hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
+                hint("muster rollout resume", "ask and look again"),
+                leave(),
+            ],
+            Halt::GateFailed { .. } => {
+                let again = hint("muster rollout resume", "ask and look again");
+                match back {
+                    Some(back) => vec![back, again],
+                    None => vec![again, leave()],
+                }
+            }
+            Halt::Failures { .. }
+            | Halt::NothingToGoBackTo { .. }
+            | Halt::NoProgress { .. }
+            | Halt::GateInconclusive { .. }
+            | Halt::Blocked { .. } => vec![hint("muster rollout resume", "ask and look again"), leave()],
+        },
+        // It has ended: there is nothing to abort.
+        Phase::Aborted { .. } => {
+            back.into_iter().chain([hint("muster rollout start VERSION", "go elsewhere")]).collect()
+        }
+        Phase::RolledBack { by, .. } | Phase::Superseded { by } => {
+            vec![hint(format!("muster rollout status {by}"), "the one that took its place")]
+        }
+        Phase::Completed => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use muster_core::rollout::record::Threshold;
+
+    use super::*;
+
+    fn commands(phase: &Phase, stable: Option<&str>, failed: u32) -> String {
+        let stable = stable.map(|stable| Version::new(stable).unwrap());
+        let situation = Situation { phase, waits_for_promotion: false, stable: stable.as_ref(), failed };
+        let short = |hint: Hint| hint.command.trim_start_matches("muster rollout ").to_owned();
+        next_commands(situation).into_iter().map(short).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn nothing_is_offered_that_would_be_refused() {
+        let aborted = Phase::Aborted { by: "jo".into(), reason: String::new() };
+        assert_eq!(commands(&aborted, Some("v1"), 0), "rollback, start VERSION");
+        assert_eq!(commands(&aborted, None, 0), "start VERSION", "it is aborted, and there is no way back");
+        let failures = Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
+        let failed = Phase::Paused { why: failures };
+        assert_eq!(commands(&failed, Some("v1"), 1), "retry --failed, skip NODE, resume, rollback");
+        assert_eq!(commands(&failed, None, 1), "retry --failed, skip NODE, resume, abort");
+        assert_eq!(commands(&failed, None, 0), "resume, abort", "whoever had failed is well again");
+        let gate = Phase::Paused { why: Halt::GateFailed { check: "door".into(), message: "shut".into() } };
+        assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume");
+        assert_eq!(commands(&gate, None, 0), "resume, abort");
+        assert_eq!(commands(&Phase::Completed, Some("v1"), 0), "");
+    }
+}
