@@ -223,7 +223,7 @@ fn who_was_set_aside_stays_there_when_others_go_back_and_who_cannot_go_back_is_t
     let made = ride.world.see(|sight| plan(sight, &back)).unwrap();
     assert_eq!((made.node_count(), made.already.len()), (2, 1));
     let (old, at) = ride.held();
-    let why = Halt::Operator { by: "ann".into(), reason: String::new() };
+    let why = Halt::Operator { by: "ann".into(), reason: String::new(), over: None };
     let started =
         ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks("a", false), (&old, at), &why)).unwrap();
     ride.world.commit(&started.txn.unwrap()).unwrap();
