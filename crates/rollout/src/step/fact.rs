@@ -66,6 +66,8 @@ pub(crate) struct WaveTally {
     /// On their way: granted, not answered for good or ill.
     pub moving: usize,
     pub healthy: usize,
+    /// When the last of them became so.
+    pub last_healthy: Option<Timestamp>,
     /// Those that count against the limits.
     pub failures: usize,
 }

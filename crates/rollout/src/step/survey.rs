@@ -230,6 +230,7 @@ impl<'a> Survey<'a> {
             }
             Health::Healthy { since } => {
                 tally.healthy += 1;
+                tally.last_healthy = tally.last_healthy.max(Some(since));
                 self.healthy += 1;
                 self.last_healthy = self.last_healthy.max(since);
             }
@@ -335,6 +336,11 @@ impl<'a> Survey<'a> {
     /// Whether a wave waits for no node.
     pub(crate) fn is_done(&self, wave: usize) -> bool {
         self.waves.get(wave).is_none_or(|tally| tally.undone == 0)
+    }
+
+    /// When a node of a wave last became healthy.
+    pub(crate) fn last_healthy_in(&self, wave: usize) -> Option<Timestamp> {
+        self.waves.get(wave)?.last_healthy
     }
 
     pub(crate) fn is_all_done(&self) -> bool {

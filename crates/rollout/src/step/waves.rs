@@ -57,7 +57,15 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
                 record.progress = now;
                 return Waits::ForNodes;
             }
-            (Some(settled), true) => settled,
+            (Some(settled), true) => match survey.last_healthy_in(wave).filter(|since| *since > settled) {
+                None => settled,
+                // It was paused, and nobody saw that one of them was not well, or was not yet: it is watched from then on.
+                Some(since) => {
+                    *state = WaveState { settled: Some(since), gate: None, promoted: None, ..state.clone() };
+                    record.progress = now;
+                    since
+                }
+            },
             (None, true) => {
                 state.settled = Some(now);
                 record.progress = now;

@@ -2,7 +2,7 @@
 
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{GateVerdict, Halt, Phase};
-use muster_core::rollout::strategy::{CheckKind, GateCheck, OnFailure, Promote, Strategy};
+use muster_core::rollout::strategy::{Amount, CheckKind, Failures, GateCheck, OnFailure, Promote, Strategy};
 
 use crate::operate::{Command, OperateRefused, operate};
 use crate::progress::why_not;
@@ -10,7 +10,7 @@ use crate::step::judged;
 use crate::testing::{World, after, node, request};
 
 use super::Ride;
-use super::ride::{minutes, percents, seconds};
+use super::ride::{failed, minutes, percents, seconds};
 
 const NOBODY: [String; 0] = [];
 
@@ -56,6 +56,25 @@ fn a_wave_is_watched_from_its_last_node_on_and_anew_if_one_of_them_falls() {
     ride.well(&first[0]);
     assert_eq!(ride.after(minutes(5) - seconds(1)), NOBODY);
     assert_eq!(ride.after(seconds(1)).len(), 1);
+}
+
+#[test]
+fn a_node_that_gets_well_while_nobody_looks_is_watched_as_long_as_the_others() {
+    let mut strategy = in_two_waves();
+    strategy.failures = Failures { canary: Amount::Nodes(1), wave: Amount::Nodes(1), total: Amount::Nodes(1) };
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    ride.answers(&first[0], failed());
+    assert_eq!(ride.record().waves[0].settled, Some(ride.world.now), "a failure that is tolerated");
+    assert!(ride.say(&Command::Pause { reason: "a look".into() }).unwrap());
+    ride.world.pass(minutes(4));
+    ride.well(&first[0]);
+    let well = ride.world.now;
+    ride.world.pass(minutes(2));
+    assert!(ride.say(&Command::Resume).unwrap());
+    assert_eq!(ride.go(), NOBODY);
+    assert_eq!(ride.look().recheck, Some(well + minutes(5)));
+    assert_eq!(ride.after(minutes(3)).len(), 1);
 }
 
 #[test]
