@@ -59,13 +59,16 @@ impl Judge {
         }
         // The time that it waited for others does not count, so it begins anew with what came after that.
         let began = match standing.shows {
-            Shows::Pending | Shows::Configured => standing.since.max(grant.at),
-            Shows::Nothing | Shows::Validated | Shows::Failed | Shows::Invalid => grant.at,
+            Shows::Pending | Shows::Configured if at_target => standing.since.max(grant.at),
+            // What it ran before is no answer to the grant.
+            Shows::Pending | Shows::Configured | Shows::Nothing | Shows::Validated | Shows::Failed | Shows::Invalid => {
+                grant.at
+            }
         };
         let waited = now.saturating_sub(began) + self.slack;
         let patience = match standing.shows {
-            Shows::Pending => time(deadlines.pending),
-            Shows::Nothing | Shows::Configured | Shows::Validated | Shows::Failed | Shows::Invalid => {
+            Shows::Pending if at_target => time(deadlines.pending),
+            Shows::Pending | Shows::Nothing | Shows::Configured | Shows::Validated | Shows::Failed | Shows::Invalid => {
                 time(deadlines.node)
             }
         };
