@@ -135,7 +135,8 @@ mod tests {
             agent.read_exact(&mut said).unwrap();
             assert_eq!(&said, b"pong");
 
-            assert_eq!(proxy.cut(), 1);
+            // One that was cut before may not have noticed yet, and is cut again.
+            assert_ne!(proxy.cut(), 0);
             assert_eq!(agent.read(&mut said).unwrap_or(0), 0);
             assert_eq!(replica.read(&mut said).unwrap_or(0), 0);
         }

@@ -243,7 +243,7 @@ async fn a_first_node_that_fails_stops_it() {
     exit 0
     --- stdout
     NODE  ROLE  ROLLOUT  VERSION  STATE   GRANTED  EXPIRES IN  FENCE
-    web2  web   2        v1       failed  5d       expired     22
+    web2  web   2        v1       failed  5d       expired     23
     ");
 
     // Somebody has mended it.
@@ -313,7 +313,7 @@ async fn a_person_promotes_pauses_and_resumes() {
     waits: wave 1 is well, and a person has to promote it
 
     next: muster rollout promote             let the next wave begin
-    next: muster rollout abort               end it; nodes stay where they are
+    next: muster rollout rollback            go back to v1
     ");
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0

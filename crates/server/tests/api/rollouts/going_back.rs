@@ -5,7 +5,7 @@ use muster_core::rollout::record::{Halt, Phase};
 use muster_core::rollout::strategy::OnFailure;
 use muster_wire::client::WhichRollout;
 use muster_wire::problem::Code;
-use muster_wire::rollout::{Operate, PlanRequest};
+use muster_wire::rollout::Operate;
 
 use super::{WEBS, asked, careful, quick, running};
 use crate::fixture::{Fixture, version};
@@ -68,24 +68,15 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nothing_is_known_to_be_good_there_is_no_way_back() {
+async fn the_first_version_can_be_gone_back_to_though_no_rollout_brought_it() {
     let (fixture, robots) = Fixture::webs().await;
-    let (client, env) = (&fixture.client, &fixture.env);
+    let env = &fixture.env;
     WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v2"));
     let strategy = muster_core::rollout::strategy::Strategy { on_failure: OnFailure::Rollback, ..quick() };
     let id = fixture.begin("v2", strategy).await;
-    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
-    let record = fixture.rollout(id).await.record;
-    let nothing = |phase: &Phase| matches!(phase, Phase::Paused { why: Halt::NothingToGoBackTo { .. } });
-    assert!(nothing(&record.phase), "{record:?}");
-    let refused = client.roll_back(env, id.into(), &back("one")).await.unwrap_err();
-    assert_eq!(refused.problem().unwrap().code, Code::RolloutRefused);
-    // But somebody may say where to go.
-    let v1 = PlanRequest { allow_older: true, ..asked("v1", quick()) };
-    let mut request = super::start_of("home", muster_wire::rollout::Start::Now(v1));
-    request.supersede = true;
-    let home = client.start_rollout(env, &request).await.unwrap();
-    fixture.completed(home.id).await;
+    fixture.record(id, "it goes back", |record| matches!(record.phase, Phase::RolledBack { .. })).await;
+    let Phase::RolledBack { by, .. } = fixture.rollout(id).await.record.phase else { panic!("it was rolled back") };
+    fixture.completed(by).await;
     assert_eq!(running(&fixture.app.view.fleets()[env], "v1"), WEBS.len());
     fixture.stop().await;
 }
