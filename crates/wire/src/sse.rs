@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn an_event_reads_as_the_contract_says() {
         let text = encode(&all()[1]).unwrap();
-        let data = r#"{"allow_older":false,"digest":"sha256:x","generation":{"epoch":1,"number":2},"manifest":{"payload":"{}","signatures":[]},"serial":7,"version":"v1"}"#;
+        let data = r#"{"allow_older":false,"confirm_within":"PT5M","digest":"sha256:x","generation":{"epoch":1,"number":2},"manifest":{"payload":"{}","signatures":[]},"serial":7,"version":"v1"}"#;
         assert_eq!(text, format!("event: desired\ndata: {data}\n\n"));
     }
 
