@@ -2,6 +2,8 @@
 //!
 //! It takes the changes of one transaction at a time, and says what they may wake. Each change costs the same however
 //! large the fleet is. Built twice from the same keys, in whatever order, it is the same.
+//!
+//! It is long because it has one arm for each kind of key: what a key changes in memory is told in one place.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

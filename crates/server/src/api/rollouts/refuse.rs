@@ -34,7 +34,8 @@ impl From<BeginError> for Refusal {
             }
             BeginError::Unknown(id) => unknown(id),
             BeginError::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Refusal(refused(Code::StoreFull).hint("free some space on the server's disk"))
+                let text = "no space left to keep the plan; nothing was begun";
+                Refusal(Problem::new(Code::StoreFull, text).hint("make room on the server's disk"))
             }
             BeginError::Keep(_) => Refusal(refused(Code::StoreUnavailable)),
             BeginError::Store(error) => error.into(),
