@@ -47,7 +47,7 @@ bench: ## build in release mode and print the table of speed and memory
 ## Checking it
 
 .PHONY: test
-test: setup lint build simulate ## everything: lints and all tests, with the real Puppet and the real etcd
+test: setup lint build simulate mutants ## everything: lints and all tests, with the real Puppet and the real etcd
 	$(call step,tests: all of them)
 	cargo nextest run --locked --workspace $(ARGS)
 	$(call step,tests: examples in the documentation)
@@ -84,10 +84,11 @@ fuzz: ## feed the loader of designs with changed files for a minute (FUZZ_SECOND
 	$(call step,fuzz: $(FUZZ_SECONDS) seconds)
 	@scripts/fuzz $(FUZZ_SECONDS) $(ARGS)
 
+# One more build, of the simulator alone: everything that it does not compile itself is there already.
 .PHONY: mutants
-mutants: ## take the guards of a rollout away, one at a time: each has to be missed (ARGS=--update: look for other seeds)
+mutants: build ## take the guards of a rollout away, one at a time: each has to be missed (ARGS=--update: look for other seeds)
 	$(call step,mutants)
-	@scripts/mutants $(ARGS)
+	@$(TARGET_DIR)/debug/muster-mutants $(if $(filter mutants,$(MAKECMDGOALS)),$(ARGS))
 
 .PHONY: check
 check: setup lint ## what to run before each commit: lints and the tests that start no fleet

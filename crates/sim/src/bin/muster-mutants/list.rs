@@ -1,0 +1,130 @@
+//! The list of guards, `crates/sim/mutants/guards.toml`: what each keeps, where it stands, and who notices that it is gone.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// Where the list is.
+pub(crate) const LIST: &str = "crates/sim/mutants/guards.toml";
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    guard: Vec<Guard>,
+}
+
+/// Something that keeps a rollout safe.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Guard {
+    pub(crate) name: String,
+    pub(crate) keeps: String,
+    pub(crate) file: String,
+    /// An expression that stands in that file once.
+    pub(crate) find: String,
+    /// What is there without the guard: an expression too.
+    pub(crate) becomes: String,
+    /// Guards that stand behind it, and are taken away with it: only then is it missed.
+    #[serde(default)]
+    pub(crate) also: Vec<String>,
+    seed: Option<u64>,
+    breaks: Option<String>,
+    script: Option<String>,
+}
+
+/// What goes wrong without a guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The story of a seed breaks a rule.
+    Seed { seed: u64, breaks: String },
+    /// A script is not played as it was.
+    Script { name: String },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Seed { seed, .. } => write!(f, "seed {seed}"),
+            Notice::Script { name } => write!(f, "{name}.txt"),
+        }
+    }
+}
+
+impl Guard {
+    /// What is switched off to take it away.
+    pub(crate) fn off(&self) -> String {
+        let names: Vec<&str> = [&self.name].into_iter().chain(&self.also).map(String::as_str).collect();
+        names.join(",")
+    }
+
+    pub(crate) fn notice(&self) -> Result<Notice> {
+        match (self.seed, &self.breaks, &self.script) {
+            (Some(seed), Some(breaks), None) => Ok(Notice::Seed { seed, breaks: breaks.clone() }),
+            (None, None, Some(name)) => Ok(Notice::Script { name: name.clone() }),
+            (_, _, _) => bail!("{:?} needs either seed and breaks, or script: {LIST} says how", self.name),
+        }
+    }
+}
+
+/// Reads the list: all guards, or those with these names.
+pub(crate) fn read(text: &str, only: &[String]) -> Result<Vec<Guard>> {
+    let List { guard: all } = toml::from_str(text).with_context(|| format!("{LIST} cannot be read"))?;
+    let mut names = BTreeSet::new();
+    for guard in &all {
+        guard.notice()?;
+        ensure!(names.insert(guard.name.as_str()), "{:?} stands in {LIST} twice", guard.name);
+        ensure!(guard.name.is_ascii() && !guard.name.contains(['"', '\\', ',']), "{:?} is no plain name", guard.name);
+        ensure!(!guard.keeps.is_empty(), "{:?} does not say what it keeps", guard.name);
+    }
+    let behind = all.iter().flat_map(|guard| &guard.also);
+    if let Some(unknown) = only.iter().chain(behind).find(|name| !names.contains(name.as_str())) {
+        bail!("there is no guard {unknown:?}; these are there: {}", names.into_iter().collect::<Vec<_>>().join(", "));
+    }
+    ensure!(!all.is_empty(), "{LIST} names no guard");
+    Ok(all)
+}
+
+/// The list with another seed for one of its guards. Everything else stays as it was written.
+pub(crate) fn with_seed(text: &str, name: &str, seed: u64) -> String {
+    let mut is_it = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("[[guard]]") {
+            is_it = false;
+        }
+        if let Some(said) = line.strip_prefix("name = ") {
+            is_it = said.trim().trim_matches(['\'', '"']) == name;
+        }
+        let is_seed = is_it && line.starts_with("seed = ");
+        lines.push(if is_seed { format!("seed = {seed}") } else { line.to_owned() });
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = "# why\n[[guard]]\nname = 'a'\nkeeps = 'x'\nfile = 'f'\nfind = 'g'\nbecomes = 'h'\nseed = 1\n\
+                       breaks = 'I1'\n\n[[guard]]\nname = 'b'\nkeeps = 'x'\nfile = 'f'\nfind = 'i'\nbecomes = 'h'\n\
+                       script = 's'\n";
+
+    #[test]
+    fn a_guard_is_noticed_in_one_way() {
+        let guards = read(TWO, &[]).unwrap();
+        assert_eq!(guards[0].notice().unwrap(), Notice::Seed { seed: 1, breaks: "I1".into() });
+        assert_eq!(guards[1].notice().unwrap(), Notice::Script { name: "s".into() });
+        let both = TWO.replace("script = 's'", "script = 's'\nseed = 3");
+        assert!(read(&both, &[]).unwrap_err().to_string().contains("either seed and breaks, or script"));
+        assert!(read(&TWO.replace("'b'", "'a'"), &[]).unwrap_err().to_string().contains("twice"));
+        assert!(read(TWO, &["c".into()]).unwrap_err().to_string().contains("these are there: a, b"));
+    }
+
+    #[test]
+    fn another_seed_is_written_where_the_old_one_stood() {
+        assert_eq!(with_seed(TWO, "a", 77), TWO.replace("seed = 1", "seed = 77"));
+        assert_eq!(with_seed(TWO, "b", 77), TWO);
+    }
+}

@@ -1,0 +1,142 @@
+//! Lets the simulator tell a story or play a script, with a guard or without it, and looks whether that goes wrong.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::schemata::VARIABLE;
+
+/// A story is told in less than a second. One that never ends, because a guard is missing, is wrong too.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// And a search for a seed may take so long.
+const LONG_PATIENCE: Duration = Duration::from_secs(600);
+/// So much of what goes wrong is shown.
+const LONGEST: usize = 110;
+
+/// The simulator of the copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Simulator {
+    pub(crate) program: PathBuf,
+    /// Where `scenarios/` is.
+    pub(crate) folder: PathBuf,
+}
+
+/// A rule that is broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) seed: u64,
+    pub(crate) rule: String,
+    pub(crate) what: String,
+}
+
+impl Simulator {
+    /// What the story of a seed breaks.
+    pub(crate) fn tell(&self, seed: u64, without: Option<&str>) -> Result<Option<Broken>> {
+        self.first(seed, seed + 1, without, PATIENCE)
+    }
+
+    /// The first seed that breaks this rule, or else what the first one does that breaks another.
+    pub(crate) fn search(&self, rule: &str, most: u64, without: &str) -> Result<Result<Broken, Option<Broken>>> {
+        let mut another = None;
+        let mut from = 0;
+        while let Some(broken) = self.first(from, most, Some(without), LONG_PATIENCE)? {
+            if broken.rule == rule {
+                return Ok(Ok(broken));
+            }
+            from = broken.seed + 1;
+            another = another.or(Some(broken));
+        }
+        Ok(Err(another))
+    }
+
+    fn first(&self, from: u64, to: u64, without: Option<&str>, patience: Duration) -> Result<Option<Broken>> {
+        let (passed, said) = self.run(&["--seeds", &format!("{from}..{to}")], without, patience)?;
+        let first = said.lines().next().unwrap_or_default();
+        let read = || {
+            let (seed, rest) = first.strip_prefix("seed ")?.split_once(" breaks a rule at ")?;
+            let (rule, what) = rest.split_once(" s: ")?.1.split_once(": ")?;
+            Some(Broken { seed: seed.parse().ok()?, rule: rule.to_owned(), what: what.to_owned() })
+        };
+        match read() {
+            Some(broken) => Ok(Some(broken)),
+            None if passed => Ok(None),
+            None => {
+                let what = format!("the story did not end as stories do: {first}");
+                Ok(Some(Broken { seed: from, rule: "no end".into(), what }))
+            }
+        }
+    }
+
+    /// What is otherwise when a script is played.
+    pub(crate) fn play(&self, name: &str, without: Option<&str>) -> Result<Option<String>> {
+        let script = Path::new("scenarios").join(name).with_extension("txt");
+        let (passed, said) = self.run(&[&script.display().to_string()], without, PATIENCE)?;
+        Ok((!passed).then(|| what_went_wrong(&said)))
+    }
+
+    /// Whether it ends well, and what it says.
+    fn run(&self, arguments: &[&str], without: Option<&str>, patience: Duration) -> Result<(bool, String)> {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).current_dir(&self.folder).env_remove(VARIABLE);
+        if let Some(guard) = without {
+            command.env(VARIABLE, guard);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().with_context(|| format!("{} cannot be started", self.program.display()))?;
+        let mut out = child.stdout.take().context("it has no output")?;
+        let (done, said) = sync_channel(1);
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = out.read_to_end(&mut bytes);
+            let _ = done.send(bytes);
+        });
+        let bytes = said.recv_timeout(patience);
+        if bytes.is_err() {
+            child.kill().context("a story without an end cannot be stopped")?;
+        }
+        let status = child.wait().context("nobody knows how it ended")?;
+        let said = bytes.map_or_else(
+            |_| format!("it had not ended after {} s", patience.as_secs()),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        );
+        Ok((status.success(), said))
+    }
+}
+
+/// The line that says most: a rule that is broken, something that was expected and is not so, or the first line that is new.
+fn what_went_wrong(said: &str) -> String {
+    let rule = said.lines().find_map(|line| line.split_once("VIOLATION of ")).map(|(_, what)| what);
+    let unmet = || said.lines().find_map(|line| line.split_once("NO: ")).map(|(_, what)| what);
+    let new = || said.lines().find(|line| line.starts_with('+') && !line.starts_with("+++")).map(|line| &line[1..]);
+    let line = match (rule, unmet(), new()) {
+        (Some(rule), _, _) => rule.to_owned(),
+        (None, Some(unmet), _) => format!("it is not so that {unmet}"),
+        (None, None, Some(new)) => format!("it says: {}", new.trim()),
+        (None, None, None) => said.lines().next().unwrap_or("it fails and says nothing").to_owned(),
+    };
+    short(&line)
+}
+
+/// A line that fits beside others.
+pub(crate) fn short(line: &str) -> String {
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_rule_says_more_than_a_line_that_is_new() {
+        assert_eq!(what_went_wrong("--- a\n+++ b\n+ 0:10 web1\n+  NO: web runs v2\n"), "it is not so that web runs v2");
+        assert_eq!(what_went_wrong("--- a\n+++ b\n+ 0:10 web1\n+VIOLATION of I3: too many\n"), "I3: too many");
+        assert_eq!(what_went_wrong("--- a\n+++ b\n-x\n+ 0:10 web1\n"), "it says: 0:10 web1");
+    }
+}
