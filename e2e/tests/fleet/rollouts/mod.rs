@@ -4,6 +4,7 @@
 //! is about the words: what is shown before is what happens, and what went wrong is said where it is looked for.
 
 mod failing;
+mod killed;
 mod planned;
 mod steered;
 

@@ -11,7 +11,7 @@ use muster_rollout::step::Indexed;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clock::Clock;
-use crate::rollouts::gate::{self, Subject};
+use crate::rollouts::gate::{self, Mark, Subject};
 
 /// For what the checks are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +46,19 @@ impl Gate {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gates {
+    mark: Mark,
     tasks: JoinSet<(EnvName, Asked, GateVerdict)>,
     by_env: BTreeMap<EnvName, Gate>,
 }
 
 impl Gates {
+    /// Of the server that has this mark.
+    pub(super) fn new(mark: Mark) -> Self {
+        Self { mark, tasks: JoinSet::new(), by_env: BTreeMap::new() }
+    }
+
     /// Sees to it that what is asked is being asked, and nothing else. Gives the verdict once it is there, and the wave.
     pub(super) fn settle(
         &mut self,
@@ -83,7 +89,8 @@ impl Gates {
         };
         tracing::info!(%env, rollout = %record.id, stage = planned.stage, wave = planned.wave, "the checks are asked");
         let (checks, clock, of) = (plan.plan().strategy.gate.checks.clone(), clock.clone(), env.clone());
-        let task = self.tasks.spawn(async move { (of, asked, gate::ask(&checks, &subject, &clock).await) });
+        let mark = self.mark.clone();
+        let task = self.tasks.spawn(async move { (of, asked, gate::ask(&checks, &subject, &mark, &clock).await) });
         self.by_env.insert(env.clone(), Gate::Asking(asked, task));
         None
     }

@@ -29,6 +29,7 @@ use crate::App;
 use crate::api::chain;
 use crate::replica::{Fenced, Held};
 use crate::rollouts::begin::{BeginError, plan_back};
+use crate::rollouts::gate::Mark;
 use crate::rollouts::sight::with_sight;
 use gates::{Asked, Gates};
 
@@ -121,7 +122,9 @@ impl RolloutController {
         let mut connections = self.app.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
         let mut tenures = self.app.tenures.subscribe();
-        let mut gates = Gates::default();
+        let mark = Mark::of(self.app.membership.record());
+        mark.end_leftovers().await;
+        let mut gates = Gates::new(mark);
         loop {
             connections.mark_unchanged();
             rollouts.mark_unchanged();

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::mark::{Mark, NAME};
 use super::{Answer, Subject};
 
 /// So much of what it says is kept: its last line counts.
@@ -19,7 +20,7 @@ const REST: Duration = Duration::from_millis(200);
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
 /// Runs it once. Whoever drops this ends the program, and all that it started in its group.
-pub(super) async fn ask(arguments: &[String], subject: &Subject) -> Answer {
+pub(super) async fn ask(arguments: &[String], subject: &Subject, mark: &Mark) -> Answer {
     let Some((program, rest)) = arguments.split_first() else {
         return Answer::Inconclusive("the check names no program".to_owned());
     };
@@ -35,6 +36,7 @@ pub(super) async fn ask(arguments: &[String], subject: &Subject) -> Answer {
         .env("MUSTER_TO", subject.to.as_str())
         .env("MUSTER_STAGE", subject.stage.to_string())
         .env("MUSTER_WAVE", subject.wave.to_string())
+        .env(NAME, mark.value())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

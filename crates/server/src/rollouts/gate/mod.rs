@@ -5,6 +5,7 @@
 
 mod command;
 mod http;
+mod mark;
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use muster_core::summary::clip;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
+
+pub(crate) use mark::Mark;
 
 /// What a check says is shown in a line, and kept in a key.
 const LONGEST_MESSAGE: usize = 300;
@@ -42,10 +45,10 @@ enum Answer {
 }
 
 /// Asks all checks, one after the other, and returns what they come to.
-pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, clock: &Clock) -> GateVerdict {
+pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, mark: &Mark, clock: &Clock) -> GateVerdict {
     for check in checks {
         let name = check.name.clone();
-        match ask_one(check, subject).await {
+        match ask_one(check, subject, mark).await {
             Answer::Passed => tracing::debug!(env = %subject.env, rollout = %subject.rollout, name, "a check passed"),
             Answer::Failed(message) => {
                 return GateVerdict::Failed { at: clock.now(), check: name, message: one_line(&message) };
@@ -59,10 +62,10 @@ pub(crate) async fn ask(checks: &[GateCheck], subject: &Subject, clock: &Clock) 
 }
 
 /// Tries a check until it passes, or as often as it may be. The last try counts.
-async fn ask_one(check: &GateCheck, subject: &Subject) -> Answer {
+async fn ask_one(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     let mut left = check.retries;
     loop {
-        let answer = try_once(check, subject).await;
+        let answer = try_once(check, subject, mark).await;
         if answer == Answer::Passed || left == 0 {
             return answer;
         }
@@ -71,12 +74,12 @@ async fn ask_one(check: &GateCheck, subject: &Subject) -> Answer {
     }
 }
 
-async fn try_once(check: &GateCheck, subject: &Subject) -> Answer {
+async fn try_once(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     let patience = length(check.timeout);
     let asked = async {
         match &check.kind {
             CheckKind::Http(http) => http::ask(http).await,
-            CheckKind::Command(arguments) => command::ask(arguments, subject).await,
+            CheckKind::Command(arguments) => command::ask(arguments, subject, mark).await,
         }
     };
     match timeout(patience, asked).await {

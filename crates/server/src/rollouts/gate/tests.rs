@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use muster_core::replicas::ReplicaRecord;
 use muster_core::rollout::strategy::HttpCheck;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -29,8 +30,14 @@ fn shell(script: &str) -> GateCheck {
     check(CheckKind::Command(["/bin/sh", "-c", script].map(str::to_owned).to_vec()))
 }
 
+fn mark() -> Mark {
+    let blobs = muster_core::replicas::BlobsMark { directory: "/a/test".into(), nonce: String::new() };
+    let (url, host, version) = (format!("test {}", std::process::id()), String::new(), String::new());
+    Mark::of(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
+}
+
 async fn answer(check: &GateCheck) -> GateVerdict {
-    ask(std::slice::from_ref(check), &subject(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
+    ask(std::slice::from_ref(check), &subject(), &mark(), &Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH)).await
 }
 
 fn failed(message: &str) -> GateVerdict {
@@ -181,16 +188,28 @@ async fn the_first_check_that_does_not_pass_is_the_verdict() {
     let named = |name: &str, script: &str| GateCheck { name: name.into(), ..shell(script) };
     let clock = Clock::from_fn(|| jiff::Timestamp::UNIX_EPOCH);
     let checks = [named("a", "exit 0"), named("b", "exit 4"), named("c", "exit 1")];
-    let verdict = ask(&checks, &subject(), &clock).await;
+    let verdict = ask(&checks, &subject(), &mark(), &clock).await;
     assert!(matches!(&verdict, GateVerdict::Inconclusive { check, .. } if check == "b"), "{verdict:?}");
-    assert_eq!(ask(&[], &subject(), &clock).await, passed());
+    assert_eq!(ask(&[], &subject(), &mark(), &clock).await, passed());
 }
 
 #[tokio::test]
 async fn a_program_is_told_of_the_rollout_and_nothing_else_of_the_servers() {
     // Cargo gives every test a few variables, as somebody gives a server its password.
     assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
-    let script = "env | grep -v -x -E '(PATH|HOME|LANG|TZ|PWD|SHLVL|_|MUSTER_(ENV|ROLLOUT|FROM|TO|STAGE|WAVE))=.*' && exit 1; \
+    let script = "env | grep -v -x -E '(PATH|HOME|LANG|TZ|PWD|SHLVL|_|MUSTER_(ENV|ROLLOUT|FROM|TO|STAGE|WAVE|GATE_OF))=.*' && exit 1; \
                   test -n \"$PATH\" -a \"$MUSTER_TO\" = v2";
     assert_eq!(answer(&shell(script)).await, passed());
+}
+
+#[tokio::test]
+async fn what_a_killed_server_has_left_is_ended_and_nothing_else() {
+    let left = |value: &str| {
+        let mut command = tokio::process::Command::new("sleep");
+        command.arg("600").env(super::mark::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
+    };
+    let (mut ours, mut another) = (left(mark().value()), left("another server"));
+    mark().end_leftovers().await;
+    assert_eq!(timeout(Duration::from_secs(60), ours.wait()).await.unwrap().unwrap().code(), None);
+    assert!(another.try_wait().unwrap().is_none(), "it belongs to somebody else");
 }
