@@ -67,11 +67,11 @@ MINUTES ?= 10
 STORIES ?= 20000
 
 .PHONY: soak
-soak: setup build ## a fleet on etcd under random faults, and more stories of the simulator (SEED=…, MINUTES=…, STORIES=…)
+soak: setup build ## fleets on etcd under random faults, with rollouts and without, and more stories of the simulator (SEED=…, MINUTES=…, STORIES=…)
 	$(call step,soak: $(STORIES) stories of the simulator)
 	MUSTER_SIM_BASE=$(or $(SEED),$(shell date +%s)) MUSTER_SIM_SEEDS=$(STORIES) \
 		cargo nextest run --locked --workspace --profile soak --success-output final -E 'binary(seeds) and test(part)'
-	$(call step,soak: $(MINUTES) minutes)
+	$(call step,soak: $(MINUTES) minutes$(comma) and $(MINUTES) with rollouts)
 	MUSTER_SOAK_SEED=$(SEED) MUSTER_SOAK_MINUTES=$(MINUTES) \
 		cargo nextest run --locked --workspace --profile soak --no-capture -E 'binary(cluster) and test(random_order)'
 

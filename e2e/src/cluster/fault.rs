@@ -11,6 +11,11 @@ use muster_core::replicas::ControllerName;
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::proxy::Proxy;
 use crate::eventually::{PATIENCE, eventually};
+use crate::http;
+use crate::server::ENV;
+
+/// For a replica that is there and says nothing, because it is stopped.
+const SILENT: Duration = Duration::from_secs(5);
 
 /// What is done, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +162,7 @@ impl Fleet {
                     self.wait(self.etcd.wait_healthy());
                 }
                 // There is more that it has missed than what it may have had on its way.
-                let missed = self.load_goes_on();
+                let missed = if self.load.is_on() { self.load_goes_on() } else { self.somebody_writes() };
                 self.wait(async {
                     self.follower.catch_up(&self.etcd).await;
                     let compacted = self.etcd.compact().await;
@@ -191,6 +196,22 @@ impl Fleet {
             self.follower.catch_up(&self.etcd).await;
             self.etcd.compact().await;
         });
+    }
+
+    /// Writes something that concerns nobody, through whoever is there. Gives the revision before.
+    fn somebody_writes(&self) -> i64 {
+        let before = self.wait(self.etcd.revision());
+        let body = serde_json::json!({"value": before});
+        let path = format!("/v1/envs/{ENV}/data/concerns_nobody");
+        eventually("a replica writes something", PATIENCE, || {
+            let mut answers = self
+                .replicas
+                .iter()
+                .map(|replica| http::try_with("PUT", &replica.api.to, &path, Some(&body), &[], SILENT));
+            let taken = answers.any(|answer| answer.is_ok_and(|answer| answer.status == 200));
+            if taken { Ok(()) } else { Err("nobody takes it".to_owned()) }
+        });
+        before
     }
 
     /// Waits until the version has been changed once more, by whoever is there: agents are being told, run and report.

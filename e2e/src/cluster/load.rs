@@ -53,6 +53,11 @@ impl Load {
         self.working = Some((stop, thread::spawn(move || work(&operator, &stopped))));
     }
 
+    /// Whether versions are being changed.
+    pub fn is_on(&self) -> bool {
+        self.working.is_some()
+    }
+
     /// No more changes, and none on its way when this returns.
     pub fn pause(&mut self) {
         if let Some((stop, working)) = self.working.take() {

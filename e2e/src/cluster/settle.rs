@@ -138,7 +138,7 @@ impl Fleet {
 
 /// Whether the store's word on the servers themselves is what it should be when all of them are there.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys say nothing of servers")]
-fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
+pub(super) fn servers(dump: &Dump, replicas: usize) -> Result<(), String> {
     let all: Vec<(Key, &[u8])> =
         dump.entries.iter().filter_map(|entry| Some((parse(&entry.key)?.1, entry.value.as_slice()))).collect();
     let replica = |key: &Key| match key {

@@ -11,28 +11,54 @@ pub const SEED: &str = "MUSTER_SOAK_SEED";
 /// For how long; without it, a minute.
 pub const MINUTES: &str = "MUSTER_SOAK_MINUTES";
 
-/// Says what it does before it does it, so that whoever finds it dead knows where.
-pub fn soak() {
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub seed: u64,
+    pub minutes: u64,
+}
+
+impl Asked {
+    pub fn time(self) -> Duration {
+        Duration::from_secs(60 * self.minutes)
+    }
+
+    /// How to have the same again.
+    pub fn again(self) -> String {
+        format!("make soak SEED={} MINUTES={}", self.seed, self.minutes)
+    }
+}
+
+pub fn asked_for() -> Asked {
     let number = |name: &str| {
         let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
         Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text:?}: {error}")))
     };
     let minutes = number(MINUTES).unwrap_or(1);
-    let seed = number(SEED).unwrap_or_else(|| u64::from(std::process::id()));
-    let pace = if minutes > 1 { Pace::LONG } else { Pace::SHORT };
-    let steps = plan(seed, Duration::from_secs(60 * minutes), pace);
-    let again = format!("make soak SEED={seed} MINUTES={minutes}");
-    println!("{again} repeats this: {} steps", steps.len());
-    for (number, step) in (1..).zip(&steps) {
+    Asked { minutes, seed: number(SEED).unwrap_or_else(|| u64::from(std::process::id())) }
+}
+
+/// Says what is going to happen.
+pub fn announce(asked: &Asked, steps: &[impl std::fmt::Display]) {
+    println!("{} repeats this: {} steps", asked.again(), steps.len());
+    for (number, step) in (1..).zip(steps) {
         println!("  {number:3}. {step}");
     }
+}
 
-    let mut fleet = Fleet::start(minutes);
+/// Says what it does before it does it, so that whoever finds it dead knows where.
+pub fn soak() {
+    let asked = asked_for();
+    let pace = if asked.minutes > 1 { Pace::LONG } else { Pace::SHORT };
+    let steps = plan(asked.seed, asked.time(), pace);
+    announce(&asked, &steps);
+
+    let mut fleet = Fleet::start(asked.minutes);
     println!("the fleet is at work");
     for (number, step) in (1..).zip(&steps) {
         println!("step {number} of {}: {step}", steps.len());
         carry_out(&mut fleet, step);
-        fleet.judge(&format!("step {number} ({step}) of `{again}`"));
+        fleet.judge(&format!("step {number} ({step}) of `{}`", asked.again()));
     }
 }
 

@@ -1,11 +1,11 @@
-//! Plans a rollout, starts it, and looks at it: through whichever replica answers, and by the store.
+//! Plans a rollout, starts it, steers it and looks at it: through whichever replica answers, and by the store.
 
 use std::time::Duration;
 
 use muster_core::keys::{Key, parse};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{ActiveRollout, Phase, RolloutRecord};
 use serde_json::{Value, json};
 
 use crate::cluster::fleet::{Fleet, PREFIX};
@@ -23,28 +23,65 @@ const GOES_ON: Duration = Duration::from_secs(150);
 pub struct Carried {
     pub id: RolloutId,
     pub plan: Plan,
-    /// What its record calls the plan.
-    pub digest: String,
-    /// What an operator has written: the start, and each word since.
-    pub words: Vec<i64>,
+    pub spoken: Spoken,
+}
+
+/// Something that an operator said, and that was acknowledged: it is in the store after the one revision, and at the other at
+/// the latest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spoken {
+    pub word: String,
+    pub after: i64,
+    pub until: i64,
 }
 
 impl Fleet {
     /// Plans a rollout, and starts exactly that.
     pub fn start_rollout(&self, to: &str) -> Carried {
-        let planned = self.post("rollouts/plan", &json!({"to": to, "seed": 1}));
+        let after = self.wait(self.etcd.revision());
+        let planned = self.post("rollouts/plan", &json!({"to": to, "seed": 1, "allow_older": true}));
         let plan: Plan = serde_json::from_value(planned["plan"].clone()).unwrap();
-        let started = self.post("rollouts", &json!({"what": {"plan": planned["plan"]}, "request": to, "by": "ann"}));
+        let request = format!("{to} after {after}");
+        let started =
+            self.post("rollouts", &json!({"what": {"plan": planned["plan"]}, "request": request, "by": "ann"}));
         let id = serde_json::from_value(started["id"].clone()).unwrap();
-        let digest = planned["digest"].as_str().unwrap().to_owned();
-        assert_eq!(self.record(id).plan, digest, "what was shown is what is carried out");
-        Carried { id, plan, digest, words: vec![started["revision"].as_i64().unwrap()] }
+        let spoken = Spoken { word: format!("start {to}"), after, until: started["revision"].as_i64().unwrap() };
+        assert_eq!(self.record(id).plan, planned["digest"], "what was shown is what is carried out");
+        Carried { id, plan, spoken }
     }
 
-    /// Says something to a rollout.
-    pub fn say(&self, carried: &mut Carried, word: &str) {
-        let said = self.post(&format!("rollouts/{}/{word}", carried.id), &json!({"by": "bob"}));
-        carried.words.push(said["revision"].as_i64().unwrap());
+    /// Starts one in place of another, planned at that moment.
+    pub fn supersede(&self, to: &str) -> Spoken {
+        let after = self.wait(self.etcd.revision());
+        let what = json!({"now": {"to": to, "seed": 2, "allow_older": true}});
+        let request = format!("{to} instead after {after}");
+        let started = self.post("rollouts", &json!({"what": what, "request": request, "supersede": true, "by": "ann"}));
+        Spoken { word: format!("supersede {to}"), after, until: started["revision"].as_i64().unwrap() }
+    }
+
+    /// Goes back from a rollout, also from one that is over.
+    pub fn roll_back(&self, id: RolloutId) -> Spoken {
+        let after = self.wait(self.etcd.revision());
+        let request = json!({"by": "bob", "request": format!("back after {after}")});
+        let started = self.post(&format!("rollouts/{id}/rollback"), &request);
+        Spoken { word: "rollback".to_owned(), after, until: started["revision"].as_i64().unwrap() }
+    }
+
+    /// Says something to a rollout. None: it was over before anybody could.
+    pub fn say(&self, id: RolloutId, word: &str) -> Option<Spoken> {
+        let after = self.wait(self.etcd.revision());
+        let path = format!("rollouts/{id}/{word}");
+        let mut turn = 0;
+        let said = eventually(&format!("a replica takes the word {word}"), GOES_ON, || {
+            turn += 1;
+            match self.try_post(turn, &path, &json!({"by": "bob"})) {
+                Ok(said) => Ok(Some(said)),
+                Err(_) if !self.record(id).phase.is_open() => Ok(None),
+                Err(error) => Err(error),
+            }
+        })?;
+        // What was carried out, and whose answer was lost, is in the store as well.
+        Some(Spoken { word: word.to_owned(), after, until: said["revision"].as_i64().unwrap() })
     }
 
     /// How a rollout stands, by the store.
@@ -55,35 +92,48 @@ impl Fleet {
         serde_json::from_slice(&entry.value).unwrap()
     }
 
+    /// How the rollout stands that decides what nodes run, by the store.
+    pub fn active(&self) -> RolloutRecord {
+        let dump = self.wait(self.etcd.dump(PREFIX));
+        let is_it = |key: &str| matches!(parse(key), Some((_, Key::ActiveRollout)));
+        let entry = dump.entries.iter().find(|entry| is_it(&entry.key)).unwrap();
+        let active: ActiveRollout = serde_json::from_slice(&entry.value).unwrap();
+        self.record(active.id)
+    }
+
     /// Waits until it has granted something to so many nodes.
-    pub fn until_granted(&self, carried: &Carried, grants: u64) {
-        let what = format!("rollout {} has granted {grants} times", carried.id);
-        eventually(&what, GOES_ON, || {
-            let record = self.record(carried.id);
+    pub fn until_granted(&self, id: RolloutId, grants: u64) {
+        eventually(&format!("rollout {id} has granted {grants} times"), GOES_ON, || {
+            let record = self.record(id);
             assert!(record.phase == Phase::Running, "{record:#?}");
             if record.grants >= grants { Ok(()) } else { Err(format!("{record:#?}")) }
         });
     }
 
-    pub fn until_completed(&self, carried: &Carried) {
-        eventually(&format!("rollout {} is completed", carried.id), GOES_ON, || {
-            let record = self.record(carried.id);
+    pub fn until_completed(&self, id: RolloutId) {
+        eventually(&format!("rollout {id} is completed"), GOES_ON, || {
+            let record = self.record(id);
             assert!(matches!(record.phase, Phase::Running | Phase::Completed), "{record:#?}");
             if record.phase == Phase::Completed { Ok(()) } else { Err(format!("{record:#?}")) }
         });
     }
 
     fn post(&self, path: &str, body: &Value) -> Value {
-        let path = format!("/v1/envs/{ENV}/{path}");
         let mut turn = 0;
         eventually(&format!("a replica answers POST {path}"), GOES_ON, || {
             turn += 1;
-            let api = &self.replicas[turn % self.replicas.len()].api;
-            match http::try_with("POST", &api.to, &path, Some(body), &[], PATIENCE) {
-                Ok(answer) if answer.status == 200 => Ok(answer.json()),
-                Ok(answer) => Err(format!("{answer:?}")),
-                Err(error) => Err(error.to_string()),
-            }
+            self.try_post(turn, path, body)
         })
+    }
+
+    /// Asks one of the replicas, in turn.
+    fn try_post(&self, turn: usize, path: &str, body: &Value) -> Result<Value, String> {
+        let api = &self.replicas[turn % self.replicas.len()].api;
+        let path = format!("/v1/envs/{ENV}/{path}");
+        match http::try_with("POST", &api.to, &path, Some(body), &[], PATIENCE) {
+            Ok(answer) if answer.status == 200 => Ok(answer.json()),
+            Ok(answer) => Err(format!("{answer:?}")),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }

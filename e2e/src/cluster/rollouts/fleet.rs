@@ -1,20 +1,38 @@
-//! Fifty nodes in three roles, of which each needs the one before, spread over three racks.
+//! Nodes in three roles, of which each needs the one before, spread over three racks.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::cluster::fleet::{Fleet, Setup};
+use crate::cluster::fleet::{Fleet, PREFIX, START, Setup};
 use crate::eventually::eventually;
 use crate::project::Release;
 use crate::stage::Stage;
 
-use super::super::fleet::{PREFIX, START};
-
-const ROLES: [(&str, u8); 3] = [("db", 6), ("app", 14), ("web", 30)];
 const RACKS: [&str; 3] = ["a", "b", "c"];
-pub const NODES: usize = 50;
+pub const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
+
+/// How many nodes each role has. Each comes after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub roles: [(&'static str, u8); 3],
+    /// For how long it is used.
+    pub minutes: u64,
+}
+
+impl Size {
+    pub const FIFTY: Self = Self { roles: [("db", 6), ("app", 14), ("web", 30)], minutes: 3 };
+
+    /// For many rollouts in a row: one takes half a minute.
+    pub const fn soaked(minutes: u64) -> Self {
+        Self { roles: [("db", 4), ("app", 6), ("web", 14)], minutes }
+    }
+
+    pub fn nodes(self) -> usize {
+        self.roles.iter().map(|(_, many)| usize::from(*many)).sum()
+    }
+}
 
 /// Waits and budgets are short, so that there is something going on whenever something breaks. Deadlines are long: a node
 /// whose server is stopped notices that after 25 seconds.
@@ -24,25 +42,27 @@ rollout:
   max_unavailable: {default: 2, app: 20%, web: 20%, per: {label: rack, count: 3}}
   soak: 1s
   gate:
-    checks: [{name: gate, command: [GATE], every: 1s}]
+    checks: [{name: gate, command: [GATE], retries: 1, every: 1s}]
+  on_failure: rollback
   deadlines: {node: 4m, pending: 4m, progress: 5m}
 ";
 
 impl Fleet {
     /// Starts it; every node has proved its first version when this returns.
-    pub fn start_for_rollouts() -> Self {
+    pub fn start_for_rollouts(size: Size) -> Self {
         let stage = Stage::new();
         let (journal, gate) = (stage.path("journal"), stage.path("gate"));
-        fs::write(&gate, program(GATE, &journal)).unwrap();
+        let text = program(GATE, &journal).replace("SHUT", stage.path(SHUT).to_str().unwrap());
+        fs::write(&gate, text).unwrap();
         fs::set_permissions(&gate, fs::Permissions::from_mode(0o755)).unwrap();
         let setup = Setup {
-            roles: ROLES.to_vec(),
-            environment: Some(environment(&gate)),
-            documents: documents(),
+            roles: size.roles.to_vec(),
+            environment: Some(environment(size, &gate)),
+            documents: documents(size),
             release: release(&journal),
-            versions: vec!["v1", "v2"],
+            versions: VERSIONS.to_vec(),
         };
-        let fleet = Self::launch(stage, &setup, 3);
+        let fleet = Self::launch(stage, &setup, size.minutes);
         eventually("every node has proved its first version", START, || {
             let dump = fleet.wait(fleet.etcd.dump(PREFIX));
             let active = dump.entries.iter().filter(|entry| entry.key.contains("/active_roles/")).count();
@@ -50,12 +70,18 @@ impl Fleet {
         });
         fleet
     }
+
+    /// From now on the gate of a stage says no to this version; none: to no version.
+    pub fn shut_gate(&self, to: Option<(&str, u32)>) {
+        let text = to.map(|(version, stage)| format!("{version} {stage}")).unwrap_or_default();
+        fs::write(self.stage.path(SHUT), text + "\n").unwrap();
+    }
 }
 
-fn environment(gate: &Path) -> String {
+fn environment(size: Size, gate: &Path) -> String {
     let mut text = "roles:\n".to_owned();
     let mut before = None;
-    for (role, many) in ROLES {
+    for (role, many) in size.roles {
         let after = before.map(|before| format!(", after: [{before}]")).unwrap_or_default();
         writeln!(text, "  {role}: {{cardinality: {many}, flavor: local{after}}}").unwrap();
         before = Some(role);
@@ -64,9 +90,9 @@ fn environment(gate: &Path) -> String {
 }
 
 /// Where each node stands.
-fn documents() -> String {
+fn documents(size: Size) -> String {
     let mut text = String::new();
-    for (role, many) in ROLES {
+    for (role, many) in size.roles {
         for (number, rack) in (1..=many).zip(RACKS.into_iter().cycle()) {
             let labels = format!("labels: {{rack: {rack}}}\nspec: {{failure_domain: rack-{rack}}}");
             writeln!(text, "---\nkind: Node\nname: {role}{number}\n{labels}").unwrap();
@@ -87,7 +113,11 @@ echo "$(date +%s%N) checks-start $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >>
 read version < "$MUSTER_ROOT/version"
 [ "$version" = "$MUSTER_VERSION" ] || exit 1
 echo "$(date +%s%N) checks-end $MUSTER_NODE $MUSTER_RUN_ID $MUSTER_VERSION" >> JOURNAL"#;
-const GATE: &str = r#"echo "$(date +%s%N) gate $MUSTER_ROLLOUT $MUSTER_STAGE $MUSTER_WAVE" >> JOURNAL"#;
+/// Which version a gate says no to, and in which stage; if the file is there.
+const SHUT: &str = "shut";
+const GATE: &str = r#"
+if [ "$(cat SHUT 2>/dev/null)" = "$MUSTER_TO $MUSTER_STAGE" ]; then echo "it is shut to $MUSTER_TO" >&2; exit 1; fi
+echo "$(date +%s%N) gate $MUSTER_ROLLOUT $MUSTER_STAGE $MUSTER_WAVE" >> JOURNAL"#;
 
 fn program(text: &str, journal: &Path) -> String {
     format!("#!/bin/sh\n{}\n", text.replace("JOURNAL", journal.to_str().unwrap()))

@@ -4,7 +4,7 @@
 //! latest time that stands in what it wrote, or a moment after; so what the journal has before that time came before it. The
 //! order of transactions is that of their revisions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,13 +13,14 @@ use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
 use muster_core::records::Observed;
 use muster_core::replicas::{ControllerName, ControllerRecord};
 use muster_core::report::RunResult;
-use muster_core::rollout::record::{DesiredRecord, GateVerdict, RolloutRecord};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::{DesiredRecord, GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::txn::Revision as At;
 use muster_etcd_rig::{Change, Revision};
 use muster_sim::simulation::{Run, Trial, Word};
 use muster_store::{Change as Told, KeyValue};
 
-use super::carry::Carried;
 use super::journal::{Entry, OfRun, What};
 use crate::server::ENV;
 
@@ -31,7 +32,8 @@ const SLACK: Duration = Duration::from_millis(20);
 pub struct Evidence<'a> {
     pub history: &'a [Revision],
     pub journal: &'a [Entry],
-    pub rollouts: &'a [Carried],
+    /// The plans of all rollouts that are in the history, but for those that moved everybody at once.
+    pub plans: &'a BTreeMap<RolloutId, (String, Plan)>,
     /// Servers that were ended or stopped, and when.
     pub went: &'a [(ReplicaId, Timestamp)],
     /// What servers say that they have granted.
@@ -53,16 +55,30 @@ pub struct Heard {
     pub grants: usize,
     pub runs: usize,
     pub gates: usize,
+    pub words: usize,
+}
+
+/// In whose name rollouts begin that nobody has asked for.
+const MUSTER: &str = "muster";
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Judged {
+    pub trial: Trial,
+    pub heard: Heard,
+    /// The revisions of what operators have said.
+    pub words: Vec<i64>,
 }
 
 /// Brings it all before the judge.
-pub fn hear(evidence: &Evidence<'_>) -> (Trial, Heard) {
+pub fn hear(evidence: &Evidence<'_>) -> Judged {
     let mut hearing = Hearing::new(evidence);
     for revision in evidence.history {
         hearing.transaction(revision);
     }
     hearing.journal_until(Timestamp::MAX);
-    (hearing.trial, hearing.heard)
+    let Hearing { trial, heard, words, .. } = hearing;
+    Judged { trial, heard, words }
 }
 
 struct Hearing<'a> {
@@ -70,7 +86,10 @@ struct Hearing<'a> {
     trial: Trial,
     heard: Heard,
     runs: BTreeMap<RunId, Run>,
-    words: BTreeSet<i64>,
+    /// As they are now.
+    records: BTreeMap<RolloutId, RolloutRecord>,
+    /// The revisions of what operators have said.
+    words: Vec<i64>,
     holder: Option<ReplicaId>,
     begin: Timestamp,
     now: Timestamp,
@@ -81,17 +100,17 @@ struct Hearing<'a> {
 impl<'a> Hearing<'a> {
     fn new(evidence: &'a Evidence<'a>) -> Self {
         let mut trial = Trial::new(EnvName::new(ENV).unwrap(), SLACK);
-        for carried in evidence.rollouts {
-            trial.plan(carried.digest.clone(), carried.plan.clone());
+        for (digest, plan) in evidence.plans.values() {
+            trial.plan(digest.clone(), plan.clone());
         }
-        let words = evidence.rollouts.iter().flat_map(|carried| carried.words.iter().copied()).collect();
         let begin = evidence.journal.first().map(|entry| entry.at).unwrap();
         Self {
             evidence,
             trial,
             heard: Heard::default(),
             runs: runs(evidence.history),
-            words,
+            records: BTreeMap::new(),
+            words: Vec::new(),
             holder: None,
             begin,
             now: Timestamp::MIN,
@@ -110,12 +129,17 @@ impl<'a> Hearing<'a> {
         self.now = self.now.max(at.unwrap_or(self.now));
         self.journal_until(self.now);
         self.lease_ended(&touched);
-        let word = self.word(revision.revision, &touched);
+        let word = self.word(&touched);
+        if word == Word::Operator {
+            self.heard.words += 1;
+            self.words.push(revision.revision);
+        }
         let number = At(u64::try_from(revision.revision).unwrap());
         let changes: Vec<Told> = revision.changes.iter().map(|change| told(change, number)).collect();
         self.trial.committed(self.moment(at.unwrap_or(self.now)), number, &changes, word);
         self.heard.transactions += 1;
         self.heard.grants += touched.iter().filter(|(key, _)| matches!(key, Key::Desired { .. })).count();
+        self.records.extend(records(&touched).map(|record| (record.id, record)));
         for (key, value) in &touched {
             if let Key::Controller { name: ControllerName::Rollout } = key {
                 let record = value.and_then(|value| serde_json::from_slice::<ControllerRecord>(value).ok());
@@ -136,11 +160,29 @@ impl<'a> Hearing<'a> {
         }
     }
 
+    /// Whether only an operator says such a thing. By what is written, and not by what was acknowledged: an answer may be
+    /// lost.
+    fn is_said(&self, touched: &[(Key, Option<&[u8]>)]) -> bool {
+        let mut begun = records(touched).filter(|record| !self.records.contains_key(&record.id));
+        if let Some(begun) = begun.next() {
+            return begun.by != MUSTER;
+        }
+        let is_pause = |phase: &Phase| matches!(phase, Phase::Paused { why: Halt::Operator { .. } });
+        records(touched).any(|after| {
+            self.records.get(&after.id).is_some_and(|before| match (&before.phase, &after.phase) {
+                (before, Phase::Paused { .. }) => is_pause(&after.phase) && !is_pause(before),
+                (Phase::Paused { .. }, Phase::Running) => true,
+                (before, Phase::Aborted { .. }) => *before != after.phase,
+                (_, Phase::Running | Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. }) => false,
+            })
+        })
+    }
+
     /// In whose name it was written. Of a grant the servers' own logs say it; of other steps nobody does, and then it is the
     /// one who holds the controller.
-    fn word(&self, revision: i64, touched: &[(Key, Option<&[u8]>)]) -> Word {
+    fn word(&self, touched: &[(Key, Option<&[u8]>)]) -> Word {
         let is_of_rollouts = |key: &Key| matches!(key, Key::Rollout { .. } | Key::Desired { .. });
-        if self.words.contains(&revision) {
+        if self.is_said(touched) {
             return Word::Operator;
         }
         if !touched.iter().any(|(key, value)| is_of_rollouts(key) && value.is_some()) {
@@ -192,12 +234,12 @@ impl<'a> Hearing<'a> {
                 self.trial.checks_end(&of.node, &run, true, at);
             }
             What::Gate { rollout, stage, wave } => {
-                let carried = self.evidence.rollouts.iter().find(|carried| carried.id == *rollout).unwrap();
+                let (_, plan) = &self.evidence.plans[rollout];
                 let is_it = |planned: &muster_core::rollout::plan::PlannedWave| {
                     (planned.stage, planned.wave) == (*stage, *wave)
                 };
                 self.heard.gates += 1;
-                self.trial.gate_passed(*rollout, carried.plan.waves.iter().position(is_it).unwrap());
+                self.trial.gate_passed(*rollout, plan.waves.iter().position(is_it).unwrap());
             }
         }
     }
@@ -226,7 +268,16 @@ fn runs(history: &[Revision]) -> BTreeMap<RunId, Run> {
     last.map(run).map(|run| (run.run.clone(), run)).collect()
 }
 
-fn touched(change: &Change) -> Option<(Key, Option<&[u8]>)> {
+/// The records of rollouts that a transaction has written.
+fn records(touched: &[(Key, Option<&[u8]>)]) -> impl Iterator<Item = RolloutRecord> {
+    let of_rollout = |(key, value): &(Key, Option<&[u8]>)| {
+        let value = value.filter(|_| matches!(key, Key::Rollout { .. }))?;
+        serde_json::from_slice(value).ok()
+    };
+    touched.iter().filter_map(of_rollout)
+}
+
+pub(super) fn touched(change: &Change) -> Option<(Key, Option<&[u8]>)> {
     let (_, key) = keys::parse(change.key())?;
     Some(match change {
         Change::Put { value, .. } => (key, Some(value)),

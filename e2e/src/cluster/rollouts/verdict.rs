@@ -8,17 +8,31 @@ use jiff::Timestamp;
 use muster_core::keys::{Key, parse};
 use muster_core::names::ReplicaId;
 use muster_core::replicas::{ControllerName, ReplicaRecord};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::RolloutRecord;
 use muster_etcd_rig::{Change, Revision};
 use muster_sim::simulation::Rule;
 
-use super::carry::Carried;
-use super::hearing::{Evidence, Granted, hear};
+use super::carry::Spoken;
+use super::hearing::{Evidence, Granted, Heard, hear, touched};
 use super::journal::{self, Entry, What};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::judge::Executed;
 
 /// Another server carries a rollout on within this.
 const TAKEOVER: Duration = Duration::from_secs(15);
+
+/// All that has happened to a fleet.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// As far as it was judged.
+    pub history: Vec<Revision>,
+    /// Who carried rollouts out, and was ended or stopped, and when.
+    pub went: Vec<(ReplicaId, Timestamp)>,
+    /// What operators said, and was acknowledged.
+    pub spoken: Vec<Spoken>,
+}
 
 impl Fleet {
     /// Who carries rollouts out now, for whoever is about to do something to it.
@@ -32,33 +46,52 @@ impl Fleet {
         (id, now)
     }
 
-    /// Judges all that has happened. `went`: who carried rollouts out, and was ended or stopped, and when.
-    pub fn judge_rollouts(&mut self, rollouts: &[Carried], went: &[(ReplicaId, Timestamp)]) {
+    /// Judges all that has happened so far. All is quiet: every run has been reported.
+    pub fn judge_rollouts(&mut self, past: &mut Past) -> Heard {
         self.until_reported();
-        let history = self.read_history();
-        let journal = journal::read(&fs::read_to_string(&self.journal).unwrap());
-        let executed: Vec<Executed> = journal.iter().filter_map(started).collect();
+        past.history.extend(self.read_history());
+        let found = self.found(&past.history);
+        let executed: Vec<Executed> = found.journal.iter().filter_map(started).collect();
         self.judge.all_acknowledged();
         self.judge.executed(&executed);
         let complaints = self.judge.complaints();
         assert!(complaints.is_empty(), "{}", complaints.join("\n  "));
 
-        let granted = self.granted(&history);
-        let evidence = Evidence { history: &history, journal: &journal, rollouts, went, granted: &granted };
-        let (trial, heard) = hear(&evidence);
-        let violations: Vec<String> = trial.violations().iter().map(ToString::to_string).collect();
+        let judged = hear(&past.evidence(&found));
+        let violations: Vec<String> = judged.trial.violations().iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "{}", violations.join("\n  "));
-        println!("  {heard:?}; takeovers: {:?}", trial.takeovers());
+        for spoken in &past.spoken {
+            let found = judged.words.iter().filter(|at| spoken.after < **at && **at <= spoken.until).count();
+            assert_eq!(found, 1, "{spoken:?} is in the store once; operators' words are at {:?}", judged.words);
+        }
+        let takeovers = judged.trial.takeovers();
+        assert_eq!(takeovers.len(), past.went.len(), "{takeovers:?}");
+        assert!(takeovers.iter().all(|long| *long < TAKEOVER), "{takeovers:?}");
+        judged.heard
+    }
 
-        let planned: usize = rollouts.iter().map(|carried| carried.plan.node_count()).sum();
-        let waves: usize = rollouts.iter().map(|carried| carried.plan.waves.len()).sum();
-        assert_eq!(heard.grants, planned, "each node was granted once");
-        assert!(heard.runs >= planned && heard.gates >= waves, "there was something to judge: {heard:?}");
-        // Of a grant whose answer was lost nobody says anything.
-        assert!(granted.by.len() * 2 > planned, "the servers say what they granted: {granted:?}");
-        assert_eq!(trial.takeovers().len(), went.len(), "{:?}", trial.takeovers());
-        assert!(trial.takeovers().iter().all(|long| *long < TAKEOVER), "{:?}", trial.takeovers());
-        is_attentive(&evidence);
+    fn found(&self, history: &[Revision]) -> Found {
+        Found {
+            journal: journal::read(&fs::read_to_string(&self.journal).unwrap()),
+            plans: self.plans(history),
+            granted: self.granted(history),
+        }
+    }
+
+    /// The plans that the records of rollouts name, from where the servers keep them.
+    fn plans(&self, history: &[Revision]) -> BTreeMap<RolloutId, (String, Plan)> {
+        let mut plans = BTreeMap::new();
+        for change in history.iter().flat_map(|revision| &revision.changes) {
+            let Some((Key::Rollout { id }, Some(value))) = touched(change) else { continue };
+            let record: RolloutRecord = serde_json::from_slice(value).unwrap();
+            if record.at_once || plans.contains_key(&id) {
+                continue;
+            }
+            let (head, tail) = record.plan.split_at(2);
+            let kept = fs::read(self.stage.path("blobs").join(head).join(tail)).unwrap();
+            plans.insert(id, (record.plan, serde_json::from_slice(&kept).unwrap()));
+        }
+        plans
     }
 
     /// What the servers say in their logs that they have granted, and what the store has called them.
@@ -86,10 +119,35 @@ impl Fleet {
     }
 }
 
-/// A judge who is always content proves nothing: with other evidence it is not.
+/// What is known besides the history.
+#[derive(Debug)]
+struct Found {
+    journal: Vec<Entry>,
+    plans: BTreeMap<RolloutId, (String, Plan)>,
+    granted: Granted,
+}
+
+impl Past {
+    fn evidence<'a>(&'a self, found: &'a Found) -> Evidence<'a> {
+        let Found { journal, plans, granted } = found;
+        Evidence { history: &self.history, journal, plans, went: &self.went, granted }
+    }
+
+    /// A judge who is always content proves nothing: there was something to judge, and with other evidence it is not content.
+    pub fn is_attended_to(&self, fleet: &Fleet) {
+        let found = fleet.found(&self.history);
+        let evidence = self.evidence(&found);
+        let heard = hear(&evidence).heard;
+        assert!(heard.runs >= heard.grants && heard.gates > 0 && heard.words > 0, "{heard:?}");
+        // Of a grant whose answer was lost nobody says anything.
+        assert!(found.granted.by.len() * 2 > heard.grants, "the servers say what they granted: {:?}", found.granted);
+        is_attentive(&evidence);
+    }
+}
+
 fn is_attentive(evidence: &Evidence<'_>) {
     let found = |evidence: &Evidence<'_>| -> Vec<Rule> {
-        hear(evidence).0.violations().iter().map(|violation| violation.rule).collect()
+        hear(evidence).trial.violations().iter().map(|violation| violation.rule).collect()
     };
     let without = |is_left_out: &dyn Fn(&Entry) -> bool| -> Vec<Entry> {
         evidence.journal.iter().filter(|entry| !is_left_out(entry)).cloned().collect()
