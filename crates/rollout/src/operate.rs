@@ -206,13 +206,17 @@ fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
     match why {
         Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => return resume(record, why, sight),
         Halt::Failures { .. } => record.forgiven = Some(until_now(sight)),
-        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => {
-            if let Some(wave) = record.waves.last_mut() {
-                wave.gate = None;
-            }
-        }
         // What has failed while an operator's pause lasted was not seen by whoever ends that.
-        Halt::Operator { over: None, .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {}
+        Halt::Operator { over: None, .. }
+        | Halt::GateFailed { .. }
+        | Halt::GateInconclusive { .. }
+        | Halt::NoProgress { .. }
+        | Halt::Blocked { .. } => {}
+    }
+    // What the checks said is older than the pause: they are made again before anybody can promote on their word. Who has
+    // promoted meanwhile has looked.
+    if let Some(wave) = record.waves.last_mut().filter(|wave| wave.passed.is_none() && wave.promoted.is_none()) {
+        wave.gate = None;
     }
     enter(record, Phase::Running, sight.now);
 }

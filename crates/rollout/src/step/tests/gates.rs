@@ -167,6 +167,27 @@ fn who_resumes_a_pause_has_the_checks_made_again_that_had_stopped_it() {
 }
 
 #[test]
+fn nobody_promotes_on_what_was_seen_before_a_pause() {
+    let mut strategy = in_two_waves();
+    strategy.waves[0].promote = Promote::Manual;
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
+    let first = ride.go();
+    ride.well(&first[0]);
+    ride.after(minutes(5));
+    assert!(ride.record().waves[0].gate.is_some(), "it waits to be promoted");
+    assert!(ride.say(&Command::Pause { reason: "a look".into() }).unwrap());
+    ride.answers(&first[0], failed());
+    ride.well(&first[0]);
+    assert!(ride.say(&Command::Resume).unwrap());
+    // The engine has not looked again: taken now, the word would be forgotten at its next look, and nobody would be told.
+    let refused = ride.say(&Command::Promote { full: false }).unwrap_err();
+    assert!(matches!(refused, OperateRefused::NothingToPromote { .. }), "{refused:?}");
+    assert_eq!(ride.after(minutes(5)), NOBODY);
+    assert!(ride.say(&Command::Promote { full: false }).unwrap());
+    assert_eq!(ride.go().len(), 1);
+}
+
+#[test]
 fn what_checks_said_of_a_wave_that_is_whole_no_longer_is_forgotten() {
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), checked(in_two_waves()));
     let first = ride.go();
