@@ -18,11 +18,11 @@ use crate::row::{Row, Unit};
 use crate::sample::Sample;
 
 pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that have been \
-    configured and validated. 5,000 agents, simulated in this process by one stream each, hold what they need. The time \
+    configured and validated at the version before. 5,000 agents, simulated in this process by one stream each, hold what they need. The time \
     begins when the request to move all of them at once is sent, and ends when the last of them has read the name of the \
     event that holds its desired state. etcd: 5,000 watches of one key of the same etcd, each a stream of its own (as \
     agents would have them), from sending a put of the version's name to the last of them having the event. They are \
-    measured with a connection for each watch and with 20 connections for all of them; the faster way counts. \
+    measured with a connection for each watch, as agents have one each, and with 20 connections for all of them. \
     All three take turns, each after the processes have come to rest, with nobody else connected.";
 
 /// Connections that watches share: few enough that their number does not matter.
@@ -48,9 +48,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let rounds = bench.size(7, 2);
     let versions: Vec<Version> =
         (1..=rounds + 2).map(|number| project::version(&format!("v{number}"))).collect::<Result<_, _>>()?;
-    let Populated { server, project, dir: _dir, .. } =
-        Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
-    let client = server.client()?;
+    let mut populated = Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
+    let client = populated.server.client()?;
     let mut raw = etcd.client().await?;
     let (mut heavy, mut muster, mut each, mut few) = (Way::default(), Way::default(), Way::default(), Way::default());
     let trigger = async |version: &Version| -> anyhow::Result<()> {
@@ -58,24 +57,29 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         Ok(())
     };
     // The heaviest case, once: something that can be looked up has changed since these agents ran.
-    let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Older).await?;
+    let connect = async |populated: &Populated, holding| {
+        Listeners::connect(&populated.server.address, &populated.project.nodes, holding).await
+    };
+    let listeners = connect(&populated, Holding::Older).await?;
     let snapshot = listeners.snapshot_bytes();
-    heavy.time(&server, &etcd, listeners.heard(), trigger(&versions[1])).await?;
+    heavy.time(&populated.server, &etcd, listeners.heard(), trigger(&versions[1])).await?;
     drop(listeners);
+    populated.validate(&versions[1]).await?;
     for version in &versions[2..] {
-        let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Newest).await?;
-        muster.time(&server, &etcd, listeners.heard(), trigger(version)).await?;
+        let listeners = connect(&populated, Holding::Newest).await?;
+        muster.time(&populated.server, &etcd, listeners.heard(), trigger(version)).await?;
         drop(listeners);
+        populated.validate(version).await?;
         for (way, connections) in [(&mut each, count), (&mut few, FEW)] {
             let watchers = Watchers::connect(&etcd, KEY, count, connections).await?;
-            way.time(&server, &etcd, watchers.heard(), async {
+            way.time(&populated.server, &etcd, watchers.heard(), async {
                 raw.put(KEY, version.as_str(), None).await?;
                 Ok(())
             })
             .await?;
         }
     }
-    server.stop().await?;
+    populated.server.stop().await?;
     etcd.stop().await?;
 
     let (ours, each_time, few_time, heavy_time) = (muster.sample(), each.sample(), few.sample(), heavy.sample());

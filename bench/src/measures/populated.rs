@@ -27,6 +27,7 @@ pub(crate) struct Populated {
     pub(crate) project: Project,
     /// How it was filled.
     pub(crate) sent: Sent,
+    senders: Senders,
     pub(crate) dir: TempDir,
 }
 
@@ -60,10 +61,23 @@ impl Populated {
         let runs = versions.first().context("no version was named")?;
         let mut senders = Senders::new(&server.address, &project.nodes, runs, SENDERS);
         let sent = senders.send(Until::Each(RUN)).await.context("the store cannot be filled")?;
-        let status = server.client()?.status(&project::env()?).await?;
-        let running: usize = status.running.values().sum();
-        anyhow::ensure!(running == project.nodes.len(), "only {running} of {nodes} nodes are validated");
-        Ok(Self { server, project, sent, dir })
+        let populated = Self { server, project, sent, senders, dir };
+        populated.all_run(runs).await?;
+        Ok(populated)
+    }
+
+    /// Every node reports a whole run of a version.
+    pub(crate) async fn validate(&mut self, version: &Version) -> anyhow::Result<()> {
+        self.senders.run(version);
+        self.senders.send(Until::Each(RUN)).await?;
+        self.all_run(version).await
+    }
+
+    async fn all_run(&self, version: &Version) -> anyhow::Result<()> {
+        let status = self.server.client()?.status(&project::env()?).await?;
+        let (running, nodes) = (status.running.get(version).copied().unwrap_or(0), self.project.nodes.len());
+        anyhow::ensure!(running == nodes, "only {running} of {nodes} nodes are validated at {version}");
+        Ok(())
     }
 
     /// A file with the names of all nodes.

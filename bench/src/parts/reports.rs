@@ -44,6 +44,11 @@ impl Reporter {
         &self.node
     }
 
+    /// The node runs another version from now on.
+    pub(crate) fn run(&mut self, version: &Version) {
+        (self.version, self.templates) = (version.clone(), None);
+    }
+
     /// The next report, as it is sent.
     pub(crate) fn next_body(&mut self) -> anyhow::Result<Vec<u8>> {
         let templates = match self.templates.take() {

@@ -61,6 +61,11 @@ impl Senders {
         Self { address: self.address, shares }
     }
 
+    /// The nodes run another version from now on.
+    pub(crate) fn run(&mut self, version: &Version) {
+        self.shares.iter_mut().flatten().for_each(|reporter| reporter.run(version));
+    }
+
     /// Sends, node after node and round after round.
     pub(crate) async fn send(&mut self, until: Until) -> anyhow::Result<Sent> {
         let begin = Instant::now();

@@ -123,6 +123,14 @@ pub struct KeyChange<'a> {
     pub revision: Revision,
 }
 
+/// What a rollout has granted to a node.
+enum Granted<'a> {
+    /// What decides cannot be read.
+    Unreadable,
+    Nothing,
+    This(&'a DesiredRecord, Revision),
+}
+
 /// What a transaction may wake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
@@ -144,8 +152,8 @@ pub struct Effects {
     pub design: bool,
     /// The record of some node is another one now. Wakes whoever looks after machines, and no agent.
     pub records: bool,
-    /// Replicas have come or gone, a controller has another holder, or agents are connected elsewhere. Wakes servers,
-    /// and no agent.
+    /// Replicas have come or gone, a controller has another holder, agents are connected elsewhere, or the environment
+    /// begins. Wakes servers, and no agent.
     pub servers: bool,
 }
 
@@ -242,19 +250,31 @@ impl Fleet {
         if self.base() == base {
             effects.nodes.iter().for_each(|name| self.settle_late(name));
         } else {
-            let all: Vec<NodeName> = self.nodes.keys().cloned().collect();
-            self.late.clear();
-            all.iter().for_each(|name| self.settle_late(name));
+            self.settle_all();
         }
         self.revision = self.revision.max(revision);
         effects
     }
 
     fn settle_late(&mut self, name: &NodeName) {
-        let chosen = self.desired_of(name).map(|desired| desired.generation);
-        let designed = self.nodes.get(name).filter(|node| node.is_designed());
-        let is_late = designed.is_some_and(|node| chosen.is_some_and(|chosen| !node.has_answered(chosen)));
+        let is_late = self.nodes.get(name).is_some_and(|node| self.is_late(node, self.base().as_ref()));
         set_member(&mut self.late, name.clone(), is_late);
+    }
+
+    /// Who is late, where everybody may be.
+    fn settle_all(&mut self) {
+        let base = self.base();
+        let late = self.nodes.iter().filter(|(_, node)| self.is_late(node, base.as_ref()));
+        self.late = late.map(|(name, _)| name.clone()).collect();
+    }
+
+    fn is_late(&self, node: &Node, base: Option<&Desired>) -> bool {
+        let chosen = match self.grant_of(node) {
+            Granted::Unreadable => None,
+            Granted::Nothing => base.map(|base| base.generation),
+            Granted::This(record, at) => Some(self.generation_of(record, at)),
+        };
+        node.is_designed() && chosen.is_some_and(|chosen| !node.has_answered(chosen))
     }
 
     fn change(
@@ -269,6 +289,8 @@ impl Fleet {
                 self.epoch_at = change.value.map(|_| change.revision);
                 self.epoch = read(change)?.unwrap_or(0);
                 effects.desired = true;
+                // That is how servers learn of an environment.
+                effects.servers = true;
             }
             Key::Restoring => {
                 // One that cannot be read is one all the same: the environment is not what it should be.
@@ -303,6 +325,7 @@ impl Fleet {
             Key::CurrentVersion => {
                 let text = change.value.map(|value| String::from_utf8_lossy(value).into_owned());
                 let version: Option<Version> = text.map(Version::new).transpose().map_err(serde_json::Error::custom)?;
+                effects.servers |= self.current.is_none();
                 self.current = version.map(|version| (version, change.revision));
                 effects.desired = true;
             }
@@ -582,26 +605,52 @@ impl Fleet {
     /// What a node should run now: what it was granted; else, while a rollout is under way, what was there before it; else
     /// what the environment should run. None too where what decides cannot be read: who is told nothing stays where it is.
     pub fn desired_of(&self, name: &NodeName) -> Option<Desired> {
-        // Without `rollouts/active` nobody knows either which grants still count.
-        if self.active_unreadable || self.nodes.get(name).is_some_and(|node| node.desired_unreadable) {
-            return None;
+        match self.nodes.get(name) {
+            Some(node) => self.desired_by(node),
+            None => self.base(),
         }
-        let Some((record, at)) = self.granted(name) else { return self.base() };
+    }
+
+    /// The same for whoever has the node at hand.
+    pub fn desired_by(&self, node: &Node) -> Option<Desired> {
+        match self.grant_of(node) {
+            Granted::Unreadable => None,
+            Granted::Nothing => self.base(),
+            Granted::This(record, at) => Some(Desired {
+                version: record.version.clone(),
+                generation: self.generation_of(record, at),
+                allow_older: record.allow_older,
+                confirm_within: record.confirm_within,
+            }),
+        }
+    }
+
+    /// What was kept in another life of the store is told anew, like everything else.
+    fn generation_of(&self, record: &DesiredRecord, at: Revision) -> Generation {
         let generation = Generation { epoch: self.epoch, number: at.0 };
-        Some(Desired {
-            version: record.version.clone(),
-            // What was kept in another life of the store is told anew, like everything else.
-            generation: record.kept.filter(|kept| kept.epoch == self.epoch).unwrap_or(generation),
-            allow_older: record.allow_older,
-            confirm_within: record.confirm_within,
-        })
+        record.kept.filter(|kept| kept.epoch == self.epoch).unwrap_or(generation)
     }
 
     /// What a rollout has granted to a node, if that still counts: nobody has moved the whole fleet at once since.
     pub fn granted(&self, name: &NodeName) -> Option<(&DesiredRecord, Revision)> {
-        let (record, at) = self.nodes.get(name)?.desired.as_ref()?;
+        self.counting(self.nodes.get(name)?)
+    }
+
+    fn counting<'a>(&self, node: &'a Node) -> Option<(&'a DesiredRecord, Revision)> {
+        let (record, at) = node.desired.as_ref()?;
         let floor = self.active.as_ref().map(|(active, _)| active.floor).unwrap_or_default();
         (record.rollout >= floor).then_some((record, *at))
+    }
+
+    fn grant_of<'a>(&self, node: &'a Node) -> Granted<'a> {
+        // Without `rollouts/active` nobody knows either which grants still count.
+        if self.active_unreadable || node.desired_unreadable {
+            return Granted::Unreadable;
+        }
+        match self.counting(node) {
+            Some((record, at)) => Granted::This(record, at),
+            None => Granted::Nothing,
+        }
     }
 
     /// What nodes should run that were granted nothing.

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -22,10 +22,11 @@ pub struct NameError {
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $rule:expr, $legal:path) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-        #[serde(try_from = "String", into = "String")]
+        // A view holds the same name in a dozen places, and thousands of them are looked at in one decision: copies share it.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
+        #[serde(try_from = "String")]
         #[schema(value_type = String, description = $rule)]
-        pub struct $type(Box<str>);
+        pub struct $type(std::sync::Arc<str>);
 
         impl $type {
             /// What a legal one looks like, for messages to people.
@@ -34,7 +35,7 @@ macro_rules! name {
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
                 if $legal(&text) {
-                    Ok(Self(text.into_boxed_str()))
+                    Ok(Self(text.into()))
                 } else {
                     Err(NameError { what: $what, text, rule: Self::RULE })
                 }
@@ -67,7 +68,13 @@ macro_rules! name {
 
         impl From<$type> for String {
             fn from(name: $type) -> String {
-                name.0.into_string()
+                name.0.as_ref().to_owned()
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
 

@@ -48,7 +48,7 @@ name!(
 impl Digest {
     /// The digest that a hash has come to.
     pub fn of_sha256(hash: &[u8; 32]) -> Self {
-        Self(format!("sha256:{}", hex(hash)).into_boxed_str())
+        Self(format!("sha256:{}", hex(hash)).into())
     }
 
     /// The hexadecimal digits alone.
@@ -116,7 +116,7 @@ impl PublicKey {
     }
 
     pub fn id(&self) -> KeyId {
-        KeyId(hex(&Sha256::digest(self.bytes)[..8]).into_boxed_str())
+        KeyId(hex(&Sha256::digest(self.bytes)[..8]).into())
     }
 }
 

@@ -9,13 +9,15 @@ mod interests;
 #[cfg(test)]
 mod scale;
 mod session;
+mod sessions;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
+use muster_core::links::Here;
 use muster_core::lookups::Lookups;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::standing::Activity;
@@ -33,6 +35,7 @@ use self::interests::Interests;
 pub(crate) use self::interests::Seen;
 use self::session::Told;
 pub(crate) use self::session::{Arrival, Session};
+use self::sessions::Sessions;
 
 pub(crate) type Place = (EnvName, NodeName);
 
@@ -55,10 +58,10 @@ pub struct Hub {
 
 #[derive(Debug, Default)]
 struct Inner {
-    sessions: HashMap<Place, Arc<Session>>,
+    sessions: Sessions,
     /// What the nodes' last runs looked up.
     interests: HashMap<EnvName, Interests>,
-    silent_since: HashMap<Place, Timestamp>,
+    silent_since: HashMap<EnvName, HashMap<NodeName, Timestamp>>,
     /// Nodes with a session here of which another replica says that they are connected to it: whether it is right shows
     /// when they are heard again, here or there.
     contested: HashSet<Place>,
@@ -73,9 +76,9 @@ pub struct Connected {
 
 impl Connected {
     /// Compares what the node has seen with what it would see now; none if it is connected anew.
-    pub(crate) fn compare(&self, fleet: &Fleet) -> Option<(Arc<Seen>, Arc<Compared>)> {
+    pub(crate) fn compare(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Arc<Seen>, Arc<Compared>)> {
         let seen = self.session.seen()?;
-        let compared = self.hub.comparisons.compare(fleet, &self.session.node, &seen);
+        let compared = self.hub.comparisons.compare(fleet, &self.session.node, node, &seen);
         Some((seen, compared))
     }
 
@@ -161,12 +164,13 @@ impl Hub {
             }),
         });
         let mut inner = self.inner();
-        let place = (env.clone(), node.clone());
-        if let Some(old) = inner.sessions.insert(place.clone(), session.clone()) {
+        if let Some(old) = inner.sessions.insert(session.clone()) {
             inner.forget_lookups(&old);
             old.ended.cancel();
         }
-        inner.silent_since.remove(&place);
+        if let Some(silent) = inner.silent_since.get_mut(env) {
+            silent.remove(node);
+        }
         inner.set_lookups(&session, lookups);
         drop(inner);
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -176,11 +180,10 @@ impl Hub {
 
     fn leave(&self, session: &Arc<Session>) {
         let mut inner = self.inner();
-        let place = (session.env.clone(), session.node.clone());
-        if inner.sessions.get(&place).is_some_and(|current| Arc::ptr_eq(current, session)) {
-            inner.sessions.remove(&place);
+        if inner.sessions.remove(session) {
             inner.forget_lookups(session);
-            inner.silent_since.insert(place, self.clock.now());
+            let silent = inner.silent_since.entry(session.env.clone()).or_default();
+            silent.insert(session.node.clone(), self.clock.now());
             drop(inner);
             self.live_logs.agent_gone(&session.env, &session.node);
             self.step();
@@ -190,7 +193,7 @@ impl Hub {
     /// A report says what its run looked up and saw. The stream compares it with what is there now.
     pub fn looked_up(&self, env: &EnvName, node: &NodeName, lookups: Lookups) {
         let mut inner = self.inner();
-        if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())).cloned() {
+        if let Some(session) = inner.sessions.get(env, node).cloned() {
             inner.set_lookups(&session, lookups);
             session.wake.notify_one();
             drop(inner);
@@ -232,38 +235,44 @@ impl Hub {
 
     /// All connections.
     pub fn all_sessions(&self) -> Vec<Arc<Session>> {
-        self.inner().sessions.values().cloned().collect()
+        self.inner().sessions.all().cloned().collect()
     }
 
     /// The connections of an environment's nodes.
     pub fn sessions(&self, env: &EnvName) -> Vec<Arc<Session>> {
-        self.inner().sessions.values().filter(|session| session.env == *env).cloned().collect()
+        self.inner().sessions.of(env).cloned().collect()
     }
 
     pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<Session>> {
-        self.inner().sessions.get(&(env.clone(), node.clone())).cloned()
+        self.inner().sessions.get(env, node).cloned()
+    }
+
+    /// Since when a node's agent is connected here, or is not.
+    pub fn here(&self, env: &EnvName, node: &NodeName) -> Here {
+        let inner = self.inner();
+        match inner.sessions.get(env, node) {
+            Some(session) => Here::Connected { since: session.since },
+            None => Here::Not { since: inner.silent_since(env, node).unwrap_or(self.listening_since) },
+        }
     }
 
     /// Since when a node has had no connection to this server: since it ended, or since the server started.
     pub fn silent_since(&self, env: &EnvName, node: &NodeName) -> Timestamp {
-        let place = (env.clone(), node.clone());
-        self.inner().silent_since.get(&place).copied().unwrap_or(self.listening_since)
+        self.inner().silent_since(env, node).unwrap_or(self.listening_since)
     }
 
     /// Wakes whom the changes of the view concern, for ever.
     pub async fn wake(&self, mut changes: mpsc::Receiver<Changed>) {
         while let Some(change) = changes.recv().await {
             match change {
-                Changed::Everything => self.inner().sessions.values().for_each(|session| session.wake.notify_one()),
+                Changed::Everything => self.inner().sessions.all().for_each(|session| session.wake.notify_one()),
                 Changed::Env(env, effects) if effects.desired => {
-                    let inner = self.inner();
-                    let concerned = inner.sessions.iter().filter(|((of, _), _)| *of == env);
-                    concerned.for_each(|(_, session)| session.wake.notify_one());
+                    self.inner().sessions.of(&env).for_each(|session| session.wake.notify_one());
                 }
                 Changed::Env(env, effects) => {
                     let inner = self.inner();
                     for node in &effects.told {
-                        if let Some(session) = inner.sessions.get(&(env.clone(), node.clone())) {
+                        if let Some(session) = inner.sessions.get(&env, node) {
                             session.wake.notify_one();
                         }
                     }
@@ -273,7 +282,7 @@ impl Hub {
                         .into_iter()
                         .flatten();
                     let nodes = effects.lookups.iter().flat_map(|key| interests.in_key(key)).chain(of_roles);
-                    for session in nodes.filter_map(|node| inner.sessions.get(&(env.clone(), node.clone()))) {
+                    for session in nodes.filter_map(|node| inner.sessions.get(&env, node)) {
                         session.wake.notify_one();
                     }
                 }
@@ -291,6 +300,10 @@ impl Hub {
 }
 
 impl Inner {
+    fn silent_since(&self, env: &EnvName, node: &NodeName) -> Option<Timestamp> {
+        self.silent_since.get(env)?.get(node).copied()
+    }
+
     fn set_lookups(&mut self, session: &Session, lookups: Lookups) {
         self.forget_lookups(session);
         let interests = self.interests.entry(session.env.clone()).or_default();

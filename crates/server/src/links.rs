@@ -48,6 +48,15 @@ impl Links {
         self.clock.now()
     }
 
+    /// Whether a node's agent is connected.
+    pub fn link(&self, fleet: &Fleet, name: &NodeName) -> Link {
+        match self.hub.here(&fleet.env, name) {
+            // Asked of thousands of nodes for one decision: what others say matters only for those that are not here.
+            Here::Connected { since } => Link::Connected { since },
+            here @ Here::Not { .. } => self.absences().link(fleet, name, here, self.clock.now()).0,
+        }
+    }
+
     /// Whether a node's agent is connected, and to whom.
     pub fn of(&self, fleet: &Fleet, name: &NodeName) -> Contact {
         let session = self.hub.session(&fleet.env, name);
@@ -78,7 +87,7 @@ impl Links {
     }
 
     pub fn is_connected(&self, fleet: &Fleet, name: &NodeName) -> bool {
-        matches!(self.of(fleet, name).link, Link::Connected { .. })
+        matches!(self.link(fleet, name), Link::Connected { .. })
     }
 
     fn absences(&self) -> MutexGuard<'_, Absences> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::lookups::{Tag, text_tag};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::snapshot::Snapshot;
@@ -36,13 +36,18 @@ pub(crate) struct SnapshotText {
 }
 
 impl SnapshotTexts {
-    pub(crate) fn of(&self, fleet: &Fleet, node: &NodeName) -> Result<SnapshotText, serde_json::Error> {
+    pub(crate) fn of(
+        &self,
+        fleet: &Fleet,
+        name: &NodeName,
+        node: Option<&Node>,
+    ) -> Result<SnapshotText, serde_json::Error> {
         let mut all = self.all();
-        let texts = match all.remove(&fleet.env) {
-            Some(texts) => texts,
-            None => Texts::of(fleet)?,
-        };
-        all.entry(fleet.env.clone()).or_insert(texts).with_data(fleet, node)
+        if let Some(texts) = all.get_mut(&fleet.env) {
+            return texts.with_data(fleet, name, node);
+        }
+        let texts = Texts::of(fleet)?;
+        all.entry(fleet.env.clone()).or_insert(texts).with_data(fleet, name, node)
     }
 
     /// Something that can be looked up in an environment is different now.
@@ -71,15 +76,20 @@ impl Texts {
         Ok(Self { shared_tag: text_tag(&[&shared]), shared: shared.into(), of_roles: BTreeMap::new() })
     }
 
-    fn with_data(&mut self, fleet: &Fleet, node: &NodeName) -> Result<SnapshotText, serde_json::Error> {
-        let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role);
+    fn with_data(
+        &mut self,
+        fleet: &Fleet,
+        name: &NodeName,
+        node: Option<&Node>,
+    ) -> Result<SnapshotText, serde_json::Error> {
+        let role = node.and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let (data, tag) = match role {
             None => self.tagged("{}".into()),
-            Some(role) if fleet.data().is_of_its_own(node) => self.tagged(data_text(fleet, node, role)?),
+            Some(role) if fleet.data().is_of_its_own(name) => self.tagged(data_text(fleet, name, role)?),
             Some(role) => match self.of_roles.get(role) {
                 Some(known) => known.clone(),
                 None => {
-                    let made = self.tagged(data_text(fleet, node, role)?);
+                    let made = self.tagged(data_text(fleet, name, role)?);
                     self.of_roles.entry(role.clone()).or_insert(made).clone()
                 }
             },

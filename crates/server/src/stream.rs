@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::generation::Generation;
 use muster_core::lookups::Tag;
 use muster_core::names::Role;
@@ -115,11 +116,9 @@ impl State {
                 biased;
                 () = session.ended.cancelled() => return None,
                 () = session.wake.notified() => {
-                    if self.is_restoring() {
-                        tracing::info!(node = %session.node, "its environment is being restored; its stream is ended");
+                    if let ControlFlow::Break(()) = self.compare() {
                         return None;
                     }
-                    self.compare();
                     self.compared = true;
                 }
                 () = session.go.notified() => self.say(&SyncEvent::Move),
@@ -134,30 +133,30 @@ impl State {
         }
     }
 
-    /// Whether the keys are of two lives at once: the agent keeps what it has, and comes back when that is over.
-    fn is_restoring(&self) -> bool {
-        let fleets = self.view.fleets();
-        fleets.get(&self.connected.session.env).is_some_and(|fleet| fleet.restoring().is_some())
-    }
-
-    /// Says everything that the agent has not seen.
-    fn compare(&mut self) {
+    /// Says everything that the agent has not seen; or that its stream is to end.
+    fn compare(&mut self) -> ControlFlow<()> {
         let view = self.view.clone();
         let fleets = view.fleets();
         let session = self.connected.session.clone();
-        let Some(fleet) = fleets.get(&session.env) else { return };
+        let Some(fleet) = fleets.get(&session.env) else { return ControlFlow::Continue(()) };
+        // The keys are of two lives at once: the agent keeps what it has, and comes back when that is over.
+        if fleet.restoring().is_some() {
+            tracing::info!(node = %session.node, "its environment is being restored; its stream is ended");
+            return ControlFlow::Break(());
+        }
+        // Looked up once: thousands of streams compare at the same moment when a whole fleet is moved.
+        let node = fleet.get(&session.node);
+        let Some((seen, compared)) = self.connected.compare(fleet, node) else { return ControlFlow::Continue(()) };
+        let desired = self.newer_desired(fleet, node);
 
-        let Some((seen, compared)) = self.connected.compare(fleet) else { return };
-        let desired = self.newer_desired(fleet);
-
-        let pause = self.other_pause(fleet);
+        let pause = self.other_pause(fleet, node);
         let trust = self.newer_trust(fleet);
-        let asked = fleet.get(&session.node).and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked.clone());
-        let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id));
+        let asked = node.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked);
+        let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id)).cloned();
 
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
         if !compared.changed.is_empty() || desired.is_some() || !self.has_snapshot {
-            match view.snapshot(fleet, &session.node) {
+            match view.snapshot(fleet, &session.node, node) {
                 // It has this one: of a large fleet it is hundreds of kilobytes, for each of thousands of nodes.
                 Ok(snapshot) if compared.changed.is_empty() && self.snapshot.as_ref() == Some(&snapshot.tag) => {}
                 Ok(snapshot) => {
@@ -187,26 +186,27 @@ impl State {
             self.asked = Some(id.clone());
             self.say(&SyncEvent::Run { id, noop, by });
         }
+        ControlFlow::Continue(())
     }
 
     /// The event that says what the node should run, if that was chosen after what it knows.
-    fn newer_desired(&self, fleet: &Fleet) -> Option<(Generation, Bytes)> {
-        let node = &self.connected.session.node;
-        let desired = fleet.desired_of(node).filter(|desired| Some(desired.generation) > self.generation)?;
-        match self.view.desired_text(fleet, node, &desired) {
+    fn newer_desired(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Generation, Bytes)> {
+        let name = &self.connected.session.node;
+        let desired = node.map_or_else(|| fleet.base(), |node| fleet.desired_by(node));
+        let desired = desired.filter(|desired| Some(desired.generation) > self.generation)?;
+        match self.view.desired_text(fleet, name, &desired) {
             Ok(event) => Some((desired.generation, event?)),
             Err(error) => {
-                tracing::error!(%error, %node, "what it should run cannot be written");
+                tracing::error!(%error, node = %name, "what it should run cannot be written");
                 None
             }
         }
     }
 
     /// The pause that the node is to keep to, if that is not the one that it keeps to.
-    fn other_pause(&self, fleet: &Fleet) -> Option<Option<Paused>> {
-        let session = &self.connected.session;
-        let record = fleet.get(&session.node)?.record.as_ref()?;
-        let pause = fleet.pause_of(&session.node, &record.role, self.clock.now());
+    fn other_pause(&self, fleet: &Fleet, node: Option<&Node>) -> Option<Option<Paused>> {
+        let record = node?.record.as_ref()?;
+        let pause = fleet.pause_of(&self.connected.session.node, &record.role, self.clock.now());
         (pause != self.pause).then_some(pause)
     }
 

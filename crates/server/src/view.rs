@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_core::fleet::{Desired, Effects, Fleet, KeyChange};
+use muster_core::fleet::{Desired, Effects, Fleet, KeyChange, Node};
 use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::Phase;
@@ -135,8 +135,13 @@ impl View {
     }
 
     /// What a node may look up, as the text that it is sent. The fleet is one of this view.
-    pub(crate) fn snapshot(&self, fleet: &Fleet, node: &NodeName) -> Result<SnapshotText, serde_json::Error> {
-        self.snapshots.of(fleet, node)
+    pub(crate) fn snapshot(
+        &self,
+        fleet: &Fleet,
+        name: &NodeName,
+        node: Option<&Node>,
+    ) -> Result<SnapshotText, serde_json::Error> {
+        self.snapshots.of(fleet, name, node)
     }
 
     /// The event that tells a node what it should run. The fleet is one of this view.
@@ -261,8 +266,7 @@ fn all_at(fleets: &mut BTreeMap<EnvName, Fleet>, revision: Revision) {
 fn concerns_servers(changed: &Changed) -> bool {
     match changed {
         Changed::Everything => true,
-        // An environment that begins gets its version or its epoch, or a design: that is how servers learn of it.
-        Changed::Env(_, effects) => effects.servers || effects.desired || effects.design,
+        Changed::Env(_, effects) => effects.servers || effects.design,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::txn::Revision;
 
@@ -39,11 +39,17 @@ pub(super) struct Comparisons {
 
 impl Comparisons {
     /// Compares what a node has seen with what it would see now.
-    pub(super) fn compare(&self, fleet: &Fleet, node: &NodeName, seen: &Arc<Seen>) -> Arc<Compared> {
-        let eyes = if fleet.data().is_of_its_own(node) {
-            Eyes::Node(node.clone())
+    pub(super) fn compare(
+        &self,
+        fleet: &Fleet,
+        name: &NodeName,
+        node: Option<&Node>,
+        seen: &Arc<Seen>,
+    ) -> Arc<Compared> {
+        let eyes = if fleet.data().is_of_its_own(name) {
+            Eyes::Node(name.clone())
         } else {
-            Eyes::Role(fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))
+            Eyes::Role(node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))
         };
         let place = (fleet.env.clone(), eyes, Arc::as_ptr(seen).addr());
         {
@@ -55,7 +61,7 @@ impl Comparisons {
                 return known.clone();
             }
         }
-        let now = seen.now(|key| fleet.tag(key, Some(node)));
+        let now = seen.now(|key| fleet.tag(key, Some(name)));
         let changed = seen.differences(&now);
         let compared = Arc::new(Compared { changed, now: Arc::new(now), _before: seen.clone() });
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use crate::App;
 
 /// Decides something on what there is to see of a fleet now.
 pub(crate) fn with_sight<T>(app: &App, fleet: &Fleet, decide: impl FnOnce(&Sight<'_>) -> T) -> T {
-    let link = |name: &_| app.links.of(fleet, name).link;
+    let link = |name: &_| app.links.link(fleet, name);
     // Whoever is lost by then has more than a hiccup.
     let patience: SignedDuration = app.patience.lost_after;
     decide(&Sight { fleet, link: &link, patience, now: app.clock.now() })
