@@ -186,7 +186,7 @@ impl Sync {
                 SyncEvent::Desired(desired) => Input::Desired(desired),
                 SyncEvent::Snapshot { changed, snapshot } => {
                     tracing::debug!(?changed, revision = %snapshot.revision, "snapshot");
-                    Input::Snapshot(Box::new(snapshot))
+                    Input::Snapshot(Arc::new(snapshot))
                 }
                 SyncEvent::Run { id, noop, by } => Input::RunAsked { id, by, noop },
                 SyncEvent::Pause { pause } => Input::Pause(pause),

@@ -1,5 +1,7 @@
 //! What the queue is told: everything that can happen to it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use muster_core::generation::Generation;
@@ -31,7 +33,7 @@ pub enum Input {
         renewed: bool,
     },
     Desired(DesiredState),
-    Snapshot(Box<Snapshot>),
+    Snapshot(Arc<Snapshot>),
     Pause(Option<Paused>),
     RunAsked {
         id: String,

@@ -167,7 +167,6 @@ impl Mind {
             }
             Input::Desired(desired) => Some(Event::Desired(desired)),
             Input::Snapshot(snapshot) => {
-                let snapshot = Arc::new(*snapshot);
                 self.effects.push(Effect::SaveSnapshot(Arc::clone(&snapshot)));
                 self.snapshot = Some(snapshot);
                 Some(Event::SnapshotStored)

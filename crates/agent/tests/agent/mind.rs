@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -56,7 +57,7 @@ fn greet(world: &mut World, says: Says) -> Result<(), Killed> {
     let (role, now) = (Role::new("web").unwrap(), Timestamp::UNIX_EPOCH);
     world.happens(Input::Hello { incarnation: 1, role, now, renewed: false })?;
     world.happens(Input::Desired(desired(says.number, says.version)))?;
-    world.happens(Input::Snapshot(Box::<Snapshot>::default()))?;
+    world.happens(Input::Snapshot(Arc::<Snapshot>::default()))?;
     if let Some((id, noop)) = says.asked.filter(|(id, _)| world.ledger().asked.as_deref() != Some(*id)) {
         world.happens(Input::RunAsked { id: id.into(), by: "ada".into(), noop })?;
     }

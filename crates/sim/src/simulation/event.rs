@@ -7,8 +7,9 @@ use muster_core::report::Report;
 use muster_core::rollout::RolloutId;
 use muster_core::standing::Activity;
 use muster_core::txn::{Revision, Txn};
-use muster_wire::sync::{SyncEvent, SyncOpen};
+use muster_wire::sync::SyncOpen;
 
+use super::network::Said;
 use super::operator::Wish;
 use super::replica::calls::{Answer, Call, Request};
 use super::replica::chore::Chore;
@@ -129,7 +130,7 @@ pub(crate) enum AgentEvent {
     Dials,
     Heard {
         session: SessionNumber,
-        said: Box<SyncEvent>,
+        said: Box<Said>,
     },
     SessionLost {
         session: SessionNumber,

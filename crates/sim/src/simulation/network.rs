@@ -2,10 +2,12 @@
 //! come twice.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::report::dispatch::Answer as ReportAnswer;
 use muster_core::report::Report;
+use muster_core::snapshot::Snapshot;
 use muster_core::standing::Activity;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
@@ -30,7 +32,20 @@ pub(crate) struct Session {
     /// What was said last arrives then: nothing overtakes it.
     busy_until: Moment,
     /// Said while nothing came through.
-    waiting: VecDeque<SyncEvent>,
+    waiting: VecDeque<Said>,
+}
+
+/// What a server says on a stream. A snapshot is the same for all who may look up the same, and in a large fleet it is large.
+#[derive(Clone, Debug)]
+pub(crate) enum Said {
+    Event(SyncEvent),
+    Snapshot(Arc<Snapshot>),
+}
+
+impl From<SyncEvent> for Said {
+    fn from(event: SyncEvent) -> Self {
+        Self::Event(event)
+    }
 }
 
 impl World {
@@ -65,7 +80,8 @@ impl World {
     }
 
     /// Says something on a stream.
-    pub(crate) fn send(&mut self, number: SessionNumber, said: SyncEvent) {
+    pub(crate) fn send(&mut self, number: SessionNumber, said: impl Into<Said>) {
+        let said = said.into();
         let Some(session) = self.sessions.get(&number).filter(|session| session.replica_open) else { return };
         if self.machines[session.machine].is_cut_off(self.now) {
             if let Some(session) = self.sessions.get_mut(&number) {

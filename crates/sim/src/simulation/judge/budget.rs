@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::names::{NodeName, Version};
+use muster_core::names::{NodeName, Role, Version};
 use muster_core::rollout::record::RolloutRecord;
 use muster_core::rollout::strategy::{Amount, Strategy};
 use muster_core::txn::Revision;
@@ -14,6 +14,24 @@ use crate::simulation::event::MachineNumber;
 /// Nodes that served, were granted something, and do not serve again yet: by what really runs on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moved(BTreeSet<NodeName>);
+
+/// Nodes that share a budget.
+#[derive(Debug, Default)]
+struct Shared<'a> {
+    /// How many of them have a machine.
+    made: usize,
+    /// Those that are or become unavailable.
+    down: Vec<&'a str>,
+}
+
+impl<'a> Shared<'a> {
+    fn count(&mut self, name: &'a NodeName, standing: &Standing, unavailable: bool) {
+        self.made += usize::from(!standing.new);
+        if unavailable {
+            self.down.push(name.as_str());
+        }
+    }
+}
 
 /// How many of so many: as the strategy's documentation says it, and not by its code.
 fn most(amount: Amount, nodes: usize) -> usize {
@@ -50,20 +68,25 @@ impl Judge {
             !set_aside && !is_new
         };
         let is_down = |name: &NodeName, standing: &Standing| counts(name, standing) && !standing.is_up(&base);
-        for name in granted {
-            let Some(of) = self.facts.of(name, seen) else { continue };
-            // What is down already can be told something at no cost.
-            if !of.is_up(&base) {
-                continue;
+        // What is down already can be told something at no cost.
+        let is_up = |name: &&NodeName| self.facts.of(name, seen).is_some_and(|standing| standing.is_up(&base));
+        let costly: Vec<&NodeName> = granted.iter().filter(is_up).collect();
+        let all: BTreeSet<&NodeName> = granted.iter().collect();
+        // Counted once for all that are granted together: a fleet is large.
+        let mut roles: BTreeMap<&Role, Shared<'_>> = BTreeMap::new();
+        let mut values: BTreeMap<&str, Shared<'_>> = BTreeMap::new();
+        for (name, standing) in self.facts.designed(seen).filter(|_| !costly.is_empty()) {
+            let unavailable = is_down(name, standing) || (all.contains(name) && counts(name, standing));
+            let of_role = roles.entry(&standing.role).or_default();
+            of_role.count(name, standing, unavailable);
+            if let Some(value) = value_of(strategy, standing) {
+                values.entry(value).or_default().count(name, standing, unavailable);
             }
-            let same_role: Vec<(&NodeName, &Standing)> =
-                self.facts.designed(seen).filter(|(_, standing)| standing.role == of.role).collect();
-            let made = same_role.iter().filter(|(_, standing)| !standing.new).count();
-            let budget = most(strategy.max_unavailable.of(&of.role), made);
-            let unavailable = |(other, standing): &&(&NodeName, &Standing)| {
-                is_down(other, standing) || (granted.contains(*other) && counts(other, standing))
-            };
-            let down: Vec<&str> = same_role.iter().filter(unavailable).map(|(other, _)| other.as_str()).collect();
+        }
+        for name in costly {
+            let Some(of) = self.facts.of(name, seen) else { continue };
+            let Some(Shared { made, down }) = roles.get(&of.role) else { continue };
+            let budget = most(strategy.max_unavailable.of(&of.role), *made);
             if down.len() > budget {
                 let what = format!(
                     "{name} is granted on a view at revision {seen} in which {} of role {} are or become unavailable, and \
@@ -74,12 +97,7 @@ impl Judge {
                 found.push(Violation { rule: Rule::Budget, what });
             }
             if let (Some(value), Some(per)) = (value_of(strategy, of), &strategy.max_unavailable.per) {
-                let same: Vec<(&NodeName, &Standing)> = self
-                    .facts
-                    .designed(seen)
-                    .filter(|(_, standing)| value_of(strategy, standing) == Some(value))
-                    .collect();
-                let down: Vec<&str> = same.iter().filter(unavailable).map(|(other, _)| other.as_str()).collect();
+                let down = values.get(value).map(|shared| shared.down.as_slice()).unwrap_or_default();
                 if down.len() > usize::try_from(per.count).unwrap_or(usize::MAX) {
                     let what = format!(
                         "{name} is granted on a view at revision {seen} in which {} of {value} are or become unavailable, \

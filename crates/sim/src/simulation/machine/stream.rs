@@ -1,11 +1,13 @@
 //! How an agent comes to a server, and what it hears there.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::queue::input::Input;
 use muster_wire::sync::SyncEvent;
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
+use crate::simulation::network::Said;
 use crate::simulation::world::World;
 
 /// How long an agent waits for a server to say hello.
@@ -50,19 +52,23 @@ impl World {
         self.agenda.put(at, Event::Agent { machine: number, life, what: AgentEvent::Dials });
     }
 
-    pub(super) fn heard(&mut self, number: MachineNumber, session: SessionNumber, said: SyncEvent) {
+    pub(super) fn heard(&mut self, number: MachineNumber, session: SessionNumber, said: Said) {
         let machine = &mut self.machines[number];
         if machine.session != Some(session) {
             return;
         }
-        match said {
+        let event = match said {
+            Said::Snapshot(snapshot) => return self.input(number, Input::Snapshot(snapshot)),
+            Said::Event(event) => event,
+        };
+        match event {
             SyncEvent::Hello { incarnation, role, now } => {
                 machine.dials = 0;
                 let renewed = machine.asks_anew;
                 self.input(number, Input::Hello { incarnation, role, now, renewed });
             }
             SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
-            SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Box::new(snapshot))),
+            SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Arc::new(snapshot))),
             SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
             SyncEvent::Run { id, noop, by } => self.input(number, Input::RunAsked { id, by, noop }),
             SyncEvent::Ping => {

@@ -3,6 +3,7 @@
 
 pub(crate) mod calls;
 pub(crate) mod chore;
+mod links;
 mod liveness;
 mod membership;
 mod operators;
@@ -10,6 +11,7 @@ mod presence;
 pub(crate) mod reports;
 mod rollouts;
 mod sessions;
+mod snapshots;
 mod tenures;
 pub(crate) mod view;
 
@@ -17,8 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
-use muster_core::links::{Absences, Here};
-use muster_core::liveness::Link;
+use muster_core::links::Absences;
 use muster_core::names::{NodeName, ReplicaId};
 use muster_core::replicas::ControllerName;
 use muster_core::tenure::{Current, Held};
@@ -26,9 +27,11 @@ use muster_core::txn::{LeaseId, Revision};
 
 use self::calls::{Answer, Call};
 use self::chore::{Chore, Chores};
+use self::links::Links;
 use self::reports::{Job, Status};
 use self::rollouts::Executor;
 use self::sessions::Connection;
+use self::snapshots::Snapshots;
 pub(crate) use self::view::take_in;
 use super::agenda::Moment;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
@@ -63,6 +66,8 @@ pub(crate) struct Replica {
     silent_since: BTreeMap<NodeName, Timestamp>,
     listening_since: Timestamp,
     absences: Option<Absences>,
+    links: Links,
+    snapshots: Snapshots,
     chores: Chores,
     intake: VecDeque<Job>,
     committing: bool,
@@ -94,6 +99,8 @@ impl Replica {
             silent_since: BTreeMap::new(),
             listening_since: now,
             absences: None,
+            links: Links::default(),
+            snapshots: Snapshots::default(),
             chores: Chores::default(),
             intake: VecDeque::new(),
             committing: false,
@@ -117,24 +124,6 @@ impl Replica {
 
     pub(crate) fn is_frozen(&self, now: Moment) -> bool {
         self.frozen_until.is_some_and(|until| now < until)
-    }
-
-    fn here(&self, node: &NodeName) -> Here {
-        match self.connections.get(node).filter(|connection| connection.is_greeted()) {
-            Some(connection) => Here::Connected { since: connection.since },
-            None => Here::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
-        }
-    }
-
-    /// Who is connected, wherever that is, as this server knows it.
-    pub(crate) fn links(&mut self, now: Timestamp) -> BTreeMap<NodeName, Link> {
-        let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.absences.take()) else {
-            return BTreeMap::new();
-        };
-        let link = |name: &NodeName| (name.clone(), absences.link(fleet, name, self.here(name), now).0);
-        let links = fleet.nodes().map(|(name, _)| name).map(link).collect();
-        self.absences = Some(absences);
-        links
     }
 }
 

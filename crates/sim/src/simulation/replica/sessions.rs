@@ -14,6 +14,7 @@ use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
 use super::calls::{Answer, Call, Failure, Request};
 use super::chore::Chore;
 use crate::simulation::event::{ReplicaNumber, SessionNumber};
+use crate::simulation::network::Said;
 use crate::simulation::world::World;
 
 /// As `greeting` has it.
@@ -67,6 +68,7 @@ impl World {
             greeted: false,
             pinged: false,
         };
+        self.replicas[replica].links.look_again_at(&node);
         if let Some(earlier) = self.replicas[replica].connections.insert(node, connection) {
             self.replica_lets_go(earlier.session);
             self.tell_agent_of_loss(earlier.session);
@@ -158,6 +160,7 @@ impl World {
 
     fn refuse_agent(&mut self, replica: ReplicaNumber, session: SessionNumber, node: &NodeName) {
         self.replicas[replica].connections.remove(node);
+        self.replicas[replica].links.look_again_at(node);
         self.replica_lets_go(session);
         self.tell_agent_of_loss(session);
     }
@@ -176,6 +179,7 @@ impl World {
             connection.heard_at = fleet.revision;
         }
         server.silent_since.remove(&node);
+        server.links.look_again_at(&node);
         self.send(session, SyncEvent::Hello { incarnation, role, now });
         self.compare(replica, &node);
         self.connections_changed(replica);
@@ -206,6 +210,7 @@ impl World {
         let now = self.clock_of(replica);
         let server = &mut self.replicas[replica];
         server.connections.remove(&node);
+        server.links.look_again_at(&node);
         server.silent_since.insert(node, now);
         self.replica_lets_go(session);
         self.connections_changed(replica);
@@ -217,13 +222,19 @@ impl World {
         if !everybody && effects.told.is_empty() && effects.lookups.is_empty() {
             return;
         }
+        let connections = &self.replicas[replica].connections;
         let concerned = |(name, connection): (&NodeName, &Connection)| {
             let wakes = everybody
                 || effects.told.contains(name)
                 || connection.seen.keys().any(|key| effects.lookups.contains(key));
             (wakes && connection.greeted).then(|| name.clone())
         };
-        let names: Vec<NodeName> = self.replicas[replica].connections.iter().filter_map(concerned).collect();
+        let names: Vec<NodeName> = if everybody || !effects.lookups.is_empty() {
+            connections.iter().filter_map(concerned).collect()
+        } else {
+            // Who was granted something: a few, of however many are connected.
+            effects.told.iter().filter_map(|name| connections.get_key_value(name)).filter_map(concerned).collect()
+        };
         for name in names {
             self.compare(replica, &name);
         }
@@ -235,17 +246,13 @@ impl World {
         let server = &mut self.replicas[replica];
         let (Some(fleet), Some(connection)) = (&server.view, server.connections.get_mut(node)) else { return };
         let session = connection.session;
-        let mut said = Vec::new();
+        let mut said: Vec<Said> = Vec::new();
         let desired = DesiredState::of(fleet, node).filter(|desired| Some(desired.generation) > connection.generation);
         let tags: Lookups = connection.seen.keys().map(|key| (key.clone(), fleet.tag(key, Some(node)))).collect();
-        let changed: Vec<String> = tags
-            .iter()
-            .filter(|(key, tag)| connection.seen.get(*key) != Some(*tag))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let is_news = tags != connection.seen;
         // Another version may look up what the last one did not: it gets the newest snapshot to start with.
-        if !changed.is_empty() || desired.is_some() || !connection.has_snapshot {
-            said.push(SyncEvent::Snapshot { changed, snapshot: fleet.snapshot_for(node) });
+        if is_news || desired.is_some() || !connection.has_snapshot {
+            said.push(Said::Snapshot(server.snapshots.of(fleet, node)));
             connection.has_snapshot = true;
             connection.seen = tags;
         }
@@ -254,12 +261,12 @@ impl World {
             let pause = fleet.pause_of(node, role, now);
             if pause != connection.pause {
                 connection.pause.clone_from(&pause);
-                said.push(SyncEvent::Pause { pause });
+                said.push(SyncEvent::Pause { pause }.into());
             }
         }
         if let Some(desired) = desired {
             connection.generation = Some(desired.generation);
-            said.push(SyncEvent::Desired(desired));
+            said.push(SyncEvent::Desired(desired).into());
         }
         for event in said {
             self.send(session, event);

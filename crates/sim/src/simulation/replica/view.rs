@@ -11,6 +11,8 @@ use muster_store::Change;
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::mishap::Mishap;
 use crate::simulation::replica::chore::Chore;
+use crate::simulation::replica::links::Links;
+use crate::simulation::replica::snapshots::Snapshots;
 use crate::simulation::world::World;
 
 /// What a transaction changed, as a fleet takes it. What no key of ours is, it does not see.
@@ -118,6 +120,8 @@ impl World {
         let first = self.replicas[replica].absences.is_none();
         let server = &mut self.replicas[replica];
         server.watch += 1;
+        // Who was there and is not any more stands in no change.
+        (server.links, server.snapshots) = (Links::default(), Snapshots::default());
         if first {
             let absences = Absences::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
             server.absences = Some(absences);
@@ -142,6 +146,8 @@ impl World {
         if let Some(fleet) = &server.view {
             // What the view shows is newer than what this server remembers of its own commits.
             let revision = fleet.revision;
+            server.links.view_moved(effects, fleet);
+            server.snapshots.view_moved(effects);
             server.statuses.retain(|_, status| status.revision().is_some_and(|at| at > revision));
             if effects.servers
                 && let Some(absences) = &mut server.absences

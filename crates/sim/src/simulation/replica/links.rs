@@ -1,0 +1,82 @@
+//! Who is connected, wherever that is, as a server knows it: [`muster_core::links`] decides. The answers are kept, and asked
+//! for anew only of those of whom something has changed: a fleet is large, and is looked at after every transaction.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use muster_core::fleet::{Effects, Fleet};
+use muster_core::links::Here;
+use muster_core::liveness::Link;
+use muster_core::names::{NodeName, ReplicaId};
+
+use super::Replica;
+
+#[derive(Clone, Debug)]
+pub(super) struct Links {
+    /// Shared with whoever looks at it.
+    known: Arc<HashMap<NodeName, Link>>,
+    /// Of whom it may be otherwise by now.
+    stale: BTreeSet<NodeName>,
+    /// Before the first look, and when servers have come or gone.
+    all_stale: bool,
+    /// The servers that live, as far as the view shows it.
+    servers: BTreeSet<ReplicaId>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { known: Arc::default(), stale: BTreeSet::new(), all_stale: true, servers: BTreeSet::new() }
+    }
+}
+
+impl Links {
+    pub(super) fn look_again_at(&mut self, node: &NodeName) {
+        if !self.all_stale {
+            self.stale.insert(node.clone());
+        }
+    }
+
+    /// Where an agent is connected stands in the store too, and which servers live.
+    pub(super) fn view_moved(&mut self, effects: &Effects, fleet: &Fleet) {
+        if effects.servers && !self.servers.iter().eq(fleet.replicas().keys()) {
+            self.servers = fleet.replicas().keys().cloned().collect();
+            self.all_stale = true;
+        }
+        effects.nodes.iter().for_each(|node| self.look_again_at(node));
+    }
+}
+
+impl Replica {
+    fn here(&self, node: &NodeName) -> Here {
+        match self.connections.get(node).filter(|connection| connection.is_greeted()) {
+            Some(connection) => Here::Connected { since: connection.since },
+            None => Here::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
+        }
+    }
+
+    /// Who is connected now. Nobody, before all is read.
+    pub(crate) fn links(&mut self, now: Timestamp) -> Arc<HashMap<NodeName, Link>> {
+        let mut links = std::mem::take(&mut self.links);
+        let (Some(fleet), Some(mut absences)) = (self.view.as_ref(), self.absences.take()) else {
+            return Arc::default();
+        };
+        let mut link = |name: &NodeName| absences.link(fleet, name, self.here(name), now).0;
+        if std::mem::take(&mut links.all_stale) {
+            links.stale.clear();
+            links.known = Arc::new(fleet.nodes().map(|(name, _)| (name.clone(), link(name))).collect());
+        } else if !links.stale.is_empty() {
+            let known = Arc::make_mut(&mut links.known);
+            for name in std::mem::take(&mut links.stale) {
+                match fleet.get(&name) {
+                    Some(_) => drop(known.insert(name.clone(), link(&name))),
+                    None => drop(known.remove(&name)),
+                }
+            }
+        }
+        let known = Arc::clone(&links.known);
+        self.absences = Some(absences);
+        self.links = links;
+        known
+    }
+}
