@@ -29,6 +29,7 @@ pub mod releases;
 mod replica;
 pub mod scenario;
 pub(crate) mod store;
+pub mod undisturbed;
 pub mod weather;
 mod world;
 

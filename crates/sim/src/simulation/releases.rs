@@ -23,7 +23,7 @@ pub(crate) enum Ending {
 }
 
 /// What a release does to nodes, in parts of a hundred. Which nodes are hit follows from their names and the release.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Nature {
     /// Fails there, each time.
     pub fails_on: u64,
@@ -33,8 +33,27 @@ pub struct Nature {
     pub flaky: u64,
     /// It runs only where all nodes of the roles before it can be counted on; else it waits.
     pub demanding: bool,
-    /// How long a run takes.
+    /// It asks nothing of other nodes: it looks nothing up, and waits for nobody.
+    pub alone: bool,
+    /// How long a run takes, in milliseconds: between the two.
     pub takes: (u64, u64),
+    /// How long the checks after it take.
+    pub checks: (u64, u64),
+}
+
+impl Default for Nature {
+    /// A release with which nothing is wrong.
+    fn default() -> Self {
+        Self {
+            fails_on: 0,
+            invalid_on: 0,
+            flaky: 0,
+            demanding: false,
+            alone: false,
+            takes: (1_000, 6_000),
+            checks: (200, 1_500),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,7 +101,7 @@ impl Releases {
     }
 
     pub(crate) fn of(&self, version: &Version) -> Nature {
-        self.natures.get(version).copied().unwrap_or(Nature { takes: (1_000, 6_000), ..Nature::default() })
+        self.natures.get(version).copied().unwrap_or_default()
     }
 
     fn place(&self, version: &Version, node: &NodeName, what: u64) -> u64 {
@@ -111,6 +130,12 @@ impl Releases {
 }
 
 impl World {
+    /// How long the checks of a release take this time.
+    pub(crate) fn check_time(&mut self, version: &Version) -> Duration {
+        let (least, most) = self.releases.of(version).checks;
+        self.between(least, most)
+    }
+
     /// How long a run of a release takes this time.
     pub(crate) fn apply_time(&mut self, version: &Version) -> Duration {
         let (least, most) = self.releases.of(version).takes;

@@ -101,9 +101,15 @@ impl World {
         ending
     }
 
+    /// The roles that a run asks for.
+    fn parents(&self, order: &Order) -> impl Iterator<Item = &Role> {
+        let asks = !self.releases.of(&order.run.version).alone;
+        self.design.after.get(&order.role).filter(|_| asks).into_iter().flatten()
+    }
+
     /// What a run of a role looks up, and cannot do without.
     fn needs(&self, order: &Order) -> Vec<Need> {
-        let parents = self.design.after.get(&order.role).into_iter().flatten();
+        let parents = self.parents(order);
         let all = self.releases.of(&order.run.version).demanding;
         let want = |parent: &Role| match all {
             false => 1,
@@ -118,8 +124,7 @@ impl World {
     }
 
     fn lookups(&self, order: &Order) -> Lookups {
-        let parents = self.design.after.get(&order.role).into_iter().flatten();
-        let keys = parents.map(|parent| format!("active_roles::{parent}"));
+        let keys = self.parents(order).map(|parent| format!("active_roles::{parent}"));
         keys.map(|key| (key.clone(), order.snapshot.tag(&key))).collect()
     }
 
@@ -203,7 +208,7 @@ impl World {
         let invalid = self.releases.is_invalid_at(&going.order.run.version, &self.machines[number].name);
         let passes = !invalid && !broken;
         let what = MachineEvent::ChecksEnd { number: going.number };
-        let takes = self.between(200, 1_500);
+        let takes = self.check_time(&going.order.run.version);
         self.agenda.put(self.now + takes, Event::Machine { machine: number, what });
         self.judge.checks_start(number, self.now);
         self.machines[number].applier = Some(Applier { phase: Phase::Checking { report, passes }, ..going });

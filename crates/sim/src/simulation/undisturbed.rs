@@ -1,0 +1,116 @@
+//! A rollout on a day on which nothing goes wrong, of a fleet of any size in which every run takes equally long: how much
+//! longer it takes than its plan must.
+//!
+//! What it takes longer is what servers, store, network and agents need: a grant is written, comes back over the watch and
+//! travels to its agent; the agent collects causes, and its two reports travel back, wait for their groups, and are written.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::Phase;
+use muster_core::rollout::strategy::Strategy;
+use muster_rollout::predict;
+use thiserror::Error;
+
+use super::agenda::Moment;
+use super::design::{Design, version};
+use super::judge::Violation;
+use super::operator::WishKind;
+use super::releases::Nature;
+use super::world::{START, World};
+
+/// How long the checks after a run take.
+const CHECKS: Duration = Duration::from_secs(1);
+/// How long a fleet may need for its first version, which is told to all at once.
+const FIRST: Duration = Duration::from_secs(600);
+/// A rollout that takes so many times as long as it must does not end by itself.
+const ENDLESS: i32 = 3;
+
+/// A rollout that has gone through.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    pub plan: Plan,
+    /// From the operator's word to the transaction that completes it.
+    pub length: Duration,
+    /// What the plan itself takes: its waves, budgets and soaks, with nothing lost between them.
+    pub minimum: Duration,
+    pub world: World,
+}
+
+impl Timed {
+    pub fn ratio(&self) -> f64 {
+        self.length.as_secs_f64() / self.minimum.as_secs_f64()
+    }
+}
+
+/// Why there is nothing to be said about how long it takes.
+#[derive(Clone, Debug, Error)]
+pub enum Disturbed {
+    #[error("the fleet does not come to its first version within {} s", FIRST.as_secs())]
+    NotReady,
+    #[error("no rollout begins: the server says why: {said}")]
+    Refused { said: String },
+    #[error("a rule is broken: {0}")]
+    Broken(Violation),
+    #[error("the rollout is {phase} after {after:?}, and not completed")]
+    Stopped { phase: &'static str, after: Duration },
+}
+
+/// Brings a fleet to its first version, and then has a rollout go through. Every run takes `applies`, and its checks a second.
+pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result<Timed, Disturbed> {
+    let mut world = World::new(design, 3, START);
+    // The first one is told to everybody at once: if it looked others up, everybody would run again with each that is there.
+    world.releases.set(version(1), Nature { alone: true, ..Nature::default() });
+    let same = |time: Duration| (millis(time), millis(time));
+    world.releases.set(version(2), Nature { takes: same(applies), checks: same(CHECKS), ..Nature::default() });
+    world.bring_up();
+    while phase(&world) != Some(&Phase::Completed) {
+        world.whole()?;
+        if world.now > FIRST {
+            return Err(Disturbed::NotReady);
+        }
+        let until = world.now + Duration::from_secs(1);
+        world.run_until(until);
+    }
+
+    let (asked, strategy) = (world.now, Box::new(strategy));
+    world.ask(WishKind::Start { to: version(2), strategy, at_once: false, supersede: false });
+    // A word travels for a moment, and so does what becomes of it.
+    world.run_until(asked + Duration::from_secs(1));
+    let begun = world.judge.fleet().deciding_rollout().filter(|(record, _)| record.to == version(2));
+    let plan = begun.and_then(|(record, _)| world.blobs.get(&record.plan)).map(|plan| plan.plan().clone());
+    let Some(plan) = plan else {
+        return Err(Disturbed::Refused { said: world.log().last(1).concat() });
+    };
+    let node_time = SignedDuration::try_from(applies + CHECKS).unwrap_or(SignedDuration::MAX);
+    let minimum = predict::minimum(&plan, node_time);
+    let endless = Duration::try_from(minimum.saturating_mul(ENDLESS)).unwrap_or_default();
+    while phase(&world) == Some(&Phase::Running) && world.now < asked + endless {
+        world.whole()?;
+        world.step(Moment::MAX);
+    }
+    world.whole()?;
+    let length = world.now - asked;
+    match phase(&world) {
+        Some(Phase::Completed) => {
+            let minimum = Duration::try_from(minimum).unwrap_or_default();
+            Ok(Timed { plan, length, minimum, world })
+        }
+        other => Err(Disturbed::Stopped { phase: other.map_or("gone", Phase::word), after: length }),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn phase(world: &World) -> Option<&Phase> {
+    world.judge.fleet().deciding_rollout().map(|(record, _)| &record.phase)
+}
+
+impl World {
+    fn whole(&self) -> Result<(), Disturbed> {
+        self.violation().map_or(Ok(()), |violation| Err(Disturbed::Broken(violation.clone())))
+    }
+}
