@@ -78,6 +78,8 @@ pub(crate) enum Name {
     Reconnect,
     /// From one word to the last of 5,000 agents, against etcd's own watches
     FanOut,
+    /// The same through a rollout, with a grant for each
+    FanOutStaged,
     /// A replica that starts beside others, on etcd
     Replica,
     /// What reports make of an etcd's file
@@ -88,6 +90,8 @@ pub(crate) enum Name {
     DesignEdit,
     /// Planning and deciding rollouts, and how long they take
     RolloutEngine,
+    /// A whole rollout of a simulated fleet, with its servers, store and agents
+    RolloutFleet,
 }
 
 impl Name {
@@ -107,11 +111,13 @@ impl Name {
             Name::EtcdStore => "etcd-store",
             Name::Reconnect => "reconnect",
             Name::FanOut => "fan-out",
+            Name::FanOutStaged => "fan-out-staged",
             Name::Replica => "replica",
             Name::Growth => "growth",
             Name::DesignCheck => "design-check",
             Name::DesignEdit => "design-edit",
             Name::RolloutEngine => "rollout-engine",
+            Name::RolloutFleet => "rollout-fleet",
         }
     }
 
@@ -131,11 +137,13 @@ impl Name {
             Name::EtcdStore => "the embedded store against etcd",
             Name::Reconnect => "agents that lose their server and go to the other one",
             Name::FanOut => "from one word to the last of 5,000 agents, against etcd's own watches",
+            Name::FanOutStaged => "the same through a rollout, with a grant for each",
             Name::Replica => "a replica that starts beside others, on etcd",
             Name::Growth => "what reports make of an etcd's file",
             Name::DesignCheck => "from the files of a site to its checked design",
             Name::DesignEdit => "one edited node in a large design",
             Name::RolloutEngine => "planning and deciding rollouts, and how long they take",
+            Name::RolloutFleet => "a whole rollout of a simulated fleet, with its servers, store and agents",
         }
     }
 }

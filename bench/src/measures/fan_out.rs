@@ -1,26 +1,21 @@
 //! From one word of the operator to the last of 5,000 agents, against etcd's own watches.
 
-use std::time::{Duration, Instant};
-
 use muster_core::names::Version;
 
 use super::populated::Populated;
 use crate::bench::Bench;
-use crate::parts::countdown::Countdown;
 use crate::parts::etcd::Etcd;
 use crate::parts::listeners::{Holding, Listeners};
-use crate::parts::memory;
 use crate::parts::open_files;
 use crate::parts::project;
-use crate::parts::server::Server;
 use crate::parts::watchers::Watchers;
+use crate::parts::way::Way;
 use crate::row::{Row, Unit};
-use crate::sample::Sample;
 
 pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that have been \
-    configured and validated at the version before. 5,000 agents, simulated in this process by one stream each, hold what they need. The time \
-    begins when the request to move all of them at once is sent, and ends when the last of them has read the name of the \
-    event that holds its desired state. etcd: 5,000 watches of one key of the same etcd, each a stream of its own (as \
+    configured and validated at the version before. 5,000 agents, simulated in this process by one stream each, hold what \
+    they need. The time begins when the request to move all of them at once is sent, and ends when the last of them has \
+    read the name of the event that holds its desired state. etcd: 5,000 watches of one key of the same etcd, each a stream of its own (as \
     agents would have them), from sending a put of the version's name to the last of them having the event. They are \
     measured with a connection for each watch, as agents have one each, and with 20 connections for all of them. \
     All three take turns, each after the processes have come to rest, with nobody else connected.";
@@ -28,16 +23,6 @@ pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on 
 /// Connections that watches share: few enough that their number does not matter.
 const FEW: usize = 20;
 const KEY: &str = "/raw/version";
-
-/// What was measured of one way of telling everybody.
-#[derive(Debug, Default)]
-struct Way {
-    times: Vec<Duration>,
-    /// Processor time of the server, of etcd, and of those who listen.
-    server: Duration,
-    etcd: Duration,
-    listeners: Duration,
-}
 
 pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes: u32 = bench.size(5_000, 500);
@@ -51,6 +36,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut populated = Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
     let client = populated.server.client()?;
     let mut raw = etcd.client().await?;
+    let pids = [populated.server.pid(), etcd.pid(), std::process::id()];
     let (mut heavy, mut muster, mut each, mut few) = (Way::default(), Way::default(), Way::default(), Way::default());
     let trigger = async |version: &Version| -> anyhow::Result<()> {
         client.trigger_at_once(&project::env()?, version.clone()).await?;
@@ -62,17 +48,17 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     };
     let listeners = connect(&populated, Holding::Older).await?;
     let snapshot = listeners.snapshot_bytes();
-    heavy.time(&populated.server, &etcd, listeners.heard(), trigger(&versions[1])).await?;
+    heavy.time(pids, listeners.heard(), trigger(&versions[1])).await?;
     drop(listeners);
     populated.validate(&versions[1]).await?;
     for version in &versions[2..] {
         let listeners = connect(&populated, Holding::Newest).await?;
-        muster.time(&populated.server, &etcd, listeners.heard(), trigger(version)).await?;
+        muster.time(pids, listeners.heard(), trigger(version)).await?;
         drop(listeners);
         populated.validate(version).await?;
         for (way, connections) in [(&mut each, count), (&mut few, FEW)] {
-            let watchers = Watchers::connect(&etcd, KEY, count, connections).await?;
-            way.time(&populated.server, &etcd, watchers.heard(), async {
+            let watchers = Watchers::connect(&etcd, |_| KEY.to_owned(), count, connections).await?;
+            way.time(pids, watchers.heard(), async {
                 raw.put(KEY, version.as_str(), None).await?;
                 Ok(())
             })
@@ -107,71 +93,4 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         Row::new(name("trigger-update with a new snapshot each"), Unit::Seconds, heavy_time.median())
             .detail(format!("{snapshot} to each; {}", heavy.detail(&heavy_time))),
     ])
-}
-
-impl Way {
-    /// From the beginning of `tell` to the last one that has heard.
-    async fn time(
-        &mut self,
-        server: &Server,
-        etcd: &Etcd,
-        heard: &Countdown,
-        tell: impl Future<Output = anyhow::Result<()>>,
-    ) -> anyhow::Result<()> {
-        let pids = [server.pid(), etcd.pid(), std::process::id()];
-        at_rest(pids).await?;
-        let before = used(pids)?;
-        let begin = Instant::now();
-        let (told, last) = tokio::join!(tell, heard.last());
-        told?;
-        self.times.push(last?.duration_since(begin));
-        let after = used(pids)?;
-        self.server += after[0].saturating_sub(before[0]);
-        self.etcd += after[1].saturating_sub(before[1]);
-        self.listeners += after[2].saturating_sub(before[2]);
-        Ok(())
-    }
-
-    fn sample(&self) -> Sample {
-        Sample::new(self.times.iter().copied())
-    }
-
-    /// "median of 7; …; processor time: server 40 ms, etcd 3 ms, listeners 50 ms"
-    fn detail(&self, sample: &Sample) -> String {
-        let rounds = u32::try_from(self.times.len()).unwrap_or(u32::MAX).max(1);
-        let show = |time: Duration| Unit::Seconds.show((time / rounds).as_secs_f64());
-        format!(
-            "{}; processor time: server {}, etcd {}, listeners {}",
-            sample.spread(),
-            show(self.server),
-            show(self.etcd),
-            show(self.listeners)
-        )
-    }
-}
-
-fn used(pids: [u32; 3]) -> anyhow::Result<[Duration; 3]> {
-    let mut used = [Duration::ZERO; 3];
-    for (used, pid) in used.iter_mut().zip(pids) {
-        *used = memory::cpu(pid)?.own;
-    }
-    Ok(used)
-}
-
-/// Waits until what was before is done: who is connected where is written down, connections are closed.
-async fn at_rest(pids: [u32; 3]) -> anyhow::Result<()> {
-    const LOOK: Duration = Duration::from_millis(500);
-    const REST: Duration = Duration::from_millis(20);
-    /// Streams that answer no pings live longer than this.
-    const PATIENCE: Duration = Duration::from_secs(15);
-    let begin = Instant::now();
-    loop {
-        let before = used(pids)?;
-        tokio::time::sleep(LOOK).await;
-        let after = used(pids)?;
-        if after.iter().zip(before).all(|(after, before)| after.saturating_sub(before) <= REST) {
-            return Ok(());
-        }
-        anyhow::ensure!(begin.elapsed() < PATIENCE, "the programs do not come to rest within {PATIENCE:?}");
-    }
 }

@@ -7,6 +7,7 @@ mod design_edit;
 mod etcd_reports;
 mod etcd_store;
 mod fan_out;
+mod fan_out_staged;
 mod growth;
 mod idle_fleet;
 mod overhead;
@@ -18,6 +19,7 @@ mod release;
 mod replica;
 mod reports;
 mod rollout_engine;
+mod rollout_fleet;
 mod server;
 mod status;
 mod verify_hosts;
@@ -44,11 +46,13 @@ pub(crate) async fn measure(name: Name, bench: &Bench) -> anyhow::Result<Vec<Row
         Name::EtcdStore => etcd_store::measure(bench).await,
         Name::Reconnect => reconnect::measure(bench).await,
         Name::FanOut => fan_out::measure(bench).await,
+        Name::FanOutStaged => fan_out_staged::measure(bench).await,
         Name::Replica => replica::measure(bench).await,
         Name::Growth => growth::measure(bench).await,
         Name::DesignCheck => design_check::measure(bench).await,
         Name::DesignEdit => design_edit::measure(bench).await,
         Name::RolloutEngine => rollout_engine::measure(bench),
+        Name::RolloutFleet => rollout_fleet::measure(bench),
     }
 }
 
@@ -69,10 +73,12 @@ pub(crate) fn how(name: Name) -> &'static str {
         Name::EtcdStore => etcd_store::HOW,
         Name::Reconnect => reconnect::HOW,
         Name::FanOut => fan_out::HOW,
+        Name::FanOutStaged => fan_out_staged::HOW,
         Name::Replica => replica::HOW,
         Name::Growth => growth::HOW,
         Name::DesignCheck => design_check::HOW,
         Name::DesignEdit => design_edit::HOW,
         Name::RolloutEngine => rollout_engine::HOW,
+        Name::RolloutFleet => rollout_fleet::HOW,
     }
 }

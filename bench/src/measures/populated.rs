@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::generation::Generation;
 use muster_core::names::Version;
 use tempfile::TempDir;
 
@@ -71,6 +72,12 @@ impl Populated {
         self.senders.run(version);
         self.senders.send(Until::Each(RUN)).await?;
         self.all_run(version).await
+    }
+
+    /// The same, in answer to what the nodes were told under a generation.
+    pub(crate) async fn answer(&mut self, version: &Version, generation: Generation) -> anyhow::Result<()> {
+        self.senders.answer(generation);
+        self.validate(version).await
     }
 
     async fn all_run(&self, version: &Version) -> anyhow::Result<()> {

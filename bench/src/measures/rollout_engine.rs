@@ -29,8 +29,10 @@ pub(crate) const HOW: &str = "in this process, on an environment in memory that 
     written at once. The theoretical minimum is that of the plan: with the same budgets, ramp and soaks, nothing lost \
     between them.";
 
+/// How many failure domains the nodes are spread over.
+pub(super) const DOMAINS: u32 = 50;
 /// How long a node takes, from its grant to its report.
-const NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
+pub(super) const NODE_TIME: SignedDuration = SignedDuration::from_secs(60);
 
 pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(5_000, 500);
@@ -79,20 +81,27 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Nodes in three roles; a tenth of them are databases.
-fn world(nodes: u32) -> World {
-    let domains: Vec<String> = (1..=50).map(|number| format!("rack{number}")).collect();
-    let domains = domains.join(" ");
+pub(super) fn roles(nodes: u32) -> [(&'static str, u32); 3] {
     let (db, app) = (nodes / 10, nodes * 4 / 10);
-    World::of(&[("db", db, &domains), ("app", app, &domains), ("web", nodes - db - app, &domains)])
+    [("db", db), ("app", app), ("web", nodes - db - app)]
+}
+
+fn world(nodes: u32) -> World {
+    let domains: Vec<String> = (1..=DOMAINS).map(|number| format!("rack{number}")).collect();
+    let domains = domains.join(" ");
+    World::of(&roles(nodes).map(|(role, count)| (role, count, domains.as_str())))
+}
+
+pub(super) fn strategy(nodes: u32) -> Strategy {
+    let per = PerLabel { label: "failure_domain".to_owned(), count: nodes.div_ceil(250) };
+    Strategy {
+        max_unavailable: MaxUnavailable { default: Amount::Percent(10), per: Some(per), ..MaxUnavailable::default() },
+        ..Strategy::default()
+    }
 }
 
 fn wanted(nodes: u32) -> Request {
-    let per = PerLabel { label: "failure_domain".to_owned(), count: nodes.div_ceil(250) };
-    let strategy = Strategy {
-        max_unavailable: MaxUnavailable { default: Amount::Percent(10), per: Some(per), ..MaxUnavailable::default() },
-        ..Strategy::default()
-    };
-    Request { after: after(&[("app", "db"), ("web", "app")]), ..request("v2", strategy) }
+    Request { after: after(&[("app", "db"), ("web", "app")]), ..request("v2", strategy(nodes)) }
 }
 
 /// A rollout in virtual time: nodes that always take equally long, and an executor that loses none.

@@ -97,8 +97,8 @@ impl Listeners {
     }
 }
 
-/// What all nodes should run and may look up, with the size of that: asked for by one that has nothing. No node has a
-/// version or data of its own here.
+/// What all nodes have been told up to now and may look up, with the size of that: asked for by one that has nothing. No node
+/// has data of its own here.
 async fn standing(address: &str, node: &NodeName) -> anyhow::Result<(Option<Generation>, Option<Tag>, usize)> {
     let client = Client::new(&format!("http://{address}"))?;
     let open = SyncOpen { incarnation: Some(1), ..SyncOpen::default() };
@@ -106,7 +106,12 @@ async fn standing(address: &str, node: &NodeName) -> anyhow::Result<(Option<Gene
     let (mut tag, mut bytes) = (None, 0);
     loop {
         match stream.next().await?.context("the stream has ended without a desired state")? {
-            SyncEvent::Desired(desired) => return Ok((Some(desired.generation), tag, bytes)),
+            SyncEvent::Desired(desired) => {
+                // Where a rollout has granted each of them its own, none of that is newer than what is there now.
+                let now = client.status(&project::env()?).await?.revision;
+                let generation = Generation { number: now.0.max(desired.generation.number), ..desired.generation };
+                return Ok((Some(generation), tag, bytes));
+            }
             SyncEvent::Snapshot { snapshot, .. } => {
                 bytes = serde_json::to_string(&snapshot)?.len();
                 tag = snapshot.tag;

@@ -23,3 +23,4 @@ pub(crate) mod server;
 pub(crate) mod site;
 pub(crate) mod watched;
 pub(crate) mod watchers;
+pub(crate) mod way;

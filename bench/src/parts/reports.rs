@@ -18,6 +18,7 @@ pub(crate) struct Reporter {
     node: NodeName,
     number: u64,
     version: Version,
+    generation: Generation,
     seq: u64,
     templates: Option<[Template; 2]>,
 }
@@ -37,7 +38,14 @@ enum Piece {
 
 impl Reporter {
     pub(crate) fn new(node: NodeName, number: usize, version: Version) -> Self {
-        Self { node, number: number as u64, version, seq: 0, templates: None }
+        // Newer than whatever the server has chosen by now.
+        let generation = Generation { epoch: 4_000_000_000, number: 1 };
+        Self { node, number: number as u64, version, generation, seq: 0, templates: None }
+    }
+
+    /// From now on it reports on what it was told under this generation.
+    pub(crate) fn answer(&mut self, generation: Generation) {
+        (self.generation, self.templates) = (generation, None);
     }
 
     pub(crate) fn node(&self) -> &NodeName {
@@ -85,8 +93,7 @@ impl Reporter {
             },
             version: self.version.clone(),
             digest: "sha256:6f1ed002ab5595859014ebf0951522d9a3b2d5b6c1f0a0a8f8d7f7e7c1d2e3f4".to_owned(),
-            // Newer than whatever the server has chosen by now.
-            generation: Generation { epoch: 4_000_000_000, number: 1 },
+            generation: self.generation,
             causes: vec![Cause::LookedUp {
                 changes: vec![LookupChange { key: "active_roles::db::eth0".to_owned(), what: "db2 added".to_owned() }],
             }],

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Version};
 use muster_wire::sync::{ReportTaken, Taken};
 use tokio::task::JoinSet;
@@ -64,6 +65,11 @@ impl Senders {
     /// The nodes run another version from now on.
     pub(crate) fn run(&mut self, version: &Version) {
         self.shares.iter_mut().flatten().for_each(|reporter| reporter.run(version));
+    }
+
+    /// From now on they report on what they were told under this generation.
+    pub(crate) fn answer(&mut self, generation: Generation) {
+        self.shares.iter_mut().flatten().for_each(|reporter| reporter.answer(generation));
     }
 
     /// Sends, node after node and round after round.

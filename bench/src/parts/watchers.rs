@@ -1,4 +1,4 @@
-//! Thousands of watches of one key of an etcd, each a stream of its own.
+//! Thousands of watches of an etcd, each a stream of its own.
 
 use etcd_client::{Client, ConnectOptions};
 use tokio::task::JoinSet;
@@ -13,8 +13,13 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    /// So many watches of a key, on so many connections.
-    pub(crate) async fn connect(etcd: &Etcd, key: &str, count: usize, connections: usize) -> anyhow::Result<Self> {
+    /// So many watches, each of its key, on so many connections.
+    pub(crate) async fn connect(
+        etcd: &Etcd,
+        key: impl Fn(usize) -> String,
+        count: usize,
+        connections: usize,
+    ) -> anyhow::Result<Self> {
         let mut clients = Vec::with_capacity(connections);
         for _ in 0..connections {
             clients.push(Client::connect([&etcd.address], Some(ConnectOptions::new())).await?);
@@ -22,8 +27,8 @@ impl Watchers {
         let watching = Countdown::from(count, "watching");
         let heard = Countdown::from(count, "told of the put");
         let mut watchers = JoinSet::new();
-        for client in clients.iter().cycle().take(count) {
-            let (mut client, key) = (client.watch_client(), key.to_owned());
+        for (number, client) in clients.iter().cycle().take(count).enumerate() {
+            let (mut client, key) = (client.watch_client(), key(number));
             let (watching, heard) = (watching.clone(), heard.clone());
             watchers.spawn(async move {
                 let Ok(mut stream) = client.watch(key, None).await else { return };

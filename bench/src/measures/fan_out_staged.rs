@@ -1,0 +1,120 @@
+//! A rollout whose budget lets everybody go at once, from the operator's word to the last of 5,000 agents; against etcd's own
+//! watches of as many keys.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use etcd_client::{Client as RawClient, Txn, TxnOp};
+use muster_core::generation::Generation;
+use muster_core::names::Version;
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Phase;
+use muster_core::rollout::strategy::{Amount, Strategy};
+use muster_rollout::step::MOST_GRANTS;
+use muster_wire::client::{Client, StatusQuery};
+use muster_wire::rollout::{PlanRequest, Start, StartRequest};
+
+use super::populated::Populated;
+use crate::bench::Bench;
+use crate::parts::etcd::Etcd;
+use crate::parts::listeners::{Holding, Listeners};
+use crate::parts::open_files;
+use crate::parts::project;
+use crate::parts::watchers::Watchers;
+use crate::parts::way::Way;
+use crate::row::{Row, Unit};
+
+pub(crate) const HOW: &str = "as `fan-out`, but each agent is granted its version by a rollout: one wave, a budget of all \
+    nodes, no ramp and no soak, 60 grants in each transaction, each decided when the view shows the one before. The time \
+    begins when the request to start is sent, so it holds the planning, the plan's file and the transaction that begins \
+    it. After each round all nodes report that they are validated, and the rollout completes. etcd: 5,000 watches, each of \
+    its own key and on a connection of its own, and as many puts in as many transactions, each sent when the one before is \
+    answered.";
+
+/// How long a rollout may take to see that all are well.
+const COMPLETES: Duration = Duration::from_secs(15);
+
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let nodes: u32 = bench.size(5_000, 500);
+    let count = usize::try_from(nodes)?;
+    open_files::allow(u64::from(nodes) + 500)?;
+    let dir = bench.dir()?;
+    let etcd = Etcd::start(bench, dir.path()).await?;
+    let rounds = bench.size(5, 2);
+    let versions: Vec<Version> =
+        (1..=rounds + 1).map(|number| project::version(&format!("v{number}"))).collect::<Result<_, _>>()?;
+    let mut populated = Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
+    let (client, mut raw) = (populated.server.client()?, etcd.client().await?);
+    let pids = [populated.server.pid(), etcd.pid(), std::process::id()];
+    let (mut muster, mut watches) = (Way::default(), Way::default());
+    populated.answer(&versions[0], told(&client).await?).await?;
+    for version in &versions[1..] {
+        let Populated { server, project, .. } = &populated;
+        let listeners = Listeners::connect(&server.address, &project.nodes, Holding::Newest).await?;
+        let mut started = None;
+        muster
+            .time(pids, listeners.heard(), async {
+                started = Some(start(&client, version).await?);
+                Ok(())
+            })
+            .await?;
+        populated.answer(version, told(&client).await?).await?;
+        completed(&client, started.context("it was started a moment ago")?).await?;
+        drop(listeners);
+        let key = |number: usize| format!("/raw/desired/{number}");
+        let watchers = Watchers::connect(&etcd, key, count, count).await?;
+        watches.time(pids, watchers.heard(), put(&mut raw, (0..count).map(key).collect(), version)).await?;
+    }
+    populated.server.stop().await?;
+    etcd.stop().await?;
+
+    let (ours, theirs) = (muster.sample(), watches.sample());
+    let name = |what: &str| format!("staged fan-out to {nodes}: {what}");
+    Ok(vec![
+        Row::new(name("start of a rollout, to the last agent"), Unit::Seconds, ours.median())
+            .detail(muster.detail(&ours)),
+        Row::new(name("etcd watches of a key each, a connection each"), Unit::Seconds, theirs.median())
+            .detail(watches.detail(&theirs)),
+        Row::new(name("rollout to etcd watches"), Unit::Ratio, ours.median() / theirs.median()).at_most(0.5),
+    ])
+}
+
+/// Stands for whatever nodes have been told up to now.
+async fn told(client: &Client) -> anyhow::Result<Generation> {
+    let status = client.status(&project::env()?).await?;
+    let generation = status.generation.context("no version was chosen")?;
+    Ok(Generation { number: status.revision.0.max(generation.number), ..generation })
+}
+
+async fn start(client: &Client, version: &Version) -> anyhow::Result<RolloutId> {
+    let strategy = Some(Strategy::one_wave(Amount::Percent(100)));
+    let what = Start::Now(PlanRequest { strategy, ..PlanRequest::to(version.clone()) });
+    // The one that brought the first version waits for agents that were never there.
+    let request = StartRequest { what, request: format!("to {version}"), supersede: true, by: "bench".to_owned() };
+    Ok(client.start_rollout(&project::env()?, &request).await?.id)
+}
+
+/// Waits until a rollout has seen that all nodes are well.
+async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
+    let (begin, mut after) = (Instant::now(), None);
+    loop {
+        let query = StatusQuery { after, wait: Duration::from_secs(1), numbers: true };
+        let status = client.rollout(&project::env()?, id.into(), query).await?;
+        if status.record.phase == Phase::Completed {
+            return Ok(());
+        }
+        let how = || format!("{}, {:?}", status.record.phase.word(), status.counts);
+        anyhow::ensure!(status.record.phase == Phase::Running, "rollout {id} does not go on: {}", how());
+        anyhow::ensure!(begin.elapsed() < COMPLETES, "rollout {id} does not complete in {COMPLETES:?}: {}", how());
+        after = Some(status.revision);
+    }
+}
+
+/// As many puts in a transaction as a step of a rollout has grants.
+async fn put(raw: &mut RawClient, keys: Vec<String>, version: &Version) -> anyhow::Result<()> {
+    for keys in keys.chunks(MOST_GRANTS) {
+        let puts: Vec<TxnOp> = keys.iter().map(|key| TxnOp::put(key.as_str(), version.as_str(), None)).collect();
+        raw.txn(Txn::new().and_then(puts)).await?;
+    }
+    Ok(())
+}
