@@ -40,7 +40,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     open_files::allow(u64::from(nodes) + 500)?;
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
-    let rounds = bench.size(5, 2);
+    let rounds = bench.size(3, 2);
     let versions: Vec<Version> =
         (1..=rounds + 1).map(|number| project::version(&format!("v{number}"))).collect::<Result<_, _>>()?;
     let mut populated = Populated::start_with(bench, nodes, dir, &etcd.spec(), &versions).await?;
