@@ -26,6 +26,11 @@ fn hint(command: impl Into<String>, does: impl Into<String>) -> Hint {
     Hint { command: command.into(), does: does.into() }
 }
 
+/// Somebody has looked at what a check said.
+fn in_spite_of_it() -> Hint {
+    hint("muster rollout promote", "go on in spite of the check")
+}
+
 /// What can be typed next, the likeliest first.
 pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
     let Situation { phase, waits_for_promotion, stable, failed } = situation;
@@ -50,16 +55,18 @@ pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
                 leave(),
             ],
             Halt::GateFailed { .. } => {
-                let again = hint("muster rollout resume", "ask and look again");
+                let (again, on) = (hint("muster rollout resume", "ask and look again"), in_spite_of_it());
                 match back {
-                    Some(back) => vec![back, again],
-                    None => vec![again, leave()],
+                    Some(back) => vec![back, again, on],
+                    None => vec![again, on, leave()],
                 }
+            }
+            Halt::GateInconclusive { .. } => {
+                vec![hint("muster rollout resume", "ask and look again"), in_spite_of_it(), leave()]
             }
             Halt::Failures { .. }
             | Halt::NothingToGoBackTo { .. }
             | Halt::NoProgress { .. }
-            | Halt::GateInconclusive { .. }
             | Halt::Blocked { .. } => vec![hint("muster rollout resume", "ask and look again"), leave()],
         },
         // It has ended: there is nothing to abort.
@@ -99,8 +106,10 @@ mod tests {
         assert_eq!(commands(&failed, None, 1), "retry --failed, skip NODE, resume, abort");
         assert_eq!(commands(&failed, None, 0), "resume, abort", "whoever had failed is well again");
         let gate = Phase::Paused { why: Halt::GateFailed { check: "door".into(), message: "shut".into() } };
-        assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume");
-        assert_eq!(commands(&gate, None, 0), "resume, abort");
+        assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume, promote");
+        assert_eq!(commands(&gate, None, 0), "resume, promote, abort");
+        let unclear = Phase::Paused { why: Halt::GateInconclusive { check: "door".into(), message: "?".into() } };
+        assert_eq!(commands(&unclear, Some("v1"), 0), "resume, promote, rollback");
         assert_eq!(commands(&Phase::Completed, Some("v1"), 0), "");
     }
 }

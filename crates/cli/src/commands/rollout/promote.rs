@@ -44,7 +44,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         let text = match (done.changed, args.full) {
             (true, true) => format!("rollout {id}: no wave waits for a person any more (revision {})", done.revision),
             (true, false) => format!("rollout {id}: the wave is promoted (revision {})", done.revision),
-            (false, true) => format!("rollout {id}: no wave waits for a person already"),
+            (false, true) => format!("rollout {id}: no wave waits for a person, as before"),
             (false, false) => format!("rollout {id}: the wave was promoted already"),
         };
         out.line(text);
