@@ -17,6 +17,10 @@ impl std::fmt::Display for Revision {
     }
 }
 
+/// How many bytes a value may have. Anything bigger is a blob, and its key holds the digest. Small values keep a watch of
+/// everything affordable.
+pub const MAX_VALUE: usize = 16 * 1024;
+
 /// A lease: keys bound to it go when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

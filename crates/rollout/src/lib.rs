@@ -6,13 +6,14 @@
 //! view, by a server that was replaced, or twice, is refused by the store and not by luck; and an operator's word, which
 //! rewrites the same record, is never overtaken by a grant.
 //!
-//! Who carries it out (a server, or the simulator) brings three things: a view of the environment, who is connected, and
-//! the time. It decides nothing.
+//! How that is carried out is in [`executor`]: what is needed next, and what follows from it. Who lends it hands (a server, or
+//! the simulator) brings a view of the environment, who is connected, the time, and what is asked for. It decides nothing.
 //!
 //! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
 pub mod budget;
 pub mod compare;
+pub mod executor;
 pub mod health;
 pub mod operate;
 pub mod order;

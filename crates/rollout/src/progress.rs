@@ -43,6 +43,24 @@ pub fn progress(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Pr
     Progress { waves: waves.collect(), holds: told.holds(plan) }
 }
 
+/// How the nodes of a rollout stand, whether or not it governs.
+pub fn stood(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progress {
+    let mut stood = progress(plan, record, sight);
+    let governs = sight.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    if !governs && record.phase == Phase::Completed {
+        // What was granted since says nothing about it; but that it was completed does.
+        let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
+        nodes.filter(|node| node.state == NodeState::Waiting).for_each(|node| {
+            node.state = NodeState::Healthy;
+            node.hold = None;
+        });
+    }
+    if !record.phase.is_open() || !governs {
+        stood.holds.clear();
+    }
+    stood
+}
+
 /// Why a node is not moved by a rollout that has not ended, or none if nothing is to be done with it.
 pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: &NodeName) -> Option<Hold> {
     if !record.phase.is_open() || record.at_once {

@@ -71,8 +71,8 @@ pub enum StartRefused {
 
 /// Begins a rollout. `plan_digest` names the blob that holds the plan.
 pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starting) -> Result<Started, StartRefused> {
-    if let Some(id) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id, txn: None });
+    if let Some(record) = of_request(sight.fleet, &starting.request) {
+        return Ok(Started { id: record.id, txn: None });
     }
     // It must end the rollout that it takes back, and has laxer rules than anybody may ask for.
     if let Some(id) = plan.rolls_back {
@@ -109,8 +109,8 @@ pub fn roll_back(
     back_from: (&RolloutRecord, Revision),
     why: &Halt,
 ) -> Result<Started, StartRefused> {
-    if let Some(id) = of_request(sight.fleet, &starting.request) {
-        return Ok(Started { id, txn: None });
+    if let Some(record) = of_request(sight.fleet, &starting.request) {
+        return Ok(Started { id: record.id, txn: None });
     }
     let (old, at) = back_from;
     match &old.phase {
@@ -256,9 +256,10 @@ fn permission(keys: &Keys, plan: &Plan, by: String) -> Result<Op, serde_json::Er
     }
 }
 
-fn of_request(fleet: &Fleet, request: &str) -> Option<RolloutId> {
+/// The rollout that a request has begun.
+pub(crate) fn of_request<'a>(fleet: &'a Fleet, request: &str) -> Option<&'a RolloutRecord> {
     let same = fleet.rollouts().values().find(|(record, _)| !request.is_empty() && record.request == request);
-    same.map(|(record, _)| record.id)
+    same.map(|(record, _)| record)
 }
 
 /// Rollouts that need not be remembered any more. The last ones that were completed are, however old: they say where one

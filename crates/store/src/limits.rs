@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use muster_core::txn::{Op, Txn};
 
-/// Anything bigger is a blob, and its key holds the digest. Small values keep a watch of everything affordable.
-pub const MAX_VALUE: usize = 16 * 1024;
+pub use muster_core::txn::MAX_VALUE;
 
 /// Keys are paths of names; the longest legal one is far below this.
 pub const MAX_KEY: usize = 1024;

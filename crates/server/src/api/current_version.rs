@@ -8,13 +8,13 @@ use muster_core::fleet::Fleet;
 use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::Phase;
+use muster_rollout::executor::Begun;
 use muster_rollout::start::Starting;
 use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
 use muster_wire::rollout::{PlanRequest, Start};
 
 use crate::App;
 use crate::design::revise::accepts;
-use crate::rollouts::begin::Begun;
 
 use super::answer::{JsonBody, Refusal};
 use super::design::Author;
@@ -70,8 +70,8 @@ pub(crate) async fn change(
     // At once is for emergencies: it takes the place of whatever is under way.
     let starting = Starting { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    let Begun { id, from, to, changed, superseded: _, revision } =
-        begin_downloadable(&app, &scope, &Start::Now(asked), &starting).await?;
+    let Begun { id, from, to, changed, revision, .. } =
+        begin_downloadable(&app, &scope, Start::Now(asked), starting).await?;
     Ok(Json(UpdateTriggered { from, to, changed, rollout: Some(id), revision }))
 }
 

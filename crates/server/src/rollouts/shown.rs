@@ -9,7 +9,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
 use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord};
 use muster_core::txn::Revision;
-use muster_rollout::progress::{progress, why_not};
+use muster_rollout::progress::{self, why_not};
 use muster_rollout::start::stable_version;
 use muster_rollout::step::Indexed;
 use muster_wire::hints::{Situation, next_commands};
@@ -96,21 +96,8 @@ fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
 }
 
 /// How the nodes of a rollout stand.
-pub(crate) fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
-    let mut stood = with_sight(app, fleet, |sight| progress(plan, record, sight));
-    let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
-    if !governs && record.phase == Phase::Completed {
-        // What was granted since says nothing about it; but that it was completed does.
-        let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
-        nodes.filter(|node| node.state == NodeState::Waiting).for_each(|node| {
-            node.state = NodeState::Healthy;
-            node.hold = None;
-        });
-    }
-    if !record.phase.is_open() || !governs {
-        stood.holds.clear();
-    }
-    stood
+fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
+    with_sight(app, fleet, |sight| progress::stood(plan, record, sight))
 }
 
 fn all(stood: &Progress) -> NodeCounts {

@@ -5,6 +5,7 @@ use axum::extract::{Path, State};
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
 use muster_core::summary::clip;
+use muster_rollout::executor::Said;
 use muster_rollout::operate::{Command, Retried};
 use muster_wire::rollout::{Operate, Operated};
 
@@ -14,7 +15,7 @@ use crate::App;
 use crate::api::answer::{JsonBody, Refusal};
 use crate::api::design::Author;
 use crate::api::scope::Scope;
-use crate::rollouts::word::{Said, say};
+use crate::rollouts::asked::say;
 
 /// A reason is a line, not a story.
 const LONGEST_REASON: usize = 300;
@@ -129,7 +130,7 @@ impl Words {
     }
 
     async fn say(self, command: Command) -> Result<Json<Operated>, Refusal> {
-        let said = say(&self.app, &self.scope.env, self.id, &command, &self.by).await?;
+        let said = say(&self.app, &self.scope.env, self.id, command.clone(), self.by.clone()).await?;
         Ok(self.operated(said, &command))
     }
 
@@ -138,7 +139,7 @@ impl Words {
         let mut last: Option<(Said, Command)> = None;
         for node in &self.nodes {
             let command = of(node.clone());
-            let said = say(&self.app, &self.scope.env, self.id, &command, &self.by).await?;
+            let said = say(&self.app, &self.scope.env, self.id, command.clone(), self.by.clone()).await?;
             let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
             last = Some((Said { changed, ..said }, command));
         }

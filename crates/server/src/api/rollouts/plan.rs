@@ -7,7 +7,7 @@ use muster_wire::rollout::{PlanAnswer, PlanRequest};
 use crate::App;
 use crate::api::answer::{JsonBody, Refusal};
 use crate::api::scope::Scope;
-use crate::rollouts::begin::plan_for;
+use crate::rollouts::asked::plan_for;
 
 /// Plans a rollout, and changes nothing. The plan can be started as it is, for as long as the world stays as it is.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),

@@ -1,5 +1,6 @@
 //! Why something cannot be done with a rollout, as an answer.
 
+use muster_rollout::executor::{BeginRefused, NoWayBack, SayRefused};
 use muster_rollout::operate::OperateRefused;
 use muster_rollout::plan::PlanError;
 use muster_rollout::start::StartRefused;
@@ -7,40 +8,57 @@ use muster_wire::problem::{Code, Problem};
 
 use super::unknown;
 use crate::api::answer::{Refusal, chain};
-use crate::rollouts::begin::BeginError;
+use crate::rollouts::asked::{BeginError, WordError};
+use crate::rollouts::bring::Lacking;
 use crate::rollouts::plans::KeepPlanError;
-use crate::rollouts::word::WordError;
 
-impl From<BeginError> for Refusal {
-    fn from(error: BeginError) -> Self {
+impl From<Lacking> for Refusal {
+    fn from(error: Lacking) -> Self {
         let text = chain(&error);
-        let refused = |code| Problem::new(code, text.clone());
         match error {
-            BeginError::Gone(env) => Refusal::unknown_env(env.as_str(), &[]),
-            BeginError::Design(error) => error.into(),
-            BeginError::NoPlan(error) => error.into(),
-            BeginError::ForeignCommand { .. } => {
-                let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
-                Refusal(refused(Code::InvalidRequest).hint(hint))
-            }
-            BeginError::OfAnother(_) => Refusal(refused(Code::InvalidRequest).hint("make a plan for this one")),
-            BeginError::Outdated(_) => {
-                Refusal(refused(Code::PlanOutdated).hint("plan again, look at it, and start that"))
-            }
-            BeginError::Refused(error) => error.into(),
-            BeginError::NothingToGoBackTo { .. } => {
-                let hint = "start a rollout to the version that you want, with --supersede and --allow-older";
-                Refusal(refused(Code::RolloutRefused).hint(hint))
-            }
-            BeginError::Unknown(id) => unknown(id),
-            BeginError::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
+            Lacking::Env(env) => Refusal::unknown_env(env.as_str(), &[]),
+            Lacking::Design(error) => error.into(),
+            Lacking::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
                 let text = "no space left to keep the plan; nothing was begun";
                 Refusal(Problem::new(Code::StoreFull, text).hint("make room on the server's disk"))
             }
-            BeginError::Keep(_) => Refusal(refused(Code::StoreUnavailable)),
-            BeginError::Store(error) => error.into(),
-            BeginError::Behind(behind) => behind.into(),
-            BeginError::Contended(_) => {
+            Lacking::Keep(_) => Refusal(Problem::new(Code::StoreUnavailable, text)),
+            Lacking::Store(error) => error.into(),
+            Lacking::Behind(behind) => behind.into(),
+        }
+    }
+}
+
+impl From<BeginError> for Refusal {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Refused(error) => error.into(),
+            BeginError::Lacking(error) => error.into(),
+        }
+    }
+}
+
+impl From<BeginRefused> for Refusal {
+    fn from(error: BeginRefused) -> Self {
+        let text = chain(&error);
+        let refused = |code| Problem::new(code, text.clone());
+        match error {
+            BeginRefused::NoPlan(error) | BeginRefused::NoWayBack(NoWayBack::NoPlan(error)) => error.into(),
+            BeginRefused::ForeignCommand { .. } => {
+                let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
+                Refusal(refused(Code::InvalidRequest).hint(hint))
+            }
+            BeginRefused::OfAnother(_) => Refusal(refused(Code::InvalidRequest).hint("make a plan for this one")),
+            BeginRefused::Outdated(_) => {
+                Refusal(refused(Code::PlanOutdated).hint("plan again, look at it, and start that"))
+            }
+            BeginRefused::Refused(error) => error.into(),
+            BeginRefused::NoWayBack(NoWayBack::NothingToGoBackTo { .. }) => {
+                let hint = "start a rollout to the version that you want, with --supersede and --allow-older";
+                Refusal(refused(Code::RolloutRefused).hint(hint))
+            }
+            BeginRefused::NoWayBack(NoWayBack::Unknown(id)) => unknown(id),
+            BeginRefused::Contended(_) => {
                 Refusal(refused(Code::Conflict).hint("look at `muster rollout status`, then decide again"))
             }
         }
@@ -92,9 +110,11 @@ impl From<WordError> for Refusal {
     fn from(error: WordError) -> Self {
         let text = chain(&error);
         match error {
-            WordError::Unknown(id) => unknown(id),
-            WordError::Refused(OperateRefused::UnknownNode { .. }) => Refusal(Problem::new(Code::UnknownNode, text)),
-            WordError::Refused(
+            WordError::Refused(SayRefused::Unknown(id)) => unknown(id),
+            WordError::Refused(SayRefused::Refused(OperateRefused::UnknownNode { .. })) => {
+                Refusal(Problem::new(Code::UnknownNode, text))
+            }
+            WordError::Refused(SayRefused::Refused(
                 OperateRefused::Over { .. }
                 | OperateRefused::NothingToPromote { .. }
                 | OperateRefused::AtOnce { .. }
@@ -102,10 +122,12 @@ impl From<WordError> for Refusal {
                 | OperateRefused::NobodyFailed { .. }
                 | OperateRefused::HoldsNoSlot { .. }
                 | OperateRefused::TooMany { .. },
-            ) => Refusal(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands")),
-            WordError::Unwritable(_) => Refusal(Problem::new(Code::Internal, text)),
-            WordError::Failed(error) => error.into(),
-            WordError::Contended(_) => Refusal(Problem::new(Code::Conflict, text).hint("say it again")),
+            )) => Refusal(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands")),
+            WordError::Refused(SayRefused::Unwritable(_)) => Refusal(Problem::new(Code::Internal, text)),
+            WordError::Refused(SayRefused::Contended(_)) => {
+                Refusal(Problem::new(Code::Conflict, text).hint("say it again"))
+            }
+            WordError::Lacking(error) => error.into(),
         }
     }
 }

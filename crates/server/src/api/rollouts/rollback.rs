@@ -13,7 +13,7 @@ use crate::App;
 use crate::api::answer::{JsonBody, Refusal};
 use crate::api::design::Author;
 use crate::api::scope::Scope;
-use crate::rollouts::begin::roll_back;
+use crate::rollouts::asked::roll_back;
 
 /// Goes back to the last version that a whole rollout has validated, through the same engine and budgets.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/rollback",
@@ -30,5 +30,5 @@ pub(crate) async fn begin(
     let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
     let why = Halt::by_operator(by.clone(), reason);
     let starting = Starting { request: request_id(&operate.request)?, by, supersede: false };
-    Ok(Json(started(roll_back(&app, &scope.env, id, &starting, &why).await?)))
+    Ok(Json(started(roll_back(&app, &scope.env, id, starting, why).await?)))
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use muster_core::names::Version;
 use muster_core::summary::clip;
+use muster_rollout::executor::Begun;
 use muster_rollout::start::Starting;
 use muster_wire::rollout::{Start, StartRequest, Started};
 
@@ -12,7 +13,7 @@ use crate::api::answer::{JsonBody, Refusal};
 use crate::api::design::Author;
 use crate::api::releases::download;
 use crate::api::scope::Scope;
-use crate::rollouts::begin::{Begun, begin};
+use crate::rollouts::asked::begin;
 
 /// What somebody makes up for a request is short.
 const LONGEST_REQUEST: usize = 200;
@@ -31,7 +32,7 @@ pub(crate) async fn start(
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
 ) -> Result<Json<Started>, Refusal> {
     let starting = Starting { request: request_id(&request)?, by: by_whom(author, by), supersede };
-    let begun = begin_downloadable(&app, &scope, &what, &starting).await?;
+    let begun = begin_downloadable(&app, &scope, what, starting).await?;
     Ok(Json(started(begun)))
 }
 
@@ -40,10 +41,10 @@ pub(crate) async fn start(
 pub(crate) async fn begin_downloadable(
     app: &App,
     scope: &Scope,
-    what: &Start,
-    starting: &Starting,
+    what: Start,
+    starting: Starting,
 ) -> Result<Begun, Refusal> {
-    let to: &Version = match what {
+    let to: &Version = match &what {
         Start::Plan(plan) => &plan.to,
         Start::Now(asked) => &asked.to,
     };
@@ -56,7 +57,7 @@ pub(crate) async fn begin_downloadable(
 }
 
 pub(super) fn started(begun: Begun) -> Started {
-    let Begun { id, from, to, changed, superseded, revision } = begun;
+    let Begun { id, from, to, at_once: _, changed, superseded, revision } = begun;
     Started { id, from, to, changed, superseded, revision }
 }
 

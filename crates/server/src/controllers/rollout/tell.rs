@@ -1,16 +1,39 @@
 //! Says what was done with a rollout, and why.
 
-use muster_core::names::{EnvName, Version};
-use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
+use muster_core::names::EnvName;
+use muster_core::rollout::record::{GateVerdict, Phase, RolloutRecord, WaveState};
+use muster_rollout::executor::Written;
 use muster_rollout::step::Change;
 
+/// It was written.
+pub(super) fn written(env: &EnvName, what: &Written) {
+    match what {
+        Written::Step { before, change } => tell(env, before, change),
+        Written::Back { from, rollout, to, why } => {
+            tracing::warn!(%env, %rollout, %to, %why, "goes back from rollout {from}");
+        }
+        Written::Outcome { rollout } => tracing::debug!(%env, %rollout, "what became of it is kept"),
+    }
+}
+
+/// It was not.
+pub(super) fn failed(what: &Written) -> &'static str {
+    match what {
+        Written::Step { change, .. } if matches!(change.record.phase, Phase::Paused { .. }) => {
+            "a rollout cannot be paused"
+        }
+        Written::Step { .. } => "a step of a rollout cannot be written",
+        Written::Back { .. } => "the way back from a rollout cannot be begun",
+        Written::Outcome { .. } => "what became of a rollout cannot be written",
+    }
+}
+
 /// What a step has changed.
-pub(super) fn change(env: &EnvName, before: &RolloutRecord, change: &Change) {
+fn tell(env: &EnvName, before: &RolloutRecord, change: &Change) {
     let (now, rollout) = (&change.record, change.record.id);
     for (number, wave) in now.waves.iter().enumerate() {
         let (old, number) = (before.waves.get(number), number + 1);
-        let is_new = |then: fn(&muster_core::rollout::record::WaveState) -> bool| then(wave) && !old.is_some_and(then);
+        let is_new = |then: fn(&WaveState) -> bool| then(wave) && !old.is_some_and(then);
         if old.is_none() {
             tracing::info!(%env, %rollout, "wave {number} begins");
         }
@@ -53,9 +76,4 @@ pub(super) fn change(env: &EnvName, before: &RolloutRecord, change: &Change) {
             }
         }
     }
-}
-
-/// A rollout has failed, and another one goes back from it.
-pub(super) fn goes_back(env: &EnvName, from: RolloutId, rollout: RolloutId, to: &Version, why: &Halt) {
-    tracing::warn!(%env, %rollout, %to, %why, "goes back from rollout {from}");
 }

@@ -1,10 +1,10 @@
 //! A record that has grown over what a key may hold. The rollout cannot go on with it; but that it stops must be written.
 
 use muster_core::rollout::record::{GateVerdict, RolloutRecord};
-use muster_store::limits::{Invalid, MAX_VALUE};
+use muster_core::txn::MAX_VALUE;
 
 /// What somebody reads, and can do.
-pub(super) fn problem(error: &Invalid) -> String {
+pub(super) fn problem(error: &str) -> String {
     let hint = "set fewer nodes aside: end it with `muster rollout abort`, or take its place with --supersede";
     format!("its next step cannot be written: {error}; {hint}")
 }

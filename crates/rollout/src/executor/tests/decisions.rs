@@ -1,54 +1,33 @@
 //! What holds between a decision and its transaction.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{GateVerdict, WaveState};
-use muster_core::rollout::strategy::{Amount, Strategy};
-use muster_rollout::operate::{Command, operate};
-use muster_rollout::plan::plan;
-use muster_rollout::start::start;
-use muster_rollout::testing::{World, request};
-use muster_store::limits::MAX_VALUE;
+use muster_core::rollout::record::{GateVerdict, Halt, RolloutRecord, WaveState};
+use muster_core::txn::MAX_VALUE;
 
-use super::*;
-
-/// A rollout that has begun.
-fn begun() -> World {
-    let mut world = World::of(&[("web", 3, "a b")]);
-    world.release("v2", 2);
-    let request = request("v2", Strategy::one_wave(Amount::Nodes(1)));
-    let plan = world.see(|sight| plan(sight, &request)).unwrap();
-    let who = Starting { request: "one".into(), by: "ada".into(), supersede: false };
-    let started = world.see(|sight| start(sight, &plan, "sha256:0", who)).unwrap();
-    world.commit(&started.txn.unwrap()).unwrap();
-    world
-}
+use super::hands::{begun, say};
+use crate::executor::decided::{DecidedOn, moves_something};
+use crate::executor::outgrown;
+use crate::operate::Command;
+use crate::step::{Change, paused};
+use crate::testing::World;
 
 fn decided(world: &World) -> DecidedOn {
     let (record, at) = world.fleet.deciding_rollout().unwrap();
     DecidedOn { id: record.id, at }
 }
 
-fn say(world: &mut World, command: &Command) {
-    let (record, at) = world.fleet.deciding_rollout().unwrap();
-    let operated = world.see(|sight| operate(record, command, "ada", sight)).unwrap().unwrap();
-    let txn = operated.txn(&world.fleet, at).unwrap();
-    world.commit(&txn).unwrap();
-}
-
 #[test]
 fn what_an_operator_has_said_since_a_decision_ends_it() {
     let words = [Command::Pause { reason: String::new() }, Command::Abort { reason: String::new() }];
     for word in words {
-        let mut world = begun();
+        let (mut world, _) = begun();
         let on = decided(&world);
         assert!(on.still(&world.fleet).is_some());
         say(&mut world, &word);
         assert!(on.still(&world.fleet).is_none(), "{word:?}");
         assert!(decided(&world).still(&world.fleet).is_none(), "also for whoever sees it, it does not go on");
     }
-    let mut world = begun();
+    let (mut world, _) = begun();
     let on = decided(&world);
     say(&mut world, &Command::Pause { reason: String::new() });
     say(&mut world, &Command::Resume);
@@ -58,12 +37,9 @@ fn what_an_operator_has_said_since_a_decision_ends_it() {
 
 #[test]
 fn what_moves_something_is_told_from_what_is_only_noted() {
-    let world = begun();
-    let (record, at) = world.fleet.deciding_rollout().unwrap();
-    let moves = |change: Change| {
-        let txn = change.txn(&world.fleet, at).unwrap();
-        Write { txn, change, before: record.clone(), at }.moves_something()
-    };
+    let (world, _) = begun();
+    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let moves = |change: Change| moves_something(record, &change);
     let with = |then: fn(&mut RolloutRecord)| {
         let mut record = record.clone();
         then(&mut record);
@@ -80,7 +56,7 @@ fn what_moves_something_is_told_from_what_is_only_noted() {
 
 #[test]
 fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
-    let world = begun();
+    let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
     let mut full = record.clone();
@@ -94,6 +70,6 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     let mut small = record.clone();
     outgrown::fit(&mut small);
     assert_eq!(&small, record);
-    let told = outgrown::problem(&Invalid::BigValue { key: "k".into(), len: 20_000 });
+    let told = outgrown::problem("too big");
     assert!(told.contains("muster rollout abort"), "{told}");
 }

@@ -1,0 +1,192 @@
+//! A rollout is planned and begun, or a plan is begun that still holds.
+
+use std::sync::Arc;
+
+use muster_core::fleet::Fleet;
+use muster_core::names::{EnvName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::strategy::Strategy;
+use muster_core::txn::Revision;
+use thiserror::Error;
+
+use super::errand::{Decided, Wish};
+use super::need::{Got, Need};
+use super::way::{Way, own_commands};
+use super::way_back::NoWayBack;
+use crate::compare::moved;
+use crate::order::draw;
+use crate::plan::{PlanError, Request, plan};
+use crate::sight::Sight;
+use crate::start::{StartRefused, Starting, may_take_over, of_request, start};
+
+#[derive(Debug, Error)]
+pub enum BeginRefused {
+    #[error(transparent)]
+    NoPlan(#[from] PlanError),
+    #[error(
+        "the check {check:?} runs a program, and is not in the environment file: a command of a gate must stand in the \
+         environment file"
+    )]
+    ForeignCommand { check: String },
+    #[error("the plan is for the environment {0}")]
+    OfAnother(EnvName),
+    #[error("the world has moved since the plan was made: {}", .0.join("; "))]
+    Outdated(Vec<String>),
+    #[error(transparent)]
+    Refused(#[from] StartRefused),
+    #[error(transparent)]
+    NoWayBack(#[from] NoWayBack),
+    #[error("others start rollouts of {0} again and again at the same moment")]
+    Contended(EnvName),
+}
+
+/// A rollout that has begun, now or by the same request before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    pub id: RolloutId,
+    pub from: Option<Version>,
+    pub to: Version,
+    pub at_once: bool,
+    pub changed: bool,
+    pub superseded: Option<RolloutId>,
+    pub revision: Revision,
+}
+
+/// What is to be begun.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// Exactly this: it is refused if the world has moved since it was made.
+    Plan(Box<Plan>),
+    /// Planned and begun in one.
+    Now(Box<Wanted>),
+}
+
+/// Where an environment is to go; whatever is left open, it says itself.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub to: Version,
+    /// In place of the environment's own.
+    pub strategy: Option<Strategy>,
+    pub seed: Option<u64>,
+    pub allow_older: bool,
+    pub at_once: bool,
+}
+
+impl Wanted {
+    pub fn request(self, way: Way, fleet: &Fleet) -> Request {
+        // Another one for each rollout, else the same node would always go first; and the same until the next one begins, so
+        // that what was planned is what is started.
+        let last = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
+        let seed = self.seed.unwrap_or_else(|| draw(last.next().0, self.to.as_str()));
+        Request {
+            to: self.to,
+            strategy: self.strategy.or(way.strategy).unwrap_or_default(),
+            after: way.after,
+            seed,
+            at_once: self.at_once,
+            allow_older: self.allow_older,
+            rolls_back: None,
+        }
+    }
+}
+
+/// Begins a rollout.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    pub what: What,
+    pub who: Starting,
+    /// The plan that is being kept.
+    plan: Option<Arc<Plan>>,
+}
+
+impl Begin {
+    pub fn new(what: What, who: Starting) -> Self {
+        Self { what, who, plan: None }
+    }
+}
+
+impl Wish for Begin {
+    type Done = Begun;
+    type Refused = BeginRefused;
+    /// Two who start, and a fleet that grows meanwhile.
+    const TRIES: usize = 8;
+
+    fn decide(&mut self, sight: &Sight<'_>, got: Got, unsure: bool) -> Result<Decided<Begun>, BeginRefused> {
+        match (self.plan.take(), got) {
+            (_, Got::Way(way)) => {
+                let plan = Arc::new(planned(sight, &self.what, *way)?);
+                self.plan = Some(plan.clone());
+                Ok(Decided::Needs(Need::Keep(plan)))
+            }
+            (Some(plan), Got::Kept(digest)) => {
+                let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
+                let superseded = open.map(|(record, _)| record.id);
+                let started = start(sight, &plan, &digest, self.who.clone())?;
+                // By the same request, a moment ago.
+                let Some(txn) = started.txn else { return Ok(Decided::Anew) };
+                Ok(Decided::Write(txn, begun(started.id, &plan, superseded)))
+            }
+            (_, _) => {
+                if let Some(begun) = begun_by(sight.fleet, &self.who.request, unsure) {
+                    return Ok(Decided::Already(begun));
+                }
+                // Before anything is said of the plan: who asks for an older version than the one under way is told of that one.
+                may_take_over(sight.fleet, self.who.supersede)?;
+                Ok(Decided::Needs(Need::Way { required: true }))
+            }
+        }
+    }
+
+    fn done_at(done: Begun, revision: Revision) -> Begun {
+        Begun { revision, ..done }
+    }
+
+    fn contended(&self, env: &EnvName) -> BeginRefused {
+        BeginRefused::Contended(env.clone())
+    }
+}
+
+fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<Plan, BeginRefused> {
+    let sent_along = match what {
+        What::Now(wanted) => wanted.strategy.as_ref(),
+        What::Plan(given) => Some(&given.strategy),
+    };
+    sent_along.map_or(Ok(()), |sent| own_commands(sent, &way))?;
+    let (request, given) = match what {
+        What::Now(wanted) => ((**wanted).clone().request(way, sight.fleet), None),
+        What::Plan(given) if given.env != sight.fleet.env => return Err(BeginRefused::OfAnother(given.env.clone())),
+        // The order is the design's, whatever it was when the plan was made.
+        What::Plan(given) => (Request { after: way.after, ..Request::of(given) }, Some(given)),
+    };
+    let plan = plan(sight, &request)?;
+    let moved: Vec<String> =
+        given.map(|given| moved(given, &plan)).into_iter().flatten().map(|m| m.to_string()).collect();
+    if moved.is_empty() { Ok(plan) } else { Err(BeginRefused::Outdated(moved)) }
+}
+
+/// One that begins with the transaction that is being committed.
+pub(super) fn begun(id: RolloutId, plan: &Plan, superseded: Option<RolloutId>) -> Begun {
+    let Plan { from, to, at_once, .. } = plan;
+    let (from, to, at_once) = (from.clone(), to.clone(), *at_once);
+    Begun { id, from, to, at_once, changed: true, superseded, revision: Revision::default() }
+}
+
+/// The rollout that a request has begun.
+pub(super) fn begun_by(fleet: &Fleet, request: &str, unsure: bool) -> Option<Begun> {
+    let record = of_request(fleet, request)?;
+    // The transaction that began it is the last that chose a version, as long as no other rollout was begun since. What nodes
+    // are told at once is counted from there.
+    let is_last = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let chosen = fleet.current_version().map(|(_, at)| at).filter(|_| is_last);
+    Some(Begun {
+        id: record.id,
+        from: record.from.clone(),
+        to: record.to.clone(),
+        at_once: record.at_once,
+        // A try whose answer was lost was carried out.
+        changed: unsure,
+        superseded: None,
+        revision: chosen.unwrap_or(fleet.revision),
+    })
+}

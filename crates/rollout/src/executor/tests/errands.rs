@@ -1,0 +1,201 @@
+//! What people ask for, and what happens meanwhile.
+
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Strategy};
+
+use super::hands::{Hands, begun, commit, failed, phase, record, say, strategy};
+use crate::executor::{Begin, BeginRefused, Got, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote};
+use crate::operate::{Command, OperateRefused};
+use crate::start::{StartRefused, Starting};
+use crate::testing::{World, version};
+
+fn pause() -> Command {
+    Command::Pause { reason: "a look".into() }
+}
+
+fn by(request: &str) -> Starting {
+    Starting { request: request.into(), by: "ada".into(), supersede: false }
+}
+
+fn to(name: &str) -> Begin {
+    Begin::new(What::Now(Box::new(wanted(name))), by("one"))
+}
+
+fn wanted(name: &str) -> Wanted {
+    Wanted { to: version(name), strategy: None, seed: None, allow_older: false, at_once: false }
+}
+
+fn at_rest() -> (World, Hands) {
+    let mut hands = Hands::default();
+    hands.way.strategy = Some(strategy());
+    (World::of(&[("web", 3, "a b")]), hands)
+}
+
+fn word(command: Command) -> Say {
+    Say { id: RolloutId(1), command, by: "bob".into() }
+}
+
+#[test]
+fn a_rollout_begins_with_the_environments_own_strategy() {
+    let (mut world, mut hands) = at_rest();
+    let begun = hands.run(&mut world, to("v2")).unwrap();
+    assert_eq!(hands.asked, ["newest", "view", "way", "keep", "view"], "the plan is kept before a record names it");
+    assert!(begun.changed && begun.id == RolloutId(1) && begun.revision == world.fleet.revision, "{begun:?}");
+    assert_eq!(hands.blobs[&record(&world, 1).plan].plan().strategy, strategy());
+    // The same request again is the same rollout; another one is refused.
+    let same = hands.run(&mut world, to("v2")).unwrap();
+    assert!(!same.changed && same.id == begun.id && same.revision == begun.revision, "{same:?}");
+    let other = hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), by("two")));
+    assert!(matches!(other, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{other:?}");
+}
+
+#[test]
+fn a_start_of_which_nobody_knows_begins_once() {
+    for carried_out in [true, false] {
+        let (mut world, mut hands) = at_rest();
+        let (mut errand, txn) = hands.until_written(&world, to("v2")).unwrap();
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let begun = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
+        assert!(begun.changed, "it was carried out, the first time or the second");
+        assert_eq!(world.fleet.rollouts().len(), 1);
+        assert!(world.commit(&txn).is_err(), "what was held up on its way comes too late");
+    }
+}
+
+#[test]
+fn whoever_dies_between_keeping_and_starting_leaves_nothing_but_a_plan() {
+    let (mut world, mut hands) = at_rest();
+    let (_, _) = hands.until_written(&world, to("v2")).unwrap();
+    assert_eq!((hands.blobs.len(), world.fleet.rollouts().len()), (1, 0));
+    assert!(hands.run(&mut world, to("v2")).unwrap().changed);
+}
+
+#[test]
+fn of_two_who_start_at_once_the_slower_is_told_of_the_faster() {
+    let (mut world, mut hands) = at_rest();
+    let (mut slower, txn) = hands.until_written(&world, to("v2")).unwrap();
+    hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), by("two"))).unwrap();
+    let wrote = commit(&mut world, &txn);
+    let refused = hands.run_on(&mut world, &mut slower, Got::Wrote(wrote));
+    assert!(matches!(refused, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{refused:?}");
+}
+
+#[test]
+fn nobody_tries_for_ever() {
+    let (world, mut hands) = at_rest();
+    let (mut errand, _) = hands.until_written(&world, to("v2")).unwrap();
+    let mut refused = 0;
+    let error = loop {
+        refused += 1;
+        let mut got = Got::Wrote(Wrote::Refused(world.fleet.revision));
+        let next = loop {
+            match world.see(|sight| errand.next(sight, got)) {
+                Ok(crate::executor::Next::Needs(need)) => got = hands.bring(&world, need),
+                other => break other,
+            }
+        };
+        if let Err(error) = next {
+            break error;
+        }
+    };
+    assert!(matches!(error, BeginRefused::Contended(_)) && refused == 8, "{refused}: {error}");
+}
+
+#[test]
+fn only_the_environments_own_commands_are_run() {
+    let (mut world, mut hands) = at_rest();
+    let check = GateCheck {
+        name: "mine".into(),
+        kind: CheckKind::Command(vec!["rm".into()]),
+        timeout: GateCheck::TIMEOUT,
+        retries: 0,
+        every: GateCheck::EVERY,
+    };
+    let gate = Gate { validated: true, checks: vec![check] };
+    let sent = Strategy { gate, ..Strategy::one_wave(Amount::Nodes(1)) };
+    let wish = || Begin::new(What::Now(Box::new(Wanted { strategy: Some(sent.clone()), ..wanted("v2") })), by("one"));
+    let refused = hands.run(&mut world, wish());
+    assert!(matches!(&refused, Err(BeginRefused::ForeignCommand { check }) if check == "mine"), "{refused:?}");
+    hands.way.strategy = Some(sent.clone());
+    assert!(hands.run(&mut world, wish()).is_ok());
+}
+
+#[test]
+fn a_plan_that_the_world_has_outrun_is_refused() {
+    let (mut world, mut hands) = at_rest();
+    hands.run(&mut world, to("v2")).unwrap();
+    let plan = hands.blobs[&record(&world, 1).plan].plan().clone();
+    let (mut world, mut hands) = at_rest();
+    world.node("web4", "web", "a", &[]);
+    let what = || What::Plan(Box::new(plan.clone()));
+    let refused = hands.run(&mut world, Begin::new(what(), by("one")));
+    assert!(matches!(refused, Err(BeginRefused::Outdated(_))), "{refused:?}");
+    world.remove("web4");
+    assert!(hands.run(&mut world, Begin::new(what(), by("one"))).is_ok());
+}
+
+#[test]
+fn a_word_of_which_nobody_knows_is_said_once() {
+    for carried_out in [true, false] {
+        let (mut world, mut hands) = begun();
+        let (mut errand, txn) = hands.until_written(&world, word(pause())).unwrap();
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let said = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
+        assert!(said.changed && matches!(&said.phase, Phase::Paused { .. }), "{said:?}");
+        assert!(world.commit(&txn).is_err());
+    }
+}
+
+#[test]
+fn two_words_at_once_both_count() {
+    let (mut world, mut hands) = begun();
+    let (mut errand, txn) = hands.until_written(&world, word(Command::Abort { reason: "no".into() })).unwrap();
+    say(&mut world, &pause());
+    let wrote = commit(&mut world, &txn);
+    let said = hands.run_on(&mut world, &mut errand, Got::Wrote(wrote)).unwrap();
+    assert!(said.changed && matches!(phase(&world), Phase::Aborted { .. }), "{said:?}");
+    // The same word of another one, a moment before: that was theirs.
+    let (mut world, mut hands) = begun();
+    let (mut errand, txn) = hands.until_written(&world, word(pause())).unwrap();
+    say(&mut world, &pause());
+    let wrote = commit(&mut world, &txn);
+    let said = hands.run_on(&mut world, &mut errand, Got::Wrote(wrote)).unwrap();
+    assert!(!said.changed, "{said:?}");
+}
+
+#[test]
+fn a_word_that_makes_no_sense_is_refused() {
+    let (mut world, mut hands) = begun();
+    let refused = hands.run(&mut world, word(Command::Promote { full: false }));
+    let expected = SayRefused::Refused(OperateRefused::NothingToPromote { id: RolloutId(1), instead: "" });
+    assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
+    let refused = hands.run(&mut world, Say { id: RolloutId(7), command: pause(), by: "bob".into() });
+    assert!(matches!(refused, Err(SayRefused::Unknown(RolloutId(7)))), "{refused:?}");
+}
+
+#[test]
+fn a_rollout_is_rolled_back_by_a_word_once() {
+    let back = || RollBack::new(RolloutId(1), by("back"), Halt::by_operator("ada", ""));
+    for carried_out in [true, false] {
+        let (mut world, mut hands, _) = failed();
+        let (mut errand, txn) = hands.until_written(&world, back()).unwrap();
+        assert_eq!(hands.asked, ["newest", "view", "plan", "keep"]);
+        if carried_out {
+            world.commit(&txn).unwrap();
+        }
+        let begun = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
+        assert!(begun.changed && begun.id == RolloutId(2) && begun.to == version("v1"), "{begun:?}");
+        assert!(matches!(record(&world, 1).phase, Phase::RolledBack { .. }));
+        let again = hands.run(&mut world, back()).unwrap();
+        assert!(!again.changed && again.id == RolloutId(2), "{again:?}");
+    }
+    let (mut world, mut hands) = begun();
+    let nowhere = RollBack::new(RolloutId(9), by("back"), Halt::by_operator("ada", ""));
+    let refused = hands.run(&mut world, nowhere);
+    assert!(matches!(refused, Err(BeginRefused::NoWayBack(NoWayBack::Unknown(_)))), "{refused:?}");
+}

@@ -1,0 +1,105 @@
+//! What a person asks for: a plan, a rollout, the way back from one, a word to one. The engine decides, and says what it needs
+//! for that.
+
+use muster_core::names::{EnvName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Halt;
+use muster_rollout::executor::{
+    Begin, BeginRefused, Begun, Need, RollBack, Said, Say, SayRefused, Wanted, Way, What, own_commands,
+};
+use muster_rollout::operate::Command;
+use muster_rollout::plan::plan;
+use muster_rollout::start::Starting;
+use muster_wire::rollout::{PlanAnswer, PlanRequest, Start, StrategyFrom};
+use thiserror::Error;
+
+use super::bring::{Lacking, bring, look, run};
+use super::plans::{KeepPlanError, Plans};
+use super::way;
+use crate::App;
+
+#[derive(Debug, Error)]
+pub(crate) enum BeginError {
+    #[error(transparent)]
+    Refused(#[from] BeginRefused),
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum WordError {
+    #[error(transparent)]
+    Refused(#[from] SayRefused),
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
+}
+
+/// What would happen.
+pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanAnswer, BeginError> {
+    let newest = app.newest.revision().await.map_err(Lacking::from)?;
+    bring(app, env, Need::View(newest)).await?;
+    let way = way::of(app, env).await.map_err(Lacking::from)?;
+    let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
+    asked.strategy.as_ref().map_or(Ok(()), |given| own_commands(given, &way))?;
+    let (plan, revision) = look(app, env, |sight| {
+        let plan = plan(sight, &wanted(asked).request(way, sight.fleet)).map_err(BeginRefused::from)?;
+        Ok::<_, BeginError>((plan, sight.fleet.revision))
+    })??;
+    let digest = Plans::digest(&plan).map_err(|error| Lacking::Keep(KeepPlanError::from(error)))?;
+    Ok(PlanAnswer { plan, digest, design, strategy_from, revision })
+}
+
+fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategyFrom {
+    match (&asked.strategy, &way.strategy) {
+        (Some(_), _) => StrategyFrom::Given,
+        (None, Some(_)) => StrategyFrom::Environment,
+        (None, None) => StrategyFrom::Default,
+    }
+}
+
+fn wanted(PlanRequest { to, strategy, seed, allow_older, at_once }: PlanRequest) -> Wanted {
+    Wanted { to, strategy, seed, allow_older, at_once }
+}
+
+/// Plans and starts a rollout, or starts a plan that still holds.
+pub(crate) async fn begin(app: &App, env: &EnvName, what: Start, who: Starting) -> Result<Begun, BeginError> {
+    let what = match what {
+        Start::Plan(plan) => What::Plan(plan),
+        Start::Now(asked) => What::Now(Box::new(wanted(asked))),
+    };
+    let by = who.by.clone();
+    let begun: Begun = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
+    if begun.changed {
+        let Begun { id, from, to, at_once, .. } = &begun;
+        let from = from.as_ref().map(Version::as_str);
+        tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
+    }
+    Ok(begun)
+}
+
+/// Goes back from a rollout, by somebody's word.
+pub(crate) async fn roll_back(
+    app: &App,
+    env: &EnvName,
+    id: RolloutId,
+    who: Starting,
+    why: Halt,
+) -> Result<Begun, BeginError> {
+    let by = who.by.clone();
+    let begun: Begun = run::<_, BeginError>(app, env, RollBack::new(id, who, why)).await?;
+    if begun.changed {
+        tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
+    }
+    Ok(begun)
+}
+
+/// Says something to a rollout.
+pub(crate) async fn say(
+    app: &App,
+    env: &EnvName,
+    id: RolloutId,
+    command: Command,
+    by: String,
+) -> Result<Said, WordError> {
+    run(app, env, Say { id, command, by }).await
+}
