@@ -5,6 +5,7 @@ use std::time::Duration;
 use muster_core::reason::Need;
 use muster_core::rollout::progress::NodeState;
 use muster_core::rollout::record::Phase;
+use muster_rollout::executor::unkept;
 use muster_rollout::progress::progress;
 use muster_rollout::step::step;
 
@@ -23,6 +24,7 @@ impl World {
         self.judge_waiting();
         self.judge_reasons();
         self.judge_reports();
+        self.judge_outcomes();
     }
 
     /// Every view is what the store was a moment ago: what is younger may be on its way.
@@ -83,6 +85,19 @@ impl World {
         });
         if let Some(what) = found.flatten() {
             self.judge.accuse(Rule::Explained, what);
+        }
+    }
+
+    /// Of every rollout that is over somebody has kept what became of it, and under a name that is there.
+    fn judge_outcomes(&mut self) {
+        let truth = self.judge.fleet();
+        let lost = unkept(truth).map(|(record, _)| format!("nobody has kept what became of rollout {}", record.id));
+        let records = truth.rollouts().values().map(|(record, _)| record);
+        let named = records.filter_map(|record| Some((record.id, record.outcome.as_ref()?)));
+        let mut missing = named.filter(|(_, name)| !self.outcomes.contains(*name));
+        let missing = missing.next().map(|(id, name)| format!("what became of rollout {id} is not there: {name}"));
+        if let Some(what) = lost.or(missing) {
+            self.judge.accuse(Rule::Ends, what);
         }
     }
 

@@ -4,13 +4,14 @@
 use muster_agent::report::dispatch::Answer as ReportAnswer;
 use muster_core::names::NodeName;
 use muster_core::report::Report;
-use muster_core::rollout::RolloutId;
 use muster_core::standing::Activity;
 use muster_core::txn::{Revision, Txn};
+use muster_rollout::executor::{Need, Question};
 use muster_wire::sync::SyncOpen;
 
 use super::network::Said;
 use super::operator::Wish;
+use super::replica::Needy;
 use super::replica::calls::{Answer, Call, Request};
 use super::replica::chore::Chore;
 use super::store::Writer;
@@ -114,11 +115,18 @@ pub(crate) enum ReplicaEvent {
         session: SessionNumber,
     },
     Wished(Wish),
-    /// The checks of a gate are made.
-    Checked {
-        id: RolloutId,
-        wave: usize,
+    /// What the rollout engine needs has been read, or is to be written now.
+    Brings {
+        who: Needy,
+        need: Box<Need>,
     },
+    /// The view did not come so far in time.
+    StopsWaiting {
+        who: Needy,
+        revision: Revision,
+    },
+    /// The checks of a gate are made.
+    Checked(Box<Question>),
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The world: everybody in it, and time, which jumps from one event to the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,8 @@ pub struct World {
     pub(crate) leases_looked_at: Option<Moment>,
     /// The plans of rollouts, by the names of their blobs.
     pub(crate) blobs: BTreeMap<String, Arc<Indexed>>,
+    /// So is what became of them kept, of which only the names matter here.
+    pub(crate) outcomes: BTreeSet<String>,
     pub(crate) replicas: Vec<Replica>,
     pub(crate) machines: Vec<Machine>,
     pub(crate) sessions: BTreeMap<SessionNumber, Session>,
@@ -100,6 +102,7 @@ impl World {
             depot: Depot::default(),
             leases_looked_at: None,
             blobs: BTreeMap::new(),
+            outcomes: BTreeSet::new(),
             replicas: Vec::new(),
             machines: Vec::new(),
             sessions: BTreeMap::new(),

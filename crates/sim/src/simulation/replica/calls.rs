@@ -7,10 +7,10 @@ use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::KeyValue;
 use muster_wire::sync::SyncOpen;
 
+use super::hands::Needy;
 use super::reports::Job;
 use crate::simulation::agenda::Moment;
 use crate::simulation::event::SessionNumber;
-use crate::simulation::operator::Wish;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
@@ -86,17 +86,15 @@ pub(crate) enum Call {
     Liveness {
         held: Revision,
     },
+    /// How far the store is.
+    Newest {
+        who: Needy,
+    },
     Step {
         held: Revision,
+        look: u64,
     },
-    Wish {
-        wish: Wish,
-        tries: u32,
-    },
-    /// How far the store is: an operator's word is decided on nothing older.
-    WishAgain {
-        wish: Wish,
-        tries: u32,
-        looks: u32,
+    Errand {
+        number: u64,
     },
 }

@@ -24,6 +24,12 @@ pub(crate) enum Chore {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chores(BTreeMap<Chore, Moment>);
 
+impl Chores {
+    pub(super) fn is_due(&self, chore: Chore, until: Moment) -> bool {
+        self.0.get(&chore).is_some_and(|at| *at <= until)
+    }
+}
+
 impl World {
     /// Has something done at a moment, unless it is done earlier anyway.
     pub(crate) fn due(&mut self, replica: ReplicaNumber, chore: Chore, at: Moment) {
@@ -51,7 +57,7 @@ impl World {
             Chore::Tenures => self.settle_tenures(replica),
             Chore::Presence => self.write_presence(replica),
             Chore::Liveness => self.look_after_liveness(replica),
-            Chore::Rollout => self.look_after_rollout(replica),
+            Chore::Rollout => self.look_after_rollouts(replica),
             Chore::Rebuild => self.rebuild(replica),
         }
     }

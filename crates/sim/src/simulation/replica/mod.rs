@@ -3,10 +3,11 @@
 
 pub(crate) mod calls;
 pub(crate) mod chore;
+mod errands;
+mod hands;
 mod links;
 mod liveness;
 mod membership;
-mod operators;
 mod presence;
 pub(crate) mod reports;
 mod rollouts;
@@ -27,15 +28,18 @@ use muster_core::txn::{LeaseId, Revision};
 
 use self::calls::{Answer, Call};
 use self::chore::{Chore, Chores};
+use self::errands::Doing;
+pub(crate) use self::hands::Needy;
 use self::links::Links;
 use self::reports::{Job, Status};
-use self::rollouts::Executor;
+use self::rollouts::Rollouts;
 use self::sessions::Connection;
 use self::snapshots::Snapshots;
 pub(crate) use self::view::take_in;
 use super::agenda::Moment;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, SessionNumber};
 use super::mishap::Mishap;
+use super::operator::Wish;
 use super::store::Writer;
 use super::world::World;
 
@@ -75,7 +79,13 @@ pub(crate) struct Replica {
     statuses: BTreeMap<NodeName, Status>,
     presence_under_way: bool,
     liveness_under_way: u32,
-    pub(crate) executor: Executor,
+    pub(crate) rollouts: Rollouts,
+    /// What people have asked for, by the numbers of their wishes.
+    errands: BTreeMap<u64, (Wish, Doing)>,
+    /// Who waits until the view shows what.
+    awaited: Vec<(Revision, Needy)>,
+    /// The plans that it has read, and remembers.
+    plans: BTreeSet<String>,
 }
 
 impl Replica {
@@ -107,7 +117,10 @@ impl Replica {
             statuses: BTreeMap::new(),
             presence_under_way: false,
             liveness_under_way: 0,
-            executor: Executor::default(),
+            rollouts: Rollouts::default(),
+            errands: BTreeMap::new(),
+            awaited: Vec::new(),
+            plans: BTreeSet::new(),
         }
     }
 
@@ -193,8 +206,10 @@ impl World {
             }
             ReplicaEvent::SessionLost { session } => self.connection_lost(replica, session),
             ReplicaEvent::Pings { session } => self.ping(replica, session),
-            ReplicaEvent::Wished(wish) => self.wish_arrives(replica, wish, 0),
-            ReplicaEvent::Checked { id, wave } => self.checked(replica, id, wave),
+            ReplicaEvent::Wished(wish) => self.wish_arrives(replica, wish),
+            ReplicaEvent::Brings { who, need } => self.brings(replica, who, *need),
+            ReplicaEvent::StopsWaiting { who, revision } => self.stops_waiting(replica, who, revision),
+            ReplicaEvent::Checked(question) => self.checked(replica, *question),
         }
     }
 
@@ -213,9 +228,9 @@ impl World {
             Call::ReportAlone { job } => self.report_committed(replica, job, answer),
             Call::Presence => self.presence_written(replica, answer),
             Call::Liveness { held } => self.liveness_written(replica, held, answer),
-            Call::Step { held } => self.stepped(replica, held, answer),
-            Call::Wish { wish, tries } => self.wish_committed(replica, wish, tries, answer),
-            Call::WishAgain { wish, tries, looks } => self.wish_read(replica, wish, tries, looks, answer),
+            Call::Newest { who } => self.newest_read(replica, who, &answer),
+            Call::Step { held, look } => self.stepped(replica, held, look, &answer),
+            Call::Errand { number } => self.errand_written(replica, number, &answer),
         }
     }
 
@@ -225,7 +240,7 @@ impl World {
         match call {
             Call::Liveness { .. } => controller(ControllerName::Liveness),
             Call::Step { .. } => controller(ControllerName::Rollout),
-            Call::Wish { .. } | Call::WishAgain { .. } => Writer::Operator,
+            Call::Errand { .. } => Writer::Operator,
             Call::Join { .. }
             | Call::KeepAlive { .. }
             | Call::Place
@@ -235,7 +250,8 @@ impl World {
             | Call::ReportGroup { .. }
             | Call::ReportRead { .. }
             | Call::ReportAlone { .. }
-            | Call::Presence => Writer::Server,
+            | Call::Presence
+            | Call::Newest { .. } => Writer::Server,
         }
     }
 }

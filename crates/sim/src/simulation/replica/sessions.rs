@@ -188,7 +188,7 @@ impl World {
     fn connections_changed(&mut self, replica: ReplicaNumber) {
         self.due(replica, Chore::Presence, self.now);
         self.due(replica, Chore::Liveness, self.now + self.pace());
-        self.due(replica, Chore::Rollout, self.now);
+        self.look_soon(replica);
     }
 
     pub(super) fn acts(&mut self, replica: ReplicaNumber, session: SessionNumber, activity: Activity) {

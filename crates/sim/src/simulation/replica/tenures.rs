@@ -116,7 +116,7 @@ impl World {
         self.server_says(replica, format_args!("holds {name} since revision {revision}"));
         self.replicas[replica].held.insert(name, held);
         self.due(replica, Chore::Liveness, self.now);
-        self.due(replica, Chore::Rollout, self.now);
+        self.look_soon(replica);
     }
 
     /// A write of a controller, fenced, if this server may act.

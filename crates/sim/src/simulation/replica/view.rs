@@ -166,8 +166,11 @@ impl World {
             self.due(replica, Chore::Liveness, now + self.pace());
         }
         self.wake_agents(replica, effects);
+        if let Some(view) = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision) {
+            self.view_reached(replica, view);
+        }
         if effects.rollouts || effects.desired || effects.servers || !effects.nodes.is_empty() {
-            self.due(replica, Chore::Rollout, now);
+            self.look_soon(replica);
         }
     }
 }
