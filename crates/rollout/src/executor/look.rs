@@ -3,7 +3,7 @@
 //! It remembers nothing that matters but what the checks of a gate said: whoever takes over looks at the same keys and
 //! decides the same. Whatever becomes of a write, done, refused or unknown, the next look sees it.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::txn::Revision;
 
@@ -20,6 +20,8 @@ use crate::step::{Change, Indexed, judged, paused, step};
 /// So many steps follow each other before other environments have their turn. A wave of 5,000 nodes that may all move is
 /// granted in 84.
 const STEPS: usize = 100;
+/// What cannot be kept for want of space is tried again after this.
+const LATER: SignedDuration = SignedDuration::from_mins(1);
 /// Who goes back by itself.
 const MUSTER: &str = "muster";
 
@@ -53,8 +55,10 @@ pub struct Executor {
 enum Outcome {
     #[default]
     ToBeKept,
-    /// It cannot be kept, and nothing waits for that.
+    /// It never can be, and nothing waits for that.
     LetGo,
+    /// It cannot be kept now.
+    Unkept,
     /// The store did not take it.
     Unwritten,
 }
@@ -147,8 +151,11 @@ impl Executor {
                 self.at = At::Plan { on, digest: record.plan.clone() };
                 Next::Needs(Need::Plan(record.plan.clone()))
             }
-            None if self.outcome == Outcome::Unwritten => Next::Done(Looked::Failed),
-            None => Next::Done(Looked::Quiet),
+            None => Next::Done(match self.outcome {
+                Outcome::ToBeKept | Outcome::LetGo => Looked::Quiet,
+                Outcome::Unkept => Looked::Waits(sight.now.checked_add(LATER).ok()),
+                Outcome::Unwritten => Looked::Failed,
+            }),
         }
     }
 
@@ -171,16 +178,15 @@ impl Executor {
 
     fn record_outcome(&mut self, sight: &Sight<'_>, record: RolloutRecord, at: Revision, name: Option<String>) -> Then {
         let rollout = record.id;
-        match name.and_then(|name| ended::kept(sight.fleet, record, at, name).ok()) {
-            Some(txn) => {
+        match name.map(|name| ended::kept(sight.fleet, record, at, name)) {
+            Some(Ok(txn)) => {
                 self.at = At::OutcomeWritten;
-                Next::Commit(Box::new(Write { txn, what: Written::Outcome { rollout } }))
+                return Next::Commit(Box::new(Write { txn, what: Written::Outcome { rollout } }));
             }
-            None => {
-                self.outcome = Outcome::LetGo;
-                self.step(sight)
-            }
+            Some(Err(_)) => self.outcome = Outcome::LetGo,
+            None => self.outcome = Outcome::Unkept,
         }
+        self.step(sight)
     }
 
     fn recorded_outcome(&mut self, sight: &Sight<'_>, wrote: Wrote) -> Then {

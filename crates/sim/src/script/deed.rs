@@ -29,6 +29,8 @@ pub(super) enum Deed {
     NextWrite(StepFate),
     StoreAway(Duration),
     Compacted,
+    /// Servers find no plan any more where they are kept; or find them again.
+    PlansGone(bool),
     CutOff {
         groups: Vec<Group>,
         length: Duration,
@@ -96,6 +98,8 @@ pub(super) const SENTENCES: &[&str] = &[
     "the next write is held up for TIME",
     "the store is away for TIME",
     "the store is compacted",
+    "the plans are gone",
+    "the plans are back",
     "NODES are cut off for TIME",
     "the agent of NODE is killed",
     "the agent of NODE is killed for TIME",
@@ -163,6 +167,8 @@ fn of_the_store(words: &[&str]) -> Result<Option<Deed>, Complaint> {
         }
         ["the", "store", "is", "away", "for", length] => Deed::StoreAway(duration(length)?),
         ["the", "store", "is", "compacted"] => Deed::Compacted,
+        ["the", "plans", "are", "gone"] => Deed::PlansGone(true),
+        ["the", "plans", "are", "back"] => Deed::PlansGone(false),
         _ => return Ok(None),
     }))
 }
@@ -239,6 +245,11 @@ impl Deed {
                 let head = world.depot.history.head();
                 // It cannot fail: the revision is one that was.
                 let _ = world.depot.history.compact(Revision(head.0));
+            }
+            Deed::PlansGone(gone) => {
+                let how = if *gone { "gone" } else { "back" };
+                world.say(format_args!("network: the plans of rollouts are {how}, where the servers keep them"));
+                world.plans_gone = *gone;
             }
             Deed::CutOff { groups, length } => {
                 let nodes = everybody(groups, world);

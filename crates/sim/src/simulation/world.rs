@@ -56,6 +56,8 @@ pub struct World {
     pub(crate) leases_looked_at: Option<Moment>,
     /// The plans of rollouts, by the names of their blobs.
     pub(crate) blobs: BTreeMap<String, Arc<Indexed>>,
+    /// No server finds them any more.
+    pub(crate) plans_gone: bool,
     /// So is what became of them kept, of which only the names matter here.
     pub(crate) outcomes: BTreeSet<String>,
     pub(crate) replicas: Vec<Replica>,
@@ -102,6 +104,7 @@ impl World {
             depot: Depot::default(),
             leases_looked_at: None,
             blobs: BTreeMap::new(),
+            plans_gone: false,
             outcomes: BTreeSet::new(),
             replicas: Vec::new(),
             machines: Vec::new(),

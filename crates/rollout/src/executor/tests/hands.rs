@@ -21,6 +21,8 @@ use crate::testing::{Ended, World, request};
 pub(super) struct Hands {
     pub(super) blobs: BTreeMap<String, Arc<Indexed>>,
     pub(super) outcomes: usize,
+    /// There is no room for another outcome.
+    pub(super) is_full: bool,
     pub(super) way: Way,
     /// What was needed, in its order.
     pub(super) asked: Vec<&'static str>,
@@ -42,6 +44,7 @@ impl Hands {
                 self.blobs.insert(name.clone(), Arc::new(Indexed::new((*plan).clone())));
                 Got::Kept(name)
             }
+            Need::KeepOutcome(_) if self.is_full => Got::OutcomeKept(None),
             Need::KeepOutcome(_) => {
                 self.outcomes += 1;
                 Got::OutcomeKept(Some(format!("outcome-{}", self.outcomes)))

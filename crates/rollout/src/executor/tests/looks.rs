@@ -172,6 +172,10 @@ fn nothing_waits_for_an_outcome_that_cannot_be_kept() {
     ended.outcome = None;
     world.put_json(world.keys.rollout(ended.id), &ended);
     let mut executor = Executor::default();
+    hands.is_full = true;
+    let later = world.now + SignedDuration::from_mins(1);
+    assert_eq!(hands.look_once(&mut world, &mut executor), Looked::Waits(Some(later)), "there may be room by then");
+    hands.is_full = false;
     let write = to_commit(hands.look(&world, &mut executor, Got::Nothing));
     assert!(matches!(write.what, Written::Outcome { .. }));
     let looked = hands.finish(&mut world, &mut executor, Got::Wrote(Wrote::Unwritable("too big".into())));

@@ -59,12 +59,12 @@ impl World {
     /// What is read is what is there now; what is written is there from now on, whatever becomes of the server.
     pub(super) fn brings(&mut self, replica: ReplicaNumber, who: Needy, need: Need) {
         let got = match need {
-            Need::Plan(digest) => match self.blobs.get(&digest).cloned() {
+            Need::Plan(digest) => match self.blobs.get(&digest).filter(|_| !self.plans_gone).cloned() {
                 Some(plan) => {
                     self.replicas[replica].plans.insert(digest);
                     Got::Plan(Ok(plan))
                 }
-                None => Got::Plan(Err(format!("its plan (blob {digest}) is missing"))),
+                None => Got::Plan(Err(format!("its plan (blob {digest}) is missing or damaged"))),
             },
             Need::Way { .. } => Got::Way(Box::new(self.way_of(replica, who))),
             Need::Keep(plan) => match serde_json::to_vec(&*plan) {
