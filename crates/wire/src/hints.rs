@@ -64,10 +64,9 @@ pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
             Halt::GateInconclusive { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), in_spite_of_it(), leave()]
             }
-            Halt::Failures { .. }
-            | Halt::NothingToGoBackTo { .. }
-            | Halt::NoProgress { .. }
-            | Halt::Blocked { .. } => vec![hint("muster rollout resume", "ask and look again"), leave()],
+            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
+                vec![hint("muster rollout resume", "ask and look again"), leave()]
+            }
         },
         // It has ended: there is nothing to abort.
         Phase::Aborted { .. } => {
