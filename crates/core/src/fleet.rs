@@ -82,6 +82,8 @@ pub struct Node {
     pub observed: Option<(Observed, Revision)>,
     /// Holds one state at most; more than one is a violated invariant, and is shown as it is.
     pub states: BTreeMap<ServiceState, StatusLeaf>,
+    /// When that was written.
+    pub state_at: Option<Revision>,
     pub running: BTreeSet<Version>,
     pub active: BTreeMap<Version, (ActiveRole, Revision)>,
     /// Which replica its agent is connected to.
@@ -423,9 +425,15 @@ impl Fleet {
                 let leaf = read(change)?;
                 let node = self.node(&node, effects);
                 match leaf {
-                    Some(leaf) => node.states.insert(state, leaf),
-                    None => node.states.remove(&state),
-                };
+                    Some(leaf) => {
+                        node.states.insert(state, leaf);
+                        node.state_at = Some(change.revision);
+                    }
+                    None => {
+                        node.states.remove(&state);
+                        node.state_at = node.state_at.filter(|_| !node.states.is_empty());
+                    }
+                }
             }
             Key::ActiveRole { version, node: name } => {
                 let active: Option<ActiveRole> = read(change)?;

@@ -93,7 +93,14 @@ pub(crate) fn grant_of<'n>(record: &RolloutRecord, node: &'n Node) -> Option<(&'
 
 impl Measure<'_> {
     /// How a node stands. `is_settled`: its wave was whole, and a short interruption does not undo that.
-    pub(crate) fn health(&self, name: &NodeName, node: &Node, link: Link, is_settled: bool) -> Health {
+    pub(crate) fn health(
+        &self,
+        sight: &Sight<'_>,
+        name: &NodeName,
+        node: &Node,
+        link: Link,
+        is_settled: bool,
+    ) -> Health {
         if self.record.skipped.contains(name) {
             return Health::Skipped;
         }
@@ -101,7 +108,11 @@ impl Measure<'_> {
             return Health::NotThere;
         }
         let Some((grant, at)) = grant_of(self.record, node) else { return Health::Waiting };
-        let health = self.health_of(grant, at, node, link, is_settled);
+        let mut health = self.health_of(grant, at, node, link, is_settled);
+        // A wave that is whole stays so: it is the wave then that is watched for long enough.
+        if let (Health::Healthy { since }, false) = (health, is_settled) {
+            health = self.if_known_for_long(sight, node, at, since);
+        }
         let failed_before = |since| self.record.retry_before.is_some_and(|before| before.covers(self.epoch, at, since));
         let again = match health {
             Health::Failed { since, .. } => failed_before(since) || self.record.retry.contains(name),
@@ -173,6 +184,15 @@ impl Measure<'_> {
         if self.now < until { Health::Soaking { until } } else { Health::Healthy { since: until } }
     }
 
+    /// Healthy by the times that stand in the store; but those are of other clocks, and whoever decides has to have seen it for
+    /// as long.
+    fn if_known_for_long(&self, sight: &Sight<'_>, node: &Node, granted: Revision, since: Timestamp) -> Health {
+        match sight.not_before(proved_at(node, granted), self.strategy.soak) {
+            Some(until) if self.now < until => Health::Soaking { until },
+            Some(_) | None => Health::Healthy { since },
+        }
+    }
+
     /// Whether others can count on a node now that no rollout moves: it has proved that it runs what it was told.
     pub(crate) fn is_serving(&self, node: &Node, told: Option<(&Version, Generation)>) -> bool {
         let Some((version, generation)) = told else { return false };
@@ -203,6 +223,11 @@ pub(crate) fn is_on_its_way(node: &Node, told: Option<(&Version, Generation)>, w
 /// The state that a node is in, if that is its answer to what it was told under a generation.
 fn answer(node: &Node, told: Generation) -> Option<(&ServiceState, &StatusLeaf)> {
     node.state().filter(|_| node.has_answered(told))
+}
+
+/// When what proves a node was written: its state, or the grant that this answers if that came later.
+pub(crate) fn proved_at(node: &Node, granted: Revision) -> Revision {
+    node.state_at.map_or(granted, |state| state.max(granted))
 }
 
 /// When a node went back by itself from a version, if its last run was for that.

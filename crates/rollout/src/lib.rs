@@ -7,10 +7,12 @@
 //! rewrites the same record, is never overtaken by a grant.
 //!
 //! How that is carried out is in [`executor`]: what is needed next, and what follows from it. Who lends it hands (a server, or
-//! the simulator) brings a view of the environment, who is connected, the time, and what is asked for. It decides nothing.
+//! the simulator) brings a view of the environment and how long it has known of it ([`arrivals`]), who is connected, the time,
+//! and what is asked for. It decides nothing.
 //!
 //! It must never: read a clock, wait, draw a random number that is not in the plan, or return a reason as free text.
 
+pub mod arrivals;
 pub mod budget;
 pub mod compare;
 pub mod executor;

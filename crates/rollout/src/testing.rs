@@ -83,6 +83,8 @@ pub struct World {
     /// When each key was last put.
     put_at: BTreeMap<String, Revision>,
     silent: BTreeMap<NodeName, Timestamp>,
+    /// Since when whoever looks knows what there is to see; none if it believes the times that stand there.
+    pub known_since: Option<Timestamp>,
 }
 
 impl World {
@@ -97,6 +99,7 @@ impl World {
             revision: 0,
             put_at: BTreeMap::new(),
             silent: BTreeMap::new(),
+            known_since: None,
         };
         world.put(world.keys.store_epoch(), "7");
         for serial in 1..=4 {
@@ -128,7 +131,8 @@ impl World {
             Some(since) => Link::Silent { since: *since },
             None => Link::Connected { since: Timestamp::UNIX_EPOCH },
         };
-        look(&Sight { fleet: &self.fleet, link: &link, patience: PATIENCE, now: self.now })
+        let known_for = |_: Revision| self.known_since.map(|since| self.now.duration_since(since));
+        look(&Sight { fleet: &self.fleet, link: &link, patience: PATIENCE, now: self.now, known_for: &known_for })
     }
 
     pub fn pass(&mut self, time: SignedDuration) {

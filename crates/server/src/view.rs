@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,9 +15,10 @@ use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::Phase;
 use muster_core::txn::Revision;
-use muster_store::{Change, Event, KeyValue, Store, StoreError, WatchFrom};
+use muster_rollout::arrivals::Arrivals;
+use muster_store::{Change, Event, KeyValue, Sharing, Store, StoreError, WatchFrom};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::desired_texts::DesiredTexts;
 use crate::snapshot_texts::{SnapshotText, SnapshotTexts};
@@ -58,6 +59,9 @@ pub struct View {
     snapshots: SnapshotTexts,
     desired: DesiredTexts,
     builds: AtomicU64,
+    arrivals: Mutex<Arrivals>,
+    /// What the times of arrivals are counted from.
+    began: Instant,
 }
 
 impl Default for View {
@@ -72,6 +76,8 @@ impl Default for View {
             snapshots: SnapshotTexts::default(),
             desired: DesiredTexts::default(),
             builds: AtomicU64::new(0),
+            arrivals: Mutex::default(),
+            began: Instant::now(),
         }
     }
 }
@@ -90,6 +96,11 @@ impl View {
     /// How often it was built from a whole snapshot: once at the start, and once after each gap.
     pub fn builds(&self) -> u64 {
         self.builds.load(Ordering::Relaxed)
+    }
+
+    /// When what is in the view has arrived there; and now, by the same clock.
+    pub(crate) fn arrivals(&self) -> (MutexGuard<'_, Arrivals>, Duration) {
+        (self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed())
     }
 
     /// Tells of every step of the view.
@@ -172,18 +183,22 @@ impl View {
                         *known = fleets;
                         self.snapshots.forget_all();
                     }
-                    self.builds.fetch_add(1, Ordering::Relaxed);
-                    self.revision.send_replace(Some(revision));
+                    let is_first = self.builds.fetch_add(1, Ordering::Relaxed) == 0;
+                    self.reached(revision);
+                    if is_first && store.sharing() == Sharing::Alone {
+                        // By this machine's clock, in an earlier life of this server.
+                        self.arrivals().0.trust_all();
+                    }
                     vec![Changed::Everything]
                 }
                 Ok(Event::Changes { revision, changes }) => {
                     let told = self.take(revision, &changes);
-                    self.revision.send_replace(Some(revision));
+                    self.reached(revision);
                     told
                 }
                 Ok(Event::Progress { revision }) => {
                     all_at(&mut self.fleets.write().unwrap_or_else(PoisonError::into_inner), revision);
-                    self.revision.send_replace(Some(revision));
+                    self.reached(revision);
                     Vec::new()
                 }
                 Ok(Event::Gap { after, cause }) => {
@@ -218,6 +233,13 @@ impl View {
                 }
             }
         }
+    }
+
+    fn reached(&self, revision: Revision) {
+        let (mut arrivals, now) = self.arrivals();
+        arrivals.note(revision, now);
+        drop(arrivals);
+        self.revision.send_replace(Some(revision));
     }
 
     /// Everything that is decided on: the rollout itself, its nodes, and who is not to run.

@@ -68,6 +68,8 @@ pub(crate) struct WaveTally {
     pub healthy: usize,
     /// When the last of them became so.
     pub last_healthy: Option<Timestamp>,
+    /// When that was in the eyes of whoever decides, if the times in the store are not to be believed.
+    pub last_seen: Option<Timestamp>,
     /// Those that count against the limits.
     pub failures: usize,
 }

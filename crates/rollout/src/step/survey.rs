@@ -10,7 +10,7 @@ use muster_core::rollout::record::{DesiredRecord, Earlier, FailedHow, RolloutRec
 use muster_core::rollout::strategy::PerLabel;
 
 use crate::budget::domain_of;
-use crate::health::{Health, Measure, grant_of, is_on_its_way, later};
+use crate::health::{Health, Measure, grant_of, is_on_its_way, later, proved_at};
 use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
 
@@ -148,7 +148,7 @@ impl<'a> Survey<'a> {
             Some(Place::Already) | None => (Some(plan.wave_of_late(&design.role, ground.passed)), None, false),
         };
         let is_settled = wave.and_then(|wave| record.waves.get(wave)).is_some_and(|wave| wave.settled.is_some());
-        let health = match measure.health(name, node, link, is_settled) {
+        let health = match measure.health(sight, name, node, link, is_settled) {
             // It could not answer: it is granted once more when it may run again.
             late if late.is_late() && self.pauses.concern(name, &design.role) => {
                 self.kept_from_answering.push(name);
@@ -182,6 +182,9 @@ impl<'a> Survey<'a> {
             grant_at: grant.map(|(_, at)| at),
         };
         self.count(&fact);
+        if wave.is_some_and(|wave| wave >= ground.passed) {
+            self.note_seen(&fact, sight, measure.strategy.soak);
+        }
         self.watch(&fact, sight);
         let index = self.facts.len();
         match order {
@@ -235,6 +238,14 @@ impl<'a> Survey<'a> {
                 self.last_healthy = self.last_healthy.max(since);
             }
             Health::Failed { .. } | Health::Skipped | Health::NotThere => {}
+        }
+    }
+
+    /// Notes since when a healthy node of a wave is so in the eyes of whoever decides.
+    fn note_seen(&mut self, fact: &Fact<'_>, sight: &Sight<'_>, soak: SignedDuration) {
+        let (Health::Healthy { .. }, Some(granted)) = (fact.health, fact.grant_at) else { return };
+        if let Some(tally) = fact.wave.and_then(|wave| self.waves.get_mut(wave)) {
+            tally.last_seen = tally.last_seen.max(sight.not_before(proved_at(fact.node, granted), soak));
         }
     }
 
@@ -341,6 +352,11 @@ impl<'a> Survey<'a> {
     /// When a node of a wave last became healthy.
     pub(crate) fn last_healthy_in(&self, wave: usize) -> Option<Timestamp> {
         self.waves.get(wave)?.last_healthy
+    }
+
+    /// The same in the eyes of whoever decides, who may have learnt of it much later. None: the times in the store count.
+    pub(crate) fn last_seen_in(&self, wave: usize) -> Option<Timestamp> {
+        self.waves.get(wave)?.last_seen
     }
 
     pub(crate) fn is_all_done(&self) -> bool {

@@ -74,6 +74,8 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
         };
         let Some(planned) = plan.plan().waves.get(wave) else { return Waits::ForNodes };
         let until = later(settled, planned.soak);
+        // That is another server's time, perhaps: nobody goes on who has not seen it for as long.
+        let until = survey.last_seen_in(wave).map_or(until, |seen| until.max(later(seen, planned.soak)));
         if now < until {
             return Waits::ForSoak { until };
         }

@@ -26,7 +26,7 @@ use super::mishap::Tally;
 use super::operator::{Wish, WishKind};
 use super::releases::Nature;
 use super::store::Writer;
-use super::weather::Odds;
+use super::weather::{Odds, most_skew};
 use super::world::{GateScript, START, World};
 use crate::dice::Dice;
 
@@ -117,6 +117,8 @@ impl World {
     /// Begins the story of a seed in a world that is at rest.
     pub fn begin(&mut self, seed: u64) {
         self.dice = Dice::new(seed);
+        self.most_skew = most_skew(seed);
+        self.judge.clocks_differ_by(2 * self.most_skew.unsigned_abs());
         self.releases.seed = self.dice.roll();
         self.say(format_args!("seed {seed}"));
     }

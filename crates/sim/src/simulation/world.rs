@@ -24,7 +24,7 @@ use super::network::Session;
 use super::releases::Releases;
 use super::replica::Replica;
 use super::store::{Depot, StepFate, Writer};
-use super::weather::Odds;
+use super::weather::{MOST_SKEW, Odds};
 use crate::dice::Dice;
 
 /// When the world of a seed begins: a Monday morning.
@@ -46,6 +46,8 @@ pub struct World {
     pub(crate) log: EventLog,
     pub(crate) tally: Tally,
     pub(crate) odds: Odds,
+    /// How wrong a server's clock may be.
+    pub(crate) most_skew: SignedDuration,
     /// From then on nothing goes wrong any more.
     pub(crate) calm_from: Moment,
     pub(crate) env: EnvName,
@@ -96,6 +98,7 @@ impl World {
             log: EventLog::default(),
             tally: Tally::default(),
             odds: Odds::default(),
+            most_skew: MOST_SKEW,
             calm_from: Moment::ZERO,
             keys: Keys::of(&env),
             judge: Judge::new(env.clone()),

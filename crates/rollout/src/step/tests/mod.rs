@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod beginnings;
+mod clocks;
 mod failures;
 mod gates;
 mod laws;

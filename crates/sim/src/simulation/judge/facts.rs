@@ -36,8 +36,10 @@ pub(super) struct Standing {
     pub(super) new: bool,
     pub(super) shows: Shows,
     pub(super) version: Option<Version>,
-    /// Since when.
+    /// Since when, by the clock of whoever wrote it.
     pub(super) since: Moment,
+    /// Since when it is in the store, by the right time.
+    pub(super) there_since: Moment,
     pub(super) answered: Generation,
     pub(super) rebooted: bool,
     pub(super) went_back: bool,
@@ -49,7 +51,10 @@ pub(super) struct Granted {
     pub(super) rollout: RolloutId,
     pub(super) version: Version,
     pub(super) revision: Revision,
+    /// By the clock of whoever granted it.
     pub(super) at: Moment,
+    /// When it was in the store, by the right time.
+    pub(super) there_at: Moment,
     pub(super) kept: Option<Generation>,
 }
 
@@ -118,12 +123,18 @@ impl Facts {
         };
         let same = before.is_some_and(|before| before.shows == shows && before.version == version);
         let leaf = node.state().map_or(now, |(_, leaf)| decided(leaf.since, now));
-        let since = before.filter(|_| same).map_or(leaf, |before| before.since);
+        let (since, there_since) =
+            before.filter(|_| same).map_or((leaf, now), |before| (before.since, before.there_since));
+        let known = |revision: Revision| {
+            let grant = before.and_then(|before| before.grant.as_ref());
+            grant.filter(|grant| grant.revision == revision).map(|grant| grant.there_at)
+        };
         let grant = node.desired.as_ref().map(|(desired, revision)| Granted {
             rollout: desired.rollout,
             version: desired.version.clone(),
             revision: *revision,
             at: decided(desired.granted, now),
+            there_at: known(*revision).unwrap_or(now),
             kept: desired.kept,
         });
         let standing = Standing {
@@ -135,6 +146,7 @@ impl Facts {
             shows,
             version,
             since,
+            there_since,
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             went_back: last.is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))),

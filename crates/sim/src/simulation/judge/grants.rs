@@ -154,7 +154,7 @@ impl Judge {
             }
         }
         // Decided at that moment, by a clock that may be wrong by so much.
-        let bound = self.slack / 2;
+        let bound = self.apart / 2;
         let span = jiff::SignedDuration::try_from(bound).unwrap_or_default();
         let around = [desired.granted.saturating_sub(span), desired.granted.saturating_add(span)];
         let around = around.into_iter().flatten().chain([desired.granted]);

@@ -39,11 +39,11 @@ use super::weather::MOST_SKEW;
 
 pub use self::outside::{Run, Trial, Word};
 
-/// Two clocks, each as wrong as can be, and one of them the other way.
-fn slack() -> Moment {
-    let skew = Moment::try_from(MOST_SKEW).unwrap_or_default();
-    2 * skew + Moment::from_millis(500)
-}
+/// Messages take their time.
+const TRAVEL: Moment = Moment::from_millis(500);
+
+/// Up to so much, the times that other servers have written count as they are.
+const CLOCKS_AGREE: Moment = Moment::from_secs(2);
 
 /// The rules, by the names that the design gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,8 +161,10 @@ pub(crate) struct Judge {
     times: Vec<(Moment, Revision)>,
     violations: Vec<Violation>,
     told: usize,
-    /// How far two clocks may be apart.
+    /// By how much all soaks together may be too short, however far clocks are apart.
     slack: Moment,
+    /// How far two clocks may be apart: deadlines and windows go by what they say.
+    apart: Moment,
 }
 
 impl Judge {
@@ -181,8 +183,14 @@ impl Judge {
             times: Vec::new(),
             violations: Vec::new(),
             told: 0,
-            slack: slack(),
+            slack: CLOCKS_AGREE + TRAVEL,
+            // Each as wrong as can be, and one of them the other way.
+            apart: 2 * MOST_SKEW.unsigned_abs() + TRAVEL,
         }
+    }
+
+    pub(crate) fn clocks_differ_by(&mut self, most: Moment) {
+        self.apart = most + TRAVEL;
     }
 
     pub(crate) fn machine(&mut self, number: MachineNumber, name: &NodeName) {

@@ -20,7 +20,7 @@ fn time(span: jiff::SignedDuration) -> Duration {
 
 /// How a node of a wave that has ended may stand.
 enum Done {
-    /// Since when it counts as healthy, at the earliest.
+    /// Since when it counts as healthy, at the earliest: by the right time, from when it was in the store.
     Healthy(Moment),
     /// It need not be waited for: set aside, gone, or failed.
     Excused,
@@ -55,7 +55,7 @@ impl Judge {
         let at_target = standing.version.as_ref() == Some(&record.to);
         if answered && at_target && standing.shows == Shows::Validated && !standing.rebooted {
             let soak = time(plan.strategy.soak);
-            return Done::Healthy((standing.since.max(grant.at) + soak).saturating_sub(self.slack));
+            return Done::Healthy(standing.there_since.max(grant.there_at) + soak);
         }
         // The time that it waited for others does not count, so it begins anew with what came after that.
         let began = match standing.shows {
@@ -65,7 +65,7 @@ impl Judge {
                 grant.at
             }
         };
-        let waited = now.saturating_sub(began) + self.slack;
+        let waited = now.saturating_sub(began) + self.apart;
         let patience = match standing.shows {
             Shows::Pending if at_target => time(deadlines.pending),
             Shows::Pending | Shows::Nothing | Shows::Configured | Shows::Validated | Shows::Failed | Shows::Invalid => {

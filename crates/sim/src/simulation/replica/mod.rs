@@ -25,6 +25,7 @@ use muster_core::names::{NodeName, ReplicaId};
 use muster_core::replicas::ControllerName;
 use muster_core::tenure::{Current, Held};
 use muster_core::txn::{LeaseId, Revision};
+use muster_rollout::arrivals::Arrivals;
 
 use self::calls::{Answer, Call};
 use self::chore::{Chore, Chores};
@@ -56,6 +57,8 @@ pub(crate) struct Replica {
     pub(crate) skew: SignedDuration,
     /// None before it has read all.
     pub(crate) view: Option<Fleet>,
+    /// Since when it knows what is in the view.
+    arrivals: Arrivals,
     /// Another one after each gap.
     watch: u64,
     /// Nothing of the watch arrives before then.
@@ -98,6 +101,7 @@ impl Replica {
             cut_off_until: None,
             skew,
             view: None,
+            arrivals: Arrivals::default(),
             watch: 0,
             watch_until: Moment::ZERO,
             current: None,

@@ -47,7 +47,9 @@ impl World {
         let links = self.replicas[replica].links(now);
         let link = |name: &NodeName| links.get(name).copied().unwrap_or(Link::Silent { since: now });
         let fleet = self.replicas[replica].view.take()?;
-        let sight = Sight { fleet: &fleet, link: &link, patience: PATIENCE, now };
+        let (arrivals, since) = (&self.replicas[replica].arrivals, self.now);
+        let known_for = |revision| arrivals.known_for(revision, since);
+        let sight = Sight { fleet: &fleet, link: &link, patience: PATIENCE, now, known_for: &known_for };
         let seen = look(&sight, self);
         self.replicas[replica].view = Some(fleet);
         Some(seen)

@@ -148,6 +148,7 @@ impl World {
             let revision = fleet.revision;
             server.links.view_moved(effects, fleet);
             server.snapshots.view_moved(effects);
+            server.arrivals.note(revision, now);
             server.statuses.retain(|_, status| status.revision().is_some_and(|at| at > revision));
             if effects.servers
                 && let Some(absences) = &mut server.absences
