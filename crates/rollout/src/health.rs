@@ -5,6 +5,7 @@ use muster_core::fleet::Node;
 use muster_core::generation::Generation;
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
+use muster_core::reason::Reason;
 use muster_core::records::StatusLeaf;
 use muster_core::report::Cause;
 use muster_core::rollout::record::{DesiredRecord, FailedHow, RolloutRecord};
@@ -151,6 +152,8 @@ impl Measure<'_> {
         // One that is granted once more may give the same answer as before, and has its whole time for that again.
         let since = leaf.since.max(grant.granted);
         match state {
+            // Its agent was ended in the middle of the run, and makes it again by itself: that says nothing of the version.
+            ServiceState::Configured { result: Configured::Failure, .. } if was_interrupted(node) => moving(expires),
             ServiceState::Configured { result: Configured::Failure, .. } => failed(FailedHow::NotConfigured, since),
             ServiceState::Configured { result: Configured::Pending, .. } => {
                 let deadline = later(since, deadlines.pending);
@@ -205,6 +208,12 @@ impl Measure<'_> {
         };
         proved && state.version() == version && !is_rebooted(node)
     }
+}
+
+/// Whether a node's last run did not come to its own end.
+fn was_interrupted(node: &Node) -> bool {
+    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+    last.is_some_and(|last| matches!(last.reason, Some(Reason::Interrupted { .. })))
 }
 
 /// Whether a node that serves was told together with everybody else to go elsewhere, and has not answered. It may run at any

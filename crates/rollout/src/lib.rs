@@ -19,6 +19,7 @@ pub mod executor;
 pub mod health;
 pub mod operate;
 pub mod order;
+mod outgrown;
 pub mod plan;
 pub mod predict;
 pub mod progress;

@@ -206,19 +206,30 @@ fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
     match why {
         Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => return resume(record, why, sight),
         Halt::Failures { .. } => record.forgiven = Some(until_now(sight)),
+        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => forget_checks(record),
         // What has failed while an operator's pause lasted was not seen by whoever ends that.
-        Halt::Operator { over: None, .. }
-        | Halt::GateFailed { .. }
-        | Halt::GateInconclusive { .. }
-        | Halt::NoProgress { .. }
-        | Halt::Blocked { .. } => {}
+        Halt::Operator { over: None, .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {}
     }
-    // What the checks said is older than the pause: they are made again before anybody can promote on their word. Who has
-    // promoted meanwhile has looked.
-    if let Some(wave) = record.waves.last_mut().filter(|wave| wave.passed.is_none() && wave.promoted.is_none()) {
-        wave.gate = None;
+    if has_moved(record, sight) {
+        forget_checks(record);
     }
     enter(record, Phase::Running, sight.now);
+}
+
+/// They are made again before anybody can promote on their word. Who has promoted meanwhile has looked.
+fn forget_checks(record: &mut RolloutRecord) {
+    if let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) {
+        wave.gate = None;
+    }
+}
+
+/// Whether a node has said something else since the wave was whole. Nobody has looked while the rollout stood still: a
+/// promotion that is taken on what was there before would be forgotten at the next look, and nobody would be told.
+fn has_moved(record: &RolloutRecord, sight: &Sight<'_>) -> bool {
+    let Some(settled) = record.waves.last().and_then(|wave| wave.settled) else { return false };
+    let is_other = |node: &Node| node.state().is_none_or(|(state, leaf)| !state.is_validated() || leaf.since > settled);
+    let is_granted = |name| sight.fleet.granted(name).is_some_and(|(grant, _)| grant.rollout == record.id);
+    sight.fleet.designed().any(|(name, node, _)| is_granted(name) && is_other(node))
 }
 
 /// What is there to be seen now.

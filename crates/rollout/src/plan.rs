@@ -191,10 +191,10 @@ fn everybody(waves: Vec<PlannedWave>) -> Vec<PlannedWave> {
 fn end_of_all(waves: &mut [PlannedWave], strategy: &Strategy) {
     let Some(last) = waves.last_mut() else { return };
     last.promote = Promote::Auto;
+    // It may stand for others that had nobody left to move: whatever one of them wants to wait is waited.
     let index = usize::try_from(last.wave.saturating_sub(1)).unwrap_or(usize::MAX);
-    if let Some(wave) = strategy.waves.get(index) {
-        last.soak = strategy.soak_of(wave, last.canary, true);
-    }
+    let soaks = strategy.waves.iter().skip(index).map(|wave| strategy.soak_of(wave, last.canary, true));
+    last.soak = soaks.max().unwrap_or(last.soak);
 }
 
 #[cfg(test)]

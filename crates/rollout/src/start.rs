@@ -10,6 +10,7 @@ use muster_core::rollout::record::{ActiveRollout, FromVersion, Halt, Phase, Roll
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
+use crate::outgrown;
 use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
 
@@ -196,6 +197,7 @@ fn begin(
         retry: Default::default(),
         retry_before: None,
         forgiven: None,
+        said: Vec::new(),
         healthy: 0,
         progress: now,
         idle: None,
@@ -216,7 +218,8 @@ fn begin(
         .op(Op::put_json(keys.rollout(id), &record)?);
     let mut kept = None;
     if let Some((old, at, phase)) = ended {
-        let old = RolloutRecord { phase: phase(id), phase_since: now, seen: fleet.revision, ..old.clone() };
+        let mut old = RolloutRecord { phase: phase(id), phase_since: now, seen: fleet.revision, ..old.clone() };
+        outgrown::fit(&mut old);
         txn = txn
             .guard(Guard::Unchanged { key: keys.rollout(old.id), since: at })
             .op(Op::put_json(keys.rollout(old.id), &old)?);

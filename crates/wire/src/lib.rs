@@ -26,6 +26,7 @@ pub mod operator;
 pub mod problem;
 pub mod release;
 pub mod replica;
+pub mod request;
 pub mod rollout;
 pub mod run_log;
 pub mod runs;

@@ -237,7 +237,7 @@ pub struct RolloutBrief {
     pub next: Option<String>,
 }
 
-/// Says something to a rollout. Each command is idempotent.
+/// Says something to a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Operate {
     /// Why, for whoever looks at it later; of `pause` and `abort`.
@@ -249,7 +249,8 @@ pub struct Operate {
     /// Of `skip` and `retry`, by name or host name. `retry` without any: all that have failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// Of `rollback`: made up by whoever asks. The same request again is answered with the same rollout.
+    /// Made up by whoever asks. The same request again is the same word, and is said once; of `rollback`, which must have one:
+    /// it is answered with the same rollout.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request: String,
     /// Who says it.

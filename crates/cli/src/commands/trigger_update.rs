@@ -2,6 +2,7 @@
 
 use muster_core::names::Version;
 use muster_wire::operator::{TriggerUpdate, UpdateTriggered};
+use muster_wire::request::made_up;
 use muster_wire::rollout::{PlanRequest, Start, StartRequest};
 
 use crate::args::{Format, Globals};
@@ -11,7 +12,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
-use super::rollout::{request, start, watch};
+use super::rollout::{start, watch};
 
 /// Move the environment to a version, in its own way
 #[derive(Clone, Debug, clap::Args)]
@@ -59,7 +60,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // What is done at once takes the place of whatever is under way by itself.
     if args.supersede && !at_once {
         let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
-        let request = StartRequest { what: Start::Now(plan), request: request(), supersede: true, by: author() };
+        let request = StartRequest { what: Start::Now(plan), request: made_up(), supersede: true, by: author() };
         let started = start::begin(&mut session, &request, terminal).await?;
         return start::tell(&mut session, &started, args.watch, globals.output, terminal).await;
     }

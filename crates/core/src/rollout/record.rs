@@ -116,6 +116,9 @@ pub struct RolloutRecord {
     /// Failures that were there by then were seen by the operator who resumed: they no longer stop anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgiven: Option<Earlier>,
+    /// The requests of the last words that operators said: the same request again is the same word.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<String>,
     /// How many nodes were healthy when that was last written, and when something last got better.
     #[serde(default)]
     pub healthy: u32,
@@ -493,6 +496,7 @@ mod tests {
                 retry: BTreeSet::new(),
                 retry_before: None,
                 forgiven: Some(Earlier::than(7, Revision(3), at)),
+                said: vec!["s".into()],
                 healthy: 0,
                 progress: at,
                 idle: None,

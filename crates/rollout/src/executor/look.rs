@@ -11,7 +11,8 @@ use super::decided::{DecidedOn, moves_something};
 use super::gate::{Gate, Question};
 use super::need::{Got, Need, Next, Write, Written, Wrote};
 use super::way_back::{Going, WayBack};
-use super::{chain, ended, outgrown, unkept};
+use super::{chain, ended, unkept};
+use crate::outgrown;
 use crate::progress::stood;
 use crate::sight::Sight;
 use crate::start::{Starting, roll_back};
@@ -232,7 +233,8 @@ impl Executor {
         self.stop(sight, on, format!("{problem}; {hint}"))
     }
 
-    fn write(&mut self, sight: &Sight<'_>, on: DecidedOn, before: &RolloutRecord, change: Change) -> Then {
+    fn write(&mut self, sight: &Sight<'_>, on: DecidedOn, before: &RolloutRecord, mut change: Change) -> Then {
+        outgrown::fit(&mut change.record);
         match change.txn(sight.fleet, on.at) {
             Ok(txn) => {
                 self.at = At::Written { on, stop_else: change.record.phase == Phase::Running };
@@ -259,8 +261,7 @@ impl Executor {
     /// Pauses a rollout for a reason that is not its own, if nobody has said anything to it meanwhile.
     fn stop(&mut self, sight: &Sight<'_>, on: DecidedOn, problem: String) -> Then {
         let Some(record) = on.still(sight.fleet) else { return self.step(sight) };
-        let mut change = paused(record.clone(), Halt::Blocked { problem }, sight);
-        outgrown::fit(&mut change.record);
+        let change = paused(record.clone(), Halt::Blocked { problem }, sight);
         self.write(sight, on, record, change)
     }
 

@@ -14,7 +14,6 @@ mod errand;
 mod gate;
 mod look;
 mod need;
-mod outgrown;
 mod roll_back;
 mod say;
 mod way;

@@ -1,5 +1,8 @@
 //! An operator's word to a rollout. It rewrites the record, as every step does, under its revision: once it is acknowledged,
 //! nothing follows that was decided before it. Two words at the same moment both count, in either order.
+//!
+//! A word is said once, however often it is tried: its request is written together with what it changes. Else a promotion
+//! whose answer was lost would be taken for one of the next wave, which nobody has looked at.
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
@@ -10,6 +13,7 @@ use thiserror::Error;
 use super::errand::{Decided, Wish};
 use super::need::Got;
 use crate::operate::{Command, OperateRefused, operate};
+use crate::outgrown;
 use crate::sight::Sight;
 
 #[derive(Debug, Error)]
@@ -38,7 +42,12 @@ pub struct Say {
     pub id: RolloutId,
     pub command: Command,
     pub by: String,
+    /// Made up by whoever says it.
+    pub request: String,
 }
+
+/// So many are known again. Whoever asks once more does so within a moment.
+const KNOWN: usize = 16;
 
 impl Wish for Say {
     type Done = Said;
@@ -48,14 +57,23 @@ impl Wish for Say {
     const TRIES: usize = 32;
 
     fn decide(&mut self, sight: &Sight<'_>, _: Got, unsure: bool) -> Result<Decided<Said>, SayRefused> {
-        let (record, at) = sight.fleet.rollouts().get(&self.id).ok_or(SayRefused::Unknown(self.id))?;
         let revision = sight.fleet.revision;
+        // Wherever it was said: the rollout that goes on may be another one by now.
+        let mut rollouts = sight.fleet.rollouts().values();
+        if let Some((record, _)) = rollouts.find(|(record, _)| record.said.contains(&self.request)) {
+            return Ok(Decided::Already(Said { phase: record.phase.clone(), changed: true, revision }));
+        }
+        let (record, at) = sight.fleet.rollouts().get(&self.id).ok_or(SayRefused::Unknown(self.id))?;
         Ok(match operate(record, &self.command, &self.by, sight)? {
-            Some(operated) => {
+            Some(mut operated) => {
+                let said = &mut operated.record.said;
+                said.drain(..(said.len() + 1).saturating_sub(KNOWN));
+                said.push(self.request.clone());
+                outgrown::fit(&mut operated.record);
                 let txn = operated.txn(sight.fleet, *at)?;
                 Decided::Write(txn, Said { phase: operated.record.phase, changed: true, revision })
             }
-            // A try whose answer was lost was carried out.
+            // A try whose answer was lost may have been carried out.
             None => Decided::Already(Said { phase: record.phase.clone(), changed: unsure, revision }),
         })
     }

@@ -100,6 +100,7 @@ pub(crate) async fn say(
     id: RolloutId,
     command: Command,
     by: String,
+    request: String,
 ) -> Result<Said, WordError> {
-    run(app, env, Say { id, command, by }).await
+    run(app, env, Say { id, command, by, request }).await
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::say;
 use super::status_view::blast_radius;
 use super::which::Which;
 
@@ -36,10 +37,9 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { reason: args.reason.clone(), by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Abort, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Abort, operate).await?;
     // Counted afterwards, when nothing more is granted: before, it would be wrong a moment later.
     let query = StatusQuery { numbers: true, ..StatusQuery::default() };
     let status = session.client().clone().at_least(done.revision).rollout(&session.env, done.id.into(), query).await;

@@ -1,6 +1,7 @@
 //! `muster rollout …`: from one version to the next, in waves.
 
 pub(super) mod abort;
+pub(super) mod asking;
 pub(super) mod history;
 mod how;
 pub(super) mod nodes;
@@ -9,7 +10,6 @@ pub(super) mod plan;
 mod plan_file;
 mod plan_view;
 pub(super) mod promote;
-mod request;
 pub(super) mod rollback;
 #[cfg(test)]
 mod sample;
@@ -23,7 +23,6 @@ pub(super) mod watch;
 mod which;
 mod words;
 
-pub(super) use request::request;
 pub(super) use status_view::because;
 
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::say;
 use super::which::Which;
 use super::words;
 
@@ -69,10 +70,9 @@ pub(in crate::commands) async fn skip(
     globals: &Globals,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { nodes: args.nodes.clone(), by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Skip, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Skip, operate).await?;
     terminal.out.answer(&done, |out| {
         let (id, names) = (done.id, named(&done.nodes, &args.nodes));
         match done.changed {
@@ -92,10 +92,9 @@ pub(in crate::commands) async fn retry(
     if args.nodes.is_empty() && !args.failed {
         return Err(Failure::usage("which nodes? Name them, or say --failed for all that have failed"));
     }
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { nodes: args.nodes.clone(), by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Retry, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Retry, operate).await?;
     terminal.out.answer(&done, |out| {
         let id = done.id;
         match (done.changed, done.nodes.len()) {

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::say;
 use super::which::Which;
 
 /// Pause a rollout: nothing more is granted until it is resumed
@@ -59,10 +60,9 @@ pub(in crate::commands) async fn pause(
     globals: &Globals,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { reason: args.reason.clone(), by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Pause, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Pause, operate).await?;
     terminal.out.answer(&done, |out| match (done.changed, &done.phase) {
         (true, _) => {
             let (id, revision) = (done.id, done.revision);
@@ -82,10 +82,9 @@ pub(in crate::commands) async fn resume(
     globals: &Globals,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Resume, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Resume, operate).await?;
     terminal.out.answer(&done, |out| match done.changed {
         true => out.line(format_args!("rollout {} goes on (revision {})", done.id, done.revision)),
         false => out.line(format_args!("rollout {} was not paused", done.id)),

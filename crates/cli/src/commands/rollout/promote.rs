@@ -10,13 +10,14 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::say;
 use super::which::Which;
 
 /// Let the next wave begin, where a person has to say so
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 A wave waits for it when its nodes are well, it was watched, and its gate has passed; or when a check of its gate said no \
-or could not say, and somebody has looked. Promoting it twice changes nothing. --full can be said at any time.
+or could not say, and somebody has looked. A wave is promoted once, also if the answer is lost and it is asked again. --full can be said at any time.
 
 Exit codes:
   0   it is promoted
@@ -35,10 +36,9 @@ pub struct Args {
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
+    let mut session = Session::open(globals).await?;
     let operate = Operate { full: args.full, by: author(), ..Operate::default() };
-    let done = session.client().operate_rollout(&session.env, args.which.rollout(), Verb::Promote, &operate).await;
-    let done = session.told(done)?;
+    let done = say(&mut session, terminal, args.which.rollout(), Verb::Promote, operate).await?;
     terminal.out.answer(&done, |out| {
         let id = done.id;
         let text = match (done.changed, args.full) {

@@ -1,6 +1,7 @@
 //! `muster rollout rollback`: back to what a whole rollout has validated.
 
 use muster_wire::client::StatusQuery;
+use muster_wire::request::made_up;
 use muster_wire::rollout::Operate;
 
 use crate::args::Globals;
@@ -10,9 +11,10 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::until_answered;
 use super::status_view::blast_radius;
+use super::watch;
 use super::which::Which;
-use super::{request, watch};
 
 /// Go back to the last version that a whole rollout has validated
 #[derive(Clone, Debug, clap::Args)]
@@ -41,9 +43,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let query = StatusQuery { numbers: true, ..StatusQuery::default() };
     let status = session.told(session.client().rollout(&session.env, args.which.rollout(), query).await)?;
     // The one that was looked at, and not another that somebody starts meanwhile.
-    let operate = Operate { request: request(), by: author(), ..Operate::default() };
-    let done = session.client().roll_back(&session.env, status.record.id.into(), &operate).await;
-    let done = session.told(done)?;
+    let (id, operate) = (status.record.id, Operate { request: made_up(), by: author(), ..Operate::default() });
+    let ask = async |session: &Session| session.client().roll_back(&session.env, id.into(), &operate).await;
+    let done = until_answered(&mut session, terminal, ask).await?;
     if !args.watch {
         terminal.out.answer(&done, |out| {
             let (env, id, to, before) = (&session.env, done.id, &done.to, status.record.id);

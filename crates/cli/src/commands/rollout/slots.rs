@@ -1,6 +1,7 @@
 //! `muster rollout slots …`: who uses the budget up.
 
 use muster_core::rollout::progress::NodeState;
+use muster_wire::request::made_up;
 use muster_wire::rollout::Operate;
 
 use crate::args::Globals;
@@ -11,6 +12,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Table, Terminal, age};
+
+use super::asking::until_answered;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -101,9 +104,10 @@ pub(in crate::commands) async fn release(
     globals: &Globals,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let session = Session::open(globals).await?;
-    let operate = Operate { by: author(), ..Operate::default() };
-    let done = session.told(session.client().release_slot(&session.env, &args.node, &operate).await)?;
+    let mut session = Session::open(globals).await?;
+    let operate = Operate { request: made_up(), by: author(), ..Operate::default() };
+    let ask = async |session: &Session| session.client().release_slot(&session.env, &args.node, &operate).await;
+    let done = until_answered(&mut session, terminal, ask).await?;
     terminal.out.answer(&done, |out| {
         let (id, node) = (done.id, done.nodes.first().map_or_else(|| args.node.clone(), ToString::to_string));
         match done.changed {

@@ -1,24 +1,21 @@
 //! `muster rollout start`: what was planned, begun.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use muster_core::names::Version;
+use muster_wire::request::made_up;
 use muster_wire::rollout::{Start, StartRequest, Started};
 
 use crate::args::{Format, Globals};
 use crate::author::author;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::session::{Session, is_interruption};
+use crate::session::Session;
 use crate::terminal::Terminal;
 
+use super::asking::until_answered;
 use super::how::How;
-use super::{plan_file, request, watch};
-
-/// So often a start whose answer was lost is said again: the same request starts no second rollout.
-const TRIES: u32 = 5;
-const PACE: Duration = Duration::from_secs(1);
+use super::{plan_file, watch};
 
 /// Start a rollout: in the environment's own way, or exactly as a plan says
 #[derive(Clone, Debug, clap::Args)]
@@ -70,7 +67,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         Some(plan) => Start::Plan(Box::new(plan)),
         None => Start::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
     };
-    let request = StartRequest { what, request: request(), supersede: args.supersede, by: author() };
+    let request = StartRequest { what, request: made_up(), supersede: args.supersede, by: author() };
     let started = begin(&mut session, &request, terminal).await?;
     tell(&mut session, &started, args.watch, globals.output, terminal).await
 }
@@ -81,22 +78,8 @@ pub(in crate::commands) async fn begin(
     request: &StartRequest,
     terminal: &mut Terminal,
 ) -> Result<Started, Failure> {
-    let mut tries = 1;
-    loop {
-        match session.client().start_rollout(&session.env, request).await {
-            Ok(started) => return Ok(started),
-            Err(error) if is_interruption(&error) && tries < TRIES => {
-                if tries == 1 {
-                    terminal.notes.note(format_args!("{error}; asking again"));
-                }
-                tries += 1;
-                tokio::time::sleep(PACE).await;
-                // If it is not found, the old address is as good as any.
-                let _ = session.find_again();
-            }
-            Err(error) => return Err(session.server.failure(error)),
-        }
-    }
+    let ask = async |session: &Session| session.client().start_rollout(&session.env, request).await;
+    until_answered(session, terminal, ask).await
 }
 
 /// Says what has begun, or follows it.

@@ -1,13 +1,17 @@
 //! What holds between a decision and its transaction.
 
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{GateVerdict, Halt, RolloutRecord, WaveState};
+use muster_core::report::ResourceError;
+use muster_core::rollout::record::{
+    FailedHow, FailedNode, GateVerdict, Halt, NAMED_FAILURES, Phase, Promoted, RolloutRecord, Threshold, WaveState,
+};
 use muster_core::txn::MAX_VALUE;
 
 use super::hands::{begun, say};
 use crate::executor::decided::{DecidedOn, moves_something};
-use crate::executor::outgrown;
 use crate::operate::Command;
+use crate::outgrown;
+use crate::plan::MOST_PLANNED_WAVES;
 use crate::step::{Change, paused};
 use crate::testing::World;
 
@@ -59,7 +63,8 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
-    let mut full = record.clone();
+    let blocked = Phase::Paused { why: Halt::Blocked { problem: "it".into() } };
+    let mut full = RolloutRecord { phase: blocked, ..record.clone() };
     full.skipped = names(0, 200).collect();
     full.released = names(200, 400).collect();
     full.retry = names(400, 1000).collect();
@@ -70,6 +75,50 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     let mut small = record.clone();
     outgrown::fit(&mut small);
     assert_eq!(&small, record);
+    let mut runs = RolloutRecord { phase: Phase::Running, retry: names(0, 1000).collect(), ..full.clone() };
+    outgrown::fit(&mut runs);
+    assert_eq!(runs.retry.len(), 1000, "one that goes on needs all of it");
     let told = outgrown::problem("too big");
     assert!(told.contains("muster rollout abort"), "{told}");
+}
+
+/// As many waves as there can be, each promoted by somebody with a long name; as many failures as are named, each with much to
+/// say; as many nodes set aside as may be.
+#[test]
+fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
+    let (world, _) = begun();
+    let (record, _) = world.fleet.deciding_rollout().unwrap();
+    let (at, by) = (record.started, "somebody-with-a-long-name@some-long-machine.example.org".to_owned());
+    let passed = WaveState {
+        began: at,
+        settled: Some(at),
+        gate: Some(GateVerdict::Passed { at }),
+        promoted: Some(Promoted { by, at }),
+        passed: Some(at),
+    };
+    let name = |n: usize| NodeName::new(format!("some-long-name-{n:04}")).unwrap();
+    let error = || ResourceError {
+        resource: Some("r".repeat(300)),
+        file: Some("f".repeat(300)),
+        line: Some(1),
+        message: "m".repeat(600),
+    };
+    let node = |n| FailedNode { node: name(n), how: FailedHow::NotConfigured, error: Some(error()) };
+    let nodes: Vec<FailedNode> = (0..NAMED_FAILURES).map(node).collect();
+    let failures = |nodes| Halt::Failures { threshold: Threshold::Wave, failed: 9, tolerated: 1, nodes };
+    let mut full = RolloutRecord {
+        phase: Phase::Paused { why: Halt::NothingToGoBackTo { why: Box::new(failures(nodes)) } },
+        waves: vec![passed; MOST_PLANNED_WAVES],
+        skipped: (0..crate::operate::MOST_NAMED).map(name).collect(),
+        said: vec!["s".repeat(64); 16],
+        ..record.clone()
+    };
+    assert!(serde_json::to_vec(&full).unwrap().len() > MAX_VALUE);
+    outgrown::fit(&mut full);
+    assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
+    assert_eq!((full.skipped.len(), full.waves.len()), (crate::operate::MOST_NAMED, MOST_PLANNED_WAVES));
+    assert!(full.waves.iter().all(|wave| wave.passed == Some(at)));
+    let Phase::Paused { why: Halt::NothingToGoBackTo { why } } = &full.phase else { panic!("{:?}", full.phase) };
+    let Halt::Failures { failed: 9, nodes, .. } = &**why else { panic!("{why:?}") };
+    assert_eq!(nodes.len(), NAMED_FAILURES, "who has failed is still told");
 }

@@ -1,14 +1,15 @@
 //! What people ask for, and what happens meanwhile.
 
+use jiff::SignedDuration;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{Halt, Phase};
-use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Strategy};
+use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Promote, Reach, Strategy, Wave};
 
-use super::hands::{Hands, begun, commit, failed, phase, record, say, strategy};
-use crate::executor::{Begin, BeginRefused, Got, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote};
+use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
+use crate::executor::{Begin, BeginRefused, Executor, Got, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote};
 use crate::operate::{Command, OperateRefused};
 use crate::start::{StartRefused, Starting};
-use crate::testing::{World, version};
+use crate::testing::{Ended, World, version};
 
 fn pause() -> Command {
     Command::Pause { reason: "a look".into() }
@@ -33,7 +34,7 @@ fn at_rest() -> (World, Hands) {
 }
 
 fn word(command: Command) -> Say {
-    Say { id: RolloutId(1), command, by: "bob".into() }
+    Say { id: RolloutId(1), command, by: "bob".into(), request: "w".into() }
 }
 
 #[test]
@@ -152,6 +153,53 @@ fn a_word_of_which_nobody_knows_is_said_once() {
 }
 
 #[test]
+fn a_promotion_of_which_nobody_knows_is_not_one_of_the_next_wave() {
+    let wave = |percent| Wave { reach: Reach::Percent(percent), soak: None, promote: Promote::Manual };
+    let mut strategy = Strategy { waves: vec![wave(30), wave(60), wave(100)], ..strategy() };
+    strategy.max_unavailable.default = Amount::Nodes(3);
+    let (mut world, mut hands) = begun_with(strategy);
+    let mut executor = Executor::default();
+    let mut to_promotion = |world: &mut World, hands: &mut Hands| {
+        hands.look_once(world, &mut executor);
+        granted(world).iter().for_each(|node| world.answers(node, Ended::Validated));
+        for _ in 0..3 {
+            world.pass(SignedDuration::from_mins(10));
+            hands.look_once(world, &mut executor);
+        }
+    };
+    to_promotion(&mut world, &mut hands);
+    let promote = || word(Command::Promote { full: false });
+    let (mut errand, txn) = hands.until_written(&world, promote()).unwrap();
+    world.commit(&txn).unwrap();
+    // The answer is late, and the next wave has come to its own promotion.
+    to_promotion(&mut world, &mut hands);
+    let now = record(&world, 1);
+    assert!(now.waves.len() == 2 && now.waves[1].gate.is_some(), "{now:?}");
+    let said = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
+    assert!(said.changed, "{said:?}");
+    assert_eq!(record(&world, 1), now, "nobody has looked at the second wave");
+    // Whoever looks, and says so, says something else.
+    let other = Say { request: "x".into(), ..promote() };
+    assert!(hands.run(&mut world, other).unwrap().changed);
+    assert!(record(&world, 1).waves[1].promoted.is_some());
+}
+
+#[test]
+fn many_words_are_known_again_and_not_all() {
+    let (mut world, mut hands) = begun();
+    for number in 0..20 {
+        let command = if number % 2 == 0 { pause() } else { Command::Resume };
+        let said = hands.run(&mut world, Say { request: format!("w{number}"), ..word(command) }).unwrap();
+        assert!(said.changed);
+    }
+    let said = record(&world, 1).said;
+    assert_eq!((said.len(), said.first().unwrap().as_str(), said.last().unwrap().as_str()), (16, "w4", "w19"));
+    // The last pause, said again: it goes on all the same.
+    let again = hands.run(&mut world, Say { request: "w18".into(), ..word(pause()) }).unwrap();
+    assert!(again.changed && again.phase == Phase::Running, "{again:?}");
+}
+
+#[test]
 fn two_words_at_once_both_count() {
     let (mut world, mut hands) = begun();
     let (mut errand, txn) = hands.until_written(&world, word(Command::Abort { reason: "no".into() })).unwrap();
@@ -174,7 +222,7 @@ fn a_word_that_makes_no_sense_is_refused() {
     let refused = hands.run(&mut world, word(Command::Promote { full: false }));
     let expected = SayRefused::Refused(OperateRefused::NothingToPromote { id: RolloutId(1), instead: "" });
     assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
-    let refused = hands.run(&mut world, Say { id: RolloutId(7), command: pause(), by: "bob".into() });
+    let refused = hands.run(&mut world, Say { id: RolloutId(7), ..word(pause()) });
     assert!(matches!(refused, Err(SayRefused::Unknown(RolloutId(7)))), "{refused:?}");
 }
 

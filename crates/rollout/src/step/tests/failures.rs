@@ -1,5 +1,7 @@
 //! What fails, what is tolerated, and what follows.
 
+use muster_core::names::RunId;
+use muster_core::reason::Reason;
 use muster_core::rollout::record::{FailedHow, Halt, Phase, Threshold};
 use muster_core::rollout::strategy::{Amount, Deadlines, Failures, OnFailure, Strategy};
 
@@ -208,6 +210,23 @@ fn who_fails_after_all_failed_ones_were_to_be_granted_once_more_is_not_one_of_th
             assert_eq!(halt(&ride).1, 2);
         }
     }
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_no_answer() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), percents(&[50, 100]));
+    let first = ride.go();
+    let cut_off = || Ended::Failed(Reason::Interrupted { run: RunId::new("r1").unwrap() });
+    ride.answers(&first[0], cut_off());
+    assert_eq!(ride.phase(), Phase::Running, "its agent makes it again by itself");
+    ride.well(&first[0]);
+    assert_eq!(ride.record().waves[0].settled, Some(ride.world.now));
+    // If it never comes to an end, its time does.
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), percents(&[50, 100]));
+    let first = ride.go();
+    ride.answers(&first[0], cut_off());
+    ride.after(minutes(15));
+    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { failed: 1, .. } }), "{:?}", ride.phase());
 }
 
 #[test]

@@ -7,10 +7,11 @@ use muster_core::rollout::RolloutId;
 use muster_core::summary::clip;
 use muster_rollout::executor::Said;
 use muster_rollout::operate::{Command, Retried};
+use muster_wire::request::made_up;
 use muster_wire::rollout::{Operate, Operated};
 
 use super::RolloutPath;
-use super::start::by_whom;
+use super::start::{by_whom, request_id};
 use crate::App;
 use crate::api::answer::{JsonBody, Refusal};
 use crate::api::design::Author;
@@ -120,17 +121,20 @@ pub(super) struct Words {
     pub(super) id: RolloutId,
     pub(super) by: String,
     pub(super) nodes: Vec<NodeName>,
+    pub(super) request: String,
 }
 
 impl Words {
     fn of(app: App, scope: Scope, path: RolloutPath, author: Author, operate: Operate) -> Result<Self, Refusal> {
         let id = path.id(&app, &scope)?;
         let nodes = operate.nodes.iter().map(|name| named(&app, &scope, name)).collect::<Result<_, _>>()?;
-        Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes })
+        let request = word_id(&operate.request)?;
+        Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes, request })
     }
 
     async fn say(self, command: Command) -> Result<Json<Operated>, Refusal> {
-        let said = say(&self.app, &self.scope.env, self.id, command.clone(), self.by.clone()).await?;
+        let (by, request) = (self.by.clone(), self.request.clone());
+        let said = say(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
         Ok(self.operated(said, &command))
     }
 
@@ -139,7 +143,9 @@ impl Words {
         let mut last: Option<(Said, Command)> = None;
         for node in &self.nodes {
             let command = of(node.clone());
-            let said = say(&self.app, &self.scope.env, self.id, command.clone(), self.by.clone()).await?;
+            // Each is a word of its own.
+            let (by, request) = (self.by.clone(), format!("{} {node}", self.request));
+            let said = say(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
             let changed = said.changed || last.is_some_and(|(before, _)| before.changed);
             last = Some((Said { changed, ..said }, command));
         }
@@ -156,6 +162,11 @@ impl Words {
         }
         Json(Operated { id: self.id, phase, changed, nodes: self.nodes, revision })
     }
+}
+
+/// What a word is known by. Whoever says it without a name cannot say it again; but this server may have to.
+pub(super) fn word_id(request: &str) -> Result<String, Refusal> {
+    if request.is_empty() { Ok(made_up()) } else { request_id(request) }
 }
 
 /// A node by its name or its host name.

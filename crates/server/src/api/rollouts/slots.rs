@@ -9,7 +9,7 @@ use muster_wire::rollout::{Operate, Operated, SlotRow};
 use serde::Deserialize;
 
 use super::active;
-use super::operate::{Words, named};
+use super::operate::{Words, named, word_id};
 use super::start::by_whom;
 use crate::App;
 use crate::api::answer::{JsonBody, Refusal, chain};
@@ -55,6 +55,7 @@ pub(crate) async fn release(
 ) -> Result<Json<Operated>, Refusal> {
     let id = active(&app, &scope)?;
     let nodes = vec![named(&app, &scope, &node)?];
-    let words = Words { by: by_whom(author, operate.by), app, scope, id, nodes };
+    let request = word_id(&operate.request)?;
+    let words = Words { by: by_whom(author, operate.by), app, scope, id, nodes, request };
     words.say_of_each(|node| Command::Release { node }).await
 }

@@ -143,7 +143,12 @@ fn doing(wish: &Wish, active: Option<RolloutId>) -> Option<(Doing, muster_rollou
             (Doing::Begin(Box::new(errand)), first)
         }
         WishKind::Operate(command) => {
-            let (errand, first) = Errand::new(Say { id: active?, command: command.clone(), by: wish.by.clone() });
+            let (errand, first) = Errand::new(Say {
+                id: active?,
+                command: command.clone(),
+                by: wish.by.clone(),
+                request: wish.request(),
+            });
             (Doing::Say(Box::new(errand)), first)
         }
         WishKind::RollBack => {

@@ -1,9 +1,9 @@
-//! Names for requests: the same one again is the same rollout.
+//! Names for requests: what comes again under the same name is the same request, and is carried out once.
 
 use std::hash::{BuildHasher, RandomState};
 
 /// A name that nobody else makes up. It need not be a secret.
-pub(in crate::commands) fn request() -> String {
+pub fn made_up() -> String {
     let random = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", random(), random())
 }
@@ -14,7 +14,7 @@ mod tests {
 
     #[test]
     fn no_two_requests_have_the_same_name() {
-        assert_ne!(request(), request());
-        assert_eq!(request().len(), 32);
+        assert_ne!(made_up(), made_up());
+        assert_eq!(made_up().len(), 32);
     }
 }

@@ -1,0 +1,68 @@
+//! A record that has grown over what a key may hold. The rollout cannot go on with it; but that it stops must be written.
+
+use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, RolloutRecord, WaveState};
+use muster_core::txn::MAX_VALUE;
+
+/// What somebody reads, and can do.
+pub(crate) fn problem(error: &str) -> String {
+    let hint = "set fewer nodes aside: end it with `muster rollout abort`, or take its place with --supersede";
+    format!("its next step cannot be written: {error}; {hint}")
+}
+
+/// Makes the record of a rollout that stands still, or is over, small enough to be written: leaves out what is only told,
+/// then what was only wished. Who was set aside stays so. One that goes on is left as it is: it needs all of it.
+pub(crate) fn fit(record: &mut RolloutRecord) {
+    let leave_out: [fn(&mut RolloutRecord); 7] = [
+        |record| record.waves.iter_mut().filter_map(|wave| wave.gate.as_mut()).for_each(shorten),
+        |record| failed(&mut record.phase, |nodes| nodes.iter_mut().for_each(|node| node.error = None)),
+        |record| record.waves.iter_mut().filter(|wave| wave.passed.is_some()).for_each(only_when),
+        |record| record.said.clear(),
+        |record| {
+            record.retry.clear();
+            record.retry_before = None;
+        },
+        |record| failed(&mut record.phase, Vec::clear),
+        |record| record.released.clear(),
+    ];
+    for less in leave_out {
+        if record.phase == Phase::Running || fits(record) {
+            return;
+        }
+        less(record);
+    }
+}
+
+fn fits(record: &RolloutRecord) -> bool {
+    serde_json::to_vec(record).is_ok_and(|text| text.len() <= MAX_VALUE)
+}
+
+fn shorten(verdict: &mut GateVerdict) {
+    match verdict {
+        GateVerdict::Passed { .. } => {}
+        GateVerdict::Failed { message, .. } | GateVerdict::Inconclusive { message, .. } => message.clear(),
+    }
+}
+
+/// Of a wave that has passed, only when it began and ended.
+fn only_when(wave: &mut WaveState) {
+    *wave = WaveState { passed: wave.passed, ..WaveState::begun(wave.began) };
+}
+
+/// The failures that have stopped a rollout.
+fn failed(phase: &mut Phase, less: fn(&mut Vec<FailedNode>)) {
+    let mut halt = match phase {
+        Phase::Paused { why } | Phase::RolledBack { why, .. } => why,
+        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => return,
+    };
+    loop {
+        halt = match halt {
+            Halt::Failures { nodes, .. } => return less(nodes),
+            Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => why,
+            Halt::Operator { over: None, .. }
+            | Halt::GateFailed { .. }
+            | Halt::GateInconclusive { .. }
+            | Halt::NoProgress { .. }
+            | Halt::Blocked { .. } => return,
+        };
+    }
+}
