@@ -98,7 +98,10 @@ fn newest(sight: &Sight<'_>) -> Option<(Version, u64)> {
     let floor = fleet.active_rollout().map(|(active, _)| active.floor).unwrap_or_default();
     let granted = fleet.designed().filter_map(|(_, node, _)| Some(&node.desired.as_ref()?.0));
     let granted = granted.filter(|granted| granted.rollout >= floor).map(|granted| &granted.version);
-    let versions: BTreeSet<&Version> = granted.chain(fleet.current_version().map(|(version, _)| version)).collect();
+    // While the fleet goes back, those whose turn has not come are told the newer one still.
+    let base = fleet.base().map(|base| base.version);
+    let current = fleet.current_version().map(|(version, _)| version);
+    let versions: BTreeSet<&Version> = granted.chain(current).chain(base.as_ref()).collect();
     let serials = versions.into_iter().filter_map(|version| Some((version, fleet.releases().get(version)?.serial)));
     serials.max_by_key(|(_, serial)| *serial).map(|(version, serial)| (version.clone(), serial))
 }

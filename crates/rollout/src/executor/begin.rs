@@ -96,8 +96,13 @@ impl Wanted {
 pub struct Begin {
     pub what: What,
     pub who: Starting,
-    /// The plan that is being kept.
-    plan: Option<Arc<Plan>>,
+    /// The plan that is being kept, and which rollout decided when it was made.
+    plan: Option<(Arc<Plan>, Option<Revision>)>,
+}
+
+/// Which rollout decides, and since when.
+fn deciding(fleet: &Fleet) -> Option<Revision> {
+    fleet.active_rollout().map(|(_, at)| at)
 }
 
 impl Begin {
@@ -116,10 +121,12 @@ impl Wish for Begin {
         match (self.plan.take(), got) {
             (_, Got::Way(way)) => {
                 let plan = Arc::new(planned(sight, &self.what, *way)?);
-                self.plan = Some(plan.clone());
+                self.plan = Some((plan.clone(), deciding(sight.fleet)));
                 Ok(Decided::Needs(Need::Keep(plan)))
             }
-            (Some(plan), Got::Kept(digest)) => {
+            // Another rollout has begun while the plan was being kept: what was planned before is not what would happen now.
+            (Some((_, on)), Got::Kept(_)) if on != deciding(sight.fleet) => Ok(Decided::Anew),
+            (Some((plan, _)), Got::Kept(digest)) => {
                 let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
                 let superseded = open.map(|(record, _)| record.id);
                 let started = start(sight, &plan, &digest, self.who.clone())?;

@@ -34,8 +34,9 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
     let Some(told) = sight.fleet.base().filter(|told| told.version == record.to) else { return Step::default() };
     let deadlines = plan.plan().strategy.deadlines;
     let mut step = Step::default();
-    let (mut well, mut moving, mut away, mut forgiven) = (0_u32, false, false, false);
+    let (mut well, mut moving, mut away) = (0_u32, false, false);
     let (mut failures, mut failed) = (0_u32, Vec::new());
+    let (mut forgiven, mut still_failed) = (0_u32, Vec::new());
     let mut better = record.progress.max(record.started);
     for (name, node, _) in sight.fleet.designed() {
         match stands(record, &told, sight, deadlines, name, node) {
@@ -49,13 +50,15 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
             }
             Stands::NotThere => {}
             Stands::Away => away = true,
-            Stands::Failed(_, since) if record.forgiven.is_some_and(|seen| since <= seen.at) => forgiven = true,
-            Stands::Failed(how, _) => {
-                failures += 1;
-                if failed.len() < NAMED_FAILURES {
+            Stands::Failed(how, since) => {
+                let was_seen = record.forgiven.is_some_and(|seen| since <= seen.at);
+                let (count, named) =
+                    if was_seen { (&mut forgiven, &mut still_failed) } else { (&mut failures, &mut failed) };
+                *count += 1;
+                if named.len() < NAMED_FAILURES {
                     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
                     let error = last.and_then(|last| what_went_wrong(last, how));
-                    failed.push(FailedNode { node: name.clone(), how, error });
+                    named.push(FailedNode { node: name.clone(), how, error });
                 }
             }
         }
@@ -73,11 +76,23 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
         let why = Halt::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed };
         return Step { change: Some(paused(next, why, sight)), ..Step::default() };
     }
-    // A version that no node has proved has not arrived anywhere.
+    // A version that no node has proved has not arrived anywhere, whatever somebody has looked at: it is waited for no longer
+    // than that nothing gets better.
+    if well == 0 && forgiven > 0 {
+        let until = later(better.max(record.phase_since), deadlines.progress);
+        if sight.now < until {
+            step.look_again(until);
+            return step;
+        }
+        let (threshold, nodes) = (Threshold::Everybody, still_failed);
+        let why = Halt::Failures { threshold, failed: forgiven, tolerated: 0, nodes };
+        return Step { change: Some(paused(next, why, sight)), ..Step::default() };
+    }
+    // Nobody is there yet.
     if well == 0 {
         return step;
     }
-    let whole = !away && !forgiven;
+    let whole = !away && forgiven == 0;
     Step { change: Some(completed(RolloutRecord { whole, ..next }, sight)), ..Step::default() }
 }
 

@@ -5,9 +5,12 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{Halt, Phase};
 use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Promote, Reach, Strategy, Wave};
 
-use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
-use crate::executor::{Begin, BeginRefused, Executor, Got, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote};
+use super::hands::{Hands, begun, commit, failed, phase, record, say, strategy};
+use crate::executor::{
+    Begin, BeginRefused, Errand, Got, Need, Next, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote,
+};
 use crate::operate::{Command, OperateRefused};
+use crate::plan::PlanError;
 use crate::start::{StartRefused, Starting};
 use crate::testing::{Ended, World, version};
 
@@ -82,6 +85,30 @@ fn of_two_who_start_at_once_the_slower_is_told_of_the_faster() {
     let wrote = commit(&mut world, &txn);
     let refused = hands.run_on(&mut world, &mut slower, Got::Wrote(wrote));
     assert!(matches!(refused, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{refused:?}");
+}
+
+#[test]
+fn what_was_planned_before_another_rollout_began_is_planned_anew() {
+    let (mut world, mut hands) = at_rest();
+    let instead = |request| Starting { supersede: true, ..by(request) };
+    let slower = Begin::new(What::Now(Box::new(wanted("v2"))), instead("one"));
+    let (mut errand, first) = Errand::new(slower);
+    let mut need = first;
+    let keep = loop {
+        if let Need::Keep(_) = &need {
+            break need;
+        }
+        let got = hands.bring(&world, need);
+        need = match world.see(|sight| errand.next(sight, got)).unwrap() {
+            Next::Needs(need) => need,
+            Next::Commit(_) | Next::Done(_) => panic!("nothing is to be written yet"),
+        };
+    };
+    // Somebody else is faster, with a newer version.
+    hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), instead("two"))).unwrap();
+    let kept = hands.bring(&world, keep);
+    let refused = hands.run_on(&mut world, &mut errand, kept);
+    assert!(matches!(refused, Err(BeginRefused::NoPlan(PlanError::OlderRelease { .. }))), "{refused:?}");
 }
 
 #[test]

@@ -114,3 +114,14 @@ fn an_environment_without_nodes_or_on_its_way_out() {
     world.put_json(world.keys.restoring(), &restoring);
     assert_snapshot!(refused(&world, &ask), @"the environment is being restored by bob: wait until that is done, or do it again if it was cut off");
 }
+
+#[test]
+fn while_the_fleet_goes_back_an_older_release_is_still_older_than_what_most_are_told() {
+    let mut world = World::of(&[("web", 2, "a")]);
+    world.choose("v1");
+    world.active(3, "v2", "v1");
+    let refused = world.see(|sight| plan(sight, &request("v1", Strategy::default()))).unwrap_err().to_string();
+    assert!(refused.contains("older"), "{refused}");
+    let allowed = Request { allow_older: true, ..request("v1", Strategy::default()) };
+    assert!(world.see(|sight| plan(sight, &allowed)).is_ok());
+}

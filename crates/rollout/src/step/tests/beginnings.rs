@@ -278,3 +278,22 @@ fn what_was_told_to_all_at_once_ends_too_and_is_in_nobodys_way() {
     assert!(ride.record().whole, "a machine that was never made is missed by nobody");
     assert!(ride.world.commit(&started.txn.unwrap()).is_err(), "what was decided before is not carried out");
 }
+
+#[test]
+fn who_resumes_what_nobody_has_proved_is_told_again_that_nobody_has() {
+    let mut world = World::new();
+    ["web1", "web2"].iter().for_each(|name| world.node(name, "web", "a", &[]));
+    let mut ride = Ride::of(world, &request("v1", Strategy::default()));
+    ride.answers("web1", failed());
+    ride.answers("web2", failed());
+    let patience = Strategy::default().deadlines.progress;
+    ride.after(patience);
+    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { failed: 2, .. } }), "{:?}", ride.phase());
+    ride.say(&Command::Resume).unwrap();
+    ride.go();
+    assert_eq!(ride.phase(), Phase::Running, "agents try again by themselves");
+    assert_eq!(ride.look().recheck, Some(ride.world.now + patience));
+    ride.after(patience);
+    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    assert!(why.to_string().starts_with("2 nodes have failed, and nobody is well"), "{why}");
+}
