@@ -115,9 +115,7 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
         observed = serde_json::to_vec(&after)?;
     }
 
-    let mut txn = Txn::new()
-        .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
-        .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at });
+    let mut txn = fenced(known);
     move_leaf(&mut txn, known, before.state.as_ref(), &state, report)?;
     move_running(&mut txn, known, before.running.as_ref(), after.running.as_ref(), report)?;
     move_active(&mut txn, known, before.passed.as_ref(), &after, report)?;
@@ -129,13 +127,18 @@ pub fn decide(known: Known<'_>, report: &Report) -> Result<Move, serde_json::Err
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))
 }
 
+/// What every move compares: nobody has moved the node since, and it has not left the design.
+fn fenced(known: Known<'_>) -> Txn {
+    Txn::new()
+        .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
+        .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at })
+}
+
 /// A preview moves nothing; it is remembered, and counts in the order of reports.
 fn preview(known: Known<'_>, before: Observed, report: &Report) -> Result<Move, serde_json::Error> {
     let after = Observed { incarnation: report.incarnation, seq: report.seq, ..before };
     let Recorded { history, text, dropped } = summary::record(known.history, report, known.log)?;
-    let txn = Txn::new()
-        .guard(Guard::seen(known.keys.observed(known.node), known.observed.map(|(_, at)| at)))
-        .guard(Guard::Unchanged { key: known.keys.node(known.node), since: known.designed_at })
+    let txn = fenced(known)
         .op(Op::put_json(known.keys.observed(known.node), &after)?)
         .op(Op::put(known.keys.history(known.node), text));
     Ok(Move::Apply(Box::new(Applied { txn, observed: after, history, dropped })))

@@ -156,7 +156,8 @@ impl<'a> Survey<'a> {
             }
             health => health,
         };
-        let is_up = silent.is_none()
+        let is_heard_of = matches!(link, Link::Connected { .. });
+        let is_up = is_heard_of
             && match grant {
                 Some(_) if health != Health::Skipped => matches!(health, Health::Healthy { .. }),
                 Some(_) | None => measure.is_serving(node, told),

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role, Version};
+use muster_core::pause::{PauseRecord, PauseScope};
 use muster_core::rollout::strategy::Strategy;
-use muster_core::txn::Revision;
+use muster_core::txn::{Op, Revision, Txn};
 use muster_rollout::operate::{Command, Retried};
 
 use super::names::{Group, Names, Server, everybody};
@@ -49,9 +50,26 @@ pub(super) enum Deed {
 
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
-    Start { to: Version, at_once: bool, supersede: bool },
+    /// What would happen; it is kept, and may be started later.
+    Plan {
+        to: Version,
+    },
+    StartPlan,
+    Start {
+        to: Version,
+        at_once: bool,
+        supersede: bool,
+    },
     Operate(Command),
     RollBack,
+    /// A node is not to run, whatever goes on; or may run again.
+    PauseNode {
+        node: NodeName,
+        reason: String,
+    },
+    ResumeNode {
+        node: NodeName,
+    },
 }
 
 /// What becomes of a server.
@@ -74,8 +92,12 @@ pub(super) const SENTENCES: &[&str] = &[
     "NAME starts VERSION",
     "NAME starts VERSION at once",
     "NAME starts VERSION instead of what is under way",
+    "NAME plans VERSION",
+    "NAME starts that plan",
     "NAME pauses \"WHY\"",
     "NAME resumes",
+    "NAME pauses node NODE \"WHY\"",
+    "NAME resumes node NODE",
     "NAME aborts \"WHY\"",
     "NAME promotes",
     "NAME promotes everything",
@@ -203,10 +225,20 @@ fn of_a_server(words: &[&str], names: &Names) -> Result<Option<(Server, Blow)>, 
 fn asked_for(words: &[&str], names: &Names) -> Result<Option<Asked>, Complaint> {
     let start = |to: &str, at_once, supersede| Ok(Some(Asked::Start { to: names.version(to)?, at_once, supersede }));
     let command = match words {
+        ["plans", to] => return Ok(Some(Asked::Plan { to: names.version(to)? })),
+        ["starts", "that", "plan"] => return Ok(Some(Asked::StartPlan)),
         ["starts", to] => return start(to, false, false),
         ["starts", to, "at", "once"] => return start(to, true, false),
         ["starts", to, "instead", "of", "what", "is", "under", "way"] => return start(to, false, true),
         ["rolls", "back"] => return Ok(Some(Asked::RollBack)),
+        ["pauses", "node", node] => {
+            return Ok(Some(Asked::PauseNode { node: names.node(node)?, reason: String::new() }));
+        }
+        ["pauses", "node", node, why] => {
+            let reason = text(why).unwrap_or_else(|| (*why).to_owned());
+            return Ok(Some(Asked::PauseNode { node: names.node(node)?, reason }));
+        }
+        ["resumes", "node", node] => return Ok(Some(Asked::ResumeNode { node: names.node(node)? })),
         ["pauses"] => Command::Pause { reason: String::new() },
         ["pauses", why] => Command::Pause { reason: text(why).unwrap_or_else(|| (*why).to_owned()) },
         ["resumes"] => Command::Resume,
@@ -232,8 +264,23 @@ impl Deed {
                     Asked::Start { to, at_once, supersede } => {
                         WishKind::Start { to, strategy: Box::new(strategy.clone()), at_once, supersede }
                     }
+                    Asked::Plan { to } => return world.plan_as(who, &to, strategy).map_err(Complaint::new),
+                    Asked::StartPlan => {
+                        let plan = world.planned.clone();
+                        WishKind::StartPlan(plan.ok_or_else(|| Complaint::new("nobody has made a plan before"))?)
+                    }
                     Asked::Operate(command) => WishKind::Operate(command),
                     Asked::RollBack => WishKind::RollBack,
+                    Asked::PauseNode { node, reason } => {
+                        let since = world.timestamp(world.now());
+                        let record = PauseRecord { by: who.clone(), reason, since, until: None };
+                        let key = world.keys.pause(&PauseScope::Host { node });
+                        let op = Op::put_json(key, &record);
+                        WishKind::Write(Txn::new().op(op.map_err(|error| Complaint::new(error.to_string()))?))
+                    }
+                    Asked::ResumeNode { node } => {
+                        WishKind::Write(Txn::new().op(Op::delete(world.keys.pause(&PauseScope::Host { node }))))
+                    }
                 };
                 world.ask_as(who, kind);
             }

@@ -49,6 +49,7 @@ impl Retell {
                     self.asked.insert(wish.to_owned(), who.to_owned());
                     Some(format!("{who} asks {server}: {wish}"))
                 }
+                None if what.starts_with("plans ") => Some(format!("{who} {what}")),
                 None => Some(said.clone()),
             },
         }

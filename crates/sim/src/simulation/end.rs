@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_core::names::NodeName;
 use muster_core::reason::Need;
 use muster_core::rollout::progress::NodeState;
 use muster_core::rollout::record::Phase;
@@ -9,7 +10,7 @@ use muster_rollout::executor::unkept;
 use muster_rollout::progress::progress;
 use muster_rollout::step::step;
 
-use super::judge::Rule;
+use super::judge::{Overdue, Rule};
 use super::world::World;
 
 /// No watch is later than this when nothing goes wrong.
@@ -21,6 +22,7 @@ impl World {
             return;
         }
         self.judge_views();
+        self.judge_told();
         self.judge_waiting();
         self.judge_reasons();
         self.judge_reports();
@@ -45,6 +47,20 @@ impl World {
         }
     }
 
+    /// Every agent that can be reached has heard what its node should run.
+    fn judge_told(&mut self) {
+        for machine in 0..self.machines.len() {
+            let machine = &self.machines[machine];
+            let heard = machine.disk.ledger.desired.as_ref().map(|desired| &desired.version);
+            let told = self.judge.told(&machine.name);
+            if machine.up && !machine.is_cut_off(self.now) && told.is_some() && heard != told.as_ref() {
+                let what = format!("{} should run {told:?}, and its agent has heard of {heard:?}", machine.name);
+                self.judge.accuse(Rule::Converges, what);
+                return;
+            }
+        }
+    }
+
     /// Nobody waits for what is there.
     fn judge_waiting(&mut self) {
         let truth = self.judge.fleet().clone();
@@ -62,7 +78,8 @@ impl World {
         }
     }
 
-    /// A rollout that does not move says why, and so does each of its nodes. Asked at any server, at any time.
+    /// A rollout that does not move says why, and so does each of its nodes; and nobody is waited for longer than its time.
+    /// Asked at any server, at any time: what a server says must be so by what it sees.
     pub(crate) fn judge_reasons(&mut self) {
         let replica = self.any_replica();
         let found = self.in_sight(replica, |sight, world| {
@@ -70,21 +87,38 @@ impl World {
             if let Phase::Paused { why } = &record.phase
                 && why.to_string().is_empty()
             {
-                return Some(format!("rollout {} is paused for no reason", record.id));
+                return Some((Rule::Explained, format!("rollout {} is paused for no reason", record.id)));
             }
             let plan = world.blobs.get(&record.plan).filter(|_| record.phase == Phase::Running && !record.at_once)?;
-            if step(plan, record, sight).change.is_some() {
+            let step = step(plan, record, sight);
+            if step.change.is_some() || step.roll_back.is_some() {
                 // It moves at this very moment.
                 return None;
             }
             let progress = progress(plan, record, sight);
-            let begun = progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
-            let mut silent = begun.filter(|node| node.state == NodeState::Waiting && node.hold.is_none());
-            let unexplained = silent.next().filter(|_| progress.holds.is_empty())?;
-            Some(format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node))
+            let begun = || progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
+            let mut silent = begun().filter(|node| node.state == NodeState::Waiting && node.hold.is_none());
+            if let Some(unexplained) = silent.next().filter(|_| progress.holds.is_empty()) {
+                let what = format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node);
+                return Some((Rule::Explained, what));
+            }
+            let overdue = world.judge.overdue(plan.plan(), record, world.now);
+            let is_waited_for = |(name, what): &&(NodeName, Overdue)| {
+                let state = begun().find(|node| node.node == *name).map(|node| &node.state);
+                match what {
+                    Overdue::Answer => state == Some(&NodeState::Granted),
+                    Overdue::Others => matches!(state, Some(NodeState::Pending { .. })),
+                }
+            };
+            let (late, what) = overdue.iter().find(is_waited_for)?;
+            let what = match what {
+                Overdue::Answer => "has not answered in time, and its slot is not given up",
+                Overdue::Others => "has waited for others for too long, and is waited for",
+            };
+            Some((Rule::Ends, format!("rollout {}: {late} {what}", record.id)))
         });
-        if let Some(what) = found.flatten() {
-            self.judge.accuse(Rule::Explained, what);
+        if let Some((rule, what)) = found.flatten() {
+            self.judge.accuse(rule, what);
         }
     }
 

@@ -260,6 +260,7 @@ impl World {
         }
         self.machines[machine].cut_off_until = Some(until);
         self.machines[machine].cut_offs += 1;
+        self.note_reach(machine);
         let number = self.machines[machine].cut_offs;
         self.agenda.put(until, Event::CutOffEnds { machine, number });
         for session in self.sessions_of(machine) {

@@ -2,10 +2,14 @@
 
 use std::fmt;
 
+use muster_core::keys::{self, Key};
 use muster_core::names::Version;
+use muster_core::rollout::plan::Plan;
 use muster_core::rollout::strategy::Strategy;
-use muster_core::txn::Txn;
+use muster_core::txn::{Op, Txn};
+use muster_rollout::executor::{Wanted, Way};
 use muster_rollout::operate::{Command, Retried};
+use muster_rollout::plan::plan;
 
 use super::event::{Event, ReplicaEvent};
 use super::world::World;
@@ -28,6 +32,8 @@ pub enum WishKind {
         at_once: bool,
         supersede: bool,
     },
+    /// Exactly what was planned: refused if the world has moved since.
+    StartPlan(Box<Plan>),
     Operate(Command),
     RollBack,
     /// What concerns no rollout: a pause of nodes, or the end of one.
@@ -49,6 +55,7 @@ impl fmt::Display for Wish {
                 let instead = if *supersede { ", in place of what is under way" } else { "" };
                 write!(f, "start {to}{how}{instead}")
             }
+            WishKind::StartPlan(plan) => write!(f, "start the plan for {}", plan.to),
             WishKind::Operate(command) => match command {
                 Command::Pause { .. } => f.write_str("pause"),
                 Command::Resume => f.write_str("resume"),
@@ -65,14 +72,38 @@ impl fmt::Display for Wish {
             },
             WishKind::RollBack => f.write_str("rollback"),
             WishKind::Write(txn) => {
-                let keys: Vec<&str> = txn.ops.iter().map(muster_core::txn::Op::key).collect();
-                write!(f, "write {}", keys.join(", "))
+                let words: Vec<String> = txn.ops.iter().map(words).collect();
+                f.write_str(&words.join(", "))
             }
         }
     }
 }
 
+/// What a person asks for who wants something written: they know the words, and not the keys.
+fn words(op: &Op) -> String {
+    let is_put = match op {
+        Op::Put { .. } => true,
+        Op::Delete { .. } => false,
+    };
+    match keys::parse(op.key()) {
+        Some((_, Key::Pause { scope })) => format!("{} {scope}", if is_put { "pause" } else { "resume" }),
+        Some(_) | None => format!("{} {}", if is_put { "write" } else { "delete" }, op.key()),
+    }
+}
+
 impl World {
+    /// Has a server say what would happen, and keeps that.
+    pub(crate) fn plan_as(&mut self, by: &str, to: &Version, strategy: &Strategy) -> Result<(), String> {
+        let replica = self.any_replica();
+        let wanted = Wanted { to: to.clone(), strategy: None, seed: None, allow_older: false, at_once: false };
+        let way = Way { strategy: Some(strategy.clone()), after: self.design.after.clone(), design: None };
+        let made = self.in_sight(replica, |sight, _| plan(sight, &wanted.request(way, sight.fleet)));
+        let made = made.ok_or("no server answers")?.map_err(|error| error.to_string())?;
+        self.say(format_args!("{by}: plans {to}, and keeps the plan"));
+        self.planned = Some(Box::new(made));
+        Ok(())
+    }
+
     /// Sends a wish to one of the servers that answer.
     pub(crate) fn wish(&mut self, wish: Wish) {
         let answers = |number: &usize| {

@@ -173,7 +173,11 @@ pub fn tell(seed: u64) -> Story {
     });
     people(&mut world, &strategy, begin, calm);
     let end = calm + PATIENCE;
-    world.run_until(calm);
+    while world.now < calm && world.violation().is_none() {
+        let until = (world.now + Duration::from_secs(5)).min(calm);
+        world.run_until(until);
+        world.judge_reasons();
+    }
     let ended = come_to_rest(&mut world, end);
     world.judge_the_end();
     world.tell_of_violations();
@@ -236,7 +240,7 @@ fn people(world: &mut World, strategy: &Strategy, begin: Moment, calm: Moment) {
             world.machines[machine].name.clone()
         };
         let back = at + Duration::from_millis(1_000 + world.dice.below(20_000));
-        match world.dice.below(14) {
+        match world.dice.below(15) {
             0 | 1 => {
                 world.ask_later(at, WishKind::Operate(Command::Pause { reason: "a look".into() }));
                 world.ask_later(back, WishKind::Operate(Command::Resume));
@@ -249,13 +253,27 @@ fn people(world: &mut World, strategy: &Strategy, begin: Moment, calm: Moment) {
             7 => world.ask_later(at, WishKind::Operate(Command::Release { node })),
             8 => world.ask_later(at, WishKind::Operate(Command::Abort { reason: "enough".into() })),
             9 => world.ask_later(at, WishKind::RollBack),
-            10 => {
-                let to = version(3 + world.dice.below(2));
+            10 | 14 => {
+                // Also to what is older, which is refused; now and then in a hurry, or without saying that what is under way
+                // is to end.
+                let to = version(1 + world.dice.below(4));
                 let strategy = Box::new(strategy.clone());
-                world.ask_later(at, WishKind::Start { to, strategy, at_once: false, supersede: true });
+                let (at_once, supersede) = (world.dice.chance(0.2), world.dice.chance(0.8));
+                // Two people may have the same idea at the same moment.
+                if world.dice.chance(0.3) {
+                    let (to, strategy) = (version(3 + world.dice.below(2)), strategy.clone());
+                    world.ask_later(at, WishKind::Start { to, strategy, at_once: false, supersede: true });
+                }
+                world.ask_later(at, WishKind::Start { to, strategy, at_once, supersede });
             }
             11 => {
-                let scope = PauseScope::Host { node };
+                let place = world.dice.below(world.design.roles.len() as u64) as usize;
+                let scope = match world.dice.below(4) {
+                    0 => PauseScope::Global,
+                    1 => PauseScope::Role { role: world.design.roles[place].0.clone() },
+                    _ => PauseScope::Host { node },
+                };
+                let back = at + Duration::from_millis(5_000 + world.dice.below(60_000));
                 let record = PauseRecord {
                     by: "ann".into(),
                     reason: "a look".into(),

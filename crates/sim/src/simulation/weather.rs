@@ -79,6 +79,11 @@ impl World {
         self.replicas[replica].cut_off_until = Some(self.now + length);
     }
 
+    /// Faults stop one day, those that last too.
+    fn until_calm(&self, length: Duration) -> Duration {
+        length.min(self.calm_from.saturating_sub(self.now))
+    }
+
     /// Something large goes wrong.
     pub(crate) fn strike(&mut self) {
         if self.now >= self.calm_from {
@@ -143,7 +148,10 @@ impl World {
             10 => {
                 let machine = self.any_machine();
                 self.mishap(Mishap::NodeSilent);
-                let length = self.between(2_000, 50_000);
+                // Now and then for longer than anybody is waited for.
+                let length =
+                    if self.dice.chance(0.2) { self.between(60_000, 240_000) } else { self.between(2_000, 50_000) };
+                let length = self.until_calm(length);
                 self.node_says(machine, format_args!("is cut off for {} ms", length.as_millis()));
                 self.cut_off(machine, length);
             }
@@ -152,11 +160,17 @@ impl World {
                     let machine = self.any_machine();
                     let domain = self.machines[machine].domain.clone();
                     self.mishap(Mishap::DomainSilent);
-                    let length = self.between(5_000, 40_000);
+                    let length = self.between(5_000, 90_000);
+                    let length = self.until_calm(length);
                     self.say(format_args!("{domain}: is cut off for {} ms", length.as_millis()));
                     let there: Vec<usize> =
                         (0..self.machines.len()).filter(|number| self.machines[*number].domain == domain).collect();
+                    // A part of it may be reached all the same.
+                    let spared = self.dice.below(35);
                     for machine in there {
+                        if self.dice.below(100) < spared {
+                            continue;
+                        }
                         let slack = Duration::from_millis(self.dice.below(500));
                         self.cut_off(machine, length + slack);
                     }

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
 use muster_core::rollout::record::GateVerdict;
 use muster_rollout::step::Indexed;
 use tokio::time::Instant;
@@ -67,6 +68,8 @@ pub struct World {
     pub(crate) sessions: BTreeMap<SessionNumber, Session>,
     pub(crate) session_count: u64,
     pub(crate) wishes: u64,
+    /// A plan that somebody has made and kept.
+    pub(crate) planned: Option<Box<Plan>>,
     pub(crate) gate: GateScript,
     /// What becomes of the next thing that the rollout controller writes, where a script says so.
     pub(crate) next_step: Option<StepFate>,
@@ -114,6 +117,7 @@ impl World {
             sessions: BTreeMap::new(),
             session_count: 0,
             wishes: 0,
+            planned: None,
             gate: GateScript::default(),
             next_step: None,
             design,
@@ -203,6 +207,7 @@ impl World {
             return;
         }
         self.machines[machine].cut_off_until = None;
+        self.note_reach(machine);
         self.node_says(machine, format_args!("is reached again"));
         self.let_through(machine);
     }

@@ -63,7 +63,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         .with_context(|| format!("{LIST} cannot be read: start this where the repository begins"))?;
     let all = list::read(&text, &arguments.only)?;
     let copy = copy::make(&root, &target, &all)?;
-    let simulator = Simulator { program: copy::build(&copy, &target)?, folder: copy };
+    let simulator = Simulator { program: copy::build(&copy, &target, arguments.update)?, folder: copy };
     let built = began.elapsed();
     let wanted = |guard: &&Guard| arguments.only.is_empty() || arguments.only.contains(&guard.name);
     let guards: Vec<&Guard> = all.iter().filter(wanted).collect();
@@ -71,16 +71,17 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     let mut out = std::io::stdout().lock();
     let (mut missed, mut after) = (0, text.clone());
-    writeln!(out, "{:<26} {:<26} what goes wrong without it", "guard", "noticed by")?;
+    let wide = guards.iter().map(|guard| guard.name.len()).max().unwrap_or_default();
+    writeln!(out, "{:<wide$}  {:<24}  what goes wrong without it", "guard", "noticed by")?;
     for (guard, Outcome { noticed_by, what, seed }) in guards.iter().zip(&outcomes) {
         let what = match what {
             Ok(what) => short(what),
             Err(why) => {
                 missed += 1;
-                format!("NOBODY MISSES IT: {why}\n{:26} it keeps: {}", "", guard.keeps)
+                format!("NOBODY MISSES IT: {why}\n{:wide$}  it keeps: {}", "", guard.keeps)
             }
         };
-        writeln!(out, "{:<26} {noticed_by:<26} {what}", guard.name)?;
+        writeln!(out, "{:<wide$}  {noticed_by:<24}  {what}", guard.name)?;
         if let Some(seed) = seed {
             after = list::with_seed(&after, &guard.name, *seed);
         }

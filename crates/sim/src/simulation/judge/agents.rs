@@ -18,8 +18,18 @@ pub(super) struct Agents {
     /// What a machine last acted on.
     acted: BTreeMap<MachineNumber, Generation>,
     /// What everybody was told under a generation, and what one node was.
-    base: BTreeMap<Generation, Version>,
-    own: BTreeMap<(NodeName, Generation), Version>,
+    base: BTreeMap<Generation, Told>,
+    own: BTreeMap<(NodeName, Generation), Told>,
+    /// Whether what runs on a machine may be older than what it ran before.
+    may_be_older: BTreeMap<MachineNumber, bool>,
+    /// What a machine has last proved that it runs.
+    pub(super) proved: BTreeMap<MachineNumber, Version>,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    version: Version,
+    allow_older: bool,
 }
 
 impl Agents {
@@ -30,7 +40,7 @@ impl Agents {
     /// Notes what nodes are told from now on.
     pub(super) fn note_told(&mut self, seen: &Committed<'_>, fleet: &Fleet, before: Option<Generation>) {
         if let Some(base) = fleet.base().filter(|base| Some(base.generation) != before) {
-            self.base.insert(base.generation, base.version);
+            self.base.insert(base.generation, Told { version: base.version, allow_older: base.allow_older });
         }
         for change in seen.changes {
             let Change::Put(kv) = change else { continue };
@@ -39,7 +49,8 @@ impl Agents {
             }
             let Some(name) = kv.key.rsplit('/').next().and_then(|name| NodeName::new(name).ok()) else { continue };
             if let Some(desired) = fleet.desired_of(&name) {
-                self.own.insert((name, desired.generation), desired.version);
+                let told = Told { version: desired.version, allow_older: desired.allow_older };
+                self.own.insert((name, desired.generation), told);
             }
         }
     }
@@ -68,18 +79,27 @@ impl Judge {
             *acted = generation;
         }
         // Going back by itself is the node's own decision.
-        if gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. })) {
-            return;
-        }
+        let goes_back = gave_up || run.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }));
         let own = self.agents.own.get(&(name.clone(), generation));
-        let told = own.or_else(|| self.agents.base.get(&generation));
-        if told != Some(&run.version) {
+        let told = own.or_else(|| self.agents.base.get(&generation)).cloned();
+        let may_be_older = goes_back || told.as_ref().is_none_or(|told| told.allow_older);
+        self.agents.may_be_older.insert(machine, may_be_older);
+        if !goes_back && told.as_ref().map(|told| &told.version) != Some(&run.version) {
             let what = format!("{name} applies {} under {generation}, which says {told:?}", run.version);
             self.accuse(Rule::SingleGrant, what);
         }
     }
 
     pub(crate) fn applier_ends(&mut self, machine: MachineNumber, version: Version, result: RunResult, now: Moment) {
+        let serial = |version| self.fleet.releases().get(version).map(|release| release.serial);
+        let before = self.agents.proved.get(&machine);
+        let is_older = before.is_some_and(|before| serial(&version) < serial(before));
+        let may_be = self.agents.may_be_older.get(&machine).copied().unwrap_or(true);
+        if result == RunResult::Changed && is_older && !may_be {
+            let what =
+                format!("{} goes from {before:?} back to {version}, and nobody has said so", self.names[machine]);
+            self.accuse(Rule::Downgrade, what);
+        }
         match result {
             RunResult::Changed => {
                 self.proofs.applied.insert(machine, (version, now));

@@ -1,37 +1,20 @@
-//! I3, the budget, twice: by what the decision was made on, and by what really runs.
+//! I3, the budget: by what the decision was made on, and by what really runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::names::{NodeName, Role, Version};
+use jiff::Timestamp;
+use muster_core::names::{NodeName, Version};
 use muster_core::rollout::record::RolloutRecord;
 use muster_core::rollout::strategy::{Amount, Strategy};
 use muster_core::txn::Revision;
 
-use super::facts::{Base, Standing};
+use super::facts::Standing;
 use super::{Judge, Rule, Violation};
 use crate::simulation::event::MachineNumber;
 
 /// Nodes that served, were granted something, and do not serve again yet: by what really runs on them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moved(BTreeSet<NodeName>);
-
-/// Nodes that share a budget.
-#[derive(Debug, Default)]
-struct Shared<'a> {
-    /// How many of them have a machine.
-    made: usize,
-    /// Those that are or become unavailable.
-    down: Vec<&'a str>,
-}
-
-impl<'a> Shared<'a> {
-    fn count(&mut self, name: &'a NodeName, standing: &Standing, unavailable: bool) {
-        self.made += usize::from(!standing.new);
-        if unavailable {
-            self.down.push(name.as_str());
-        }
-    }
-}
 
 /// How many of so many: as the strategy's documentation says it, and not by its code.
 fn most(amount: Amount, nodes: usize) -> usize {
@@ -40,6 +23,27 @@ fn most(amount: Amount, nodes: usize) -> usize {
         Amount::Percent(percent) => nodes * usize::from(percent) / 100,
     };
     most.max(1)
+}
+
+/// Nodes that share a budget.
+#[derive(Clone, Debug, Default)]
+struct Share<'a> {
+    /// Those that have a machine, or had one.
+    made: usize,
+    down: Vec<&'a NodeName>,
+    /// One of them is granted something that costs.
+    asks: bool,
+    most: Option<Amount>,
+}
+
+impl<'a> Share<'a> {
+    fn count(&mut self, name: &'a NodeName, standing: &Standing, is_down: bool, asks: bool) {
+        self.made += usize::from(!standing.new);
+        self.asks |= asks;
+        if is_down {
+            self.down.push(name);
+        }
+    }
 }
 
 /// Its value of the label that has a budget of its own.
@@ -51,110 +55,64 @@ fn value_of<'a>(strategy: &Strategy, standing: &'a Standing) -> Option<&'a str> 
     Some(standing.labels.get(&per.label).map_or("", String::as_str))
 }
 
+/// Grants that were decided together, on one view.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Decision<'a> {
+    pub(super) names: &'a [NodeName],
+    pub(super) seen: Revision,
+    pub(super) at: Timestamp,
+}
+
 impl Judge {
-    /// Grants that were decided on one view.
+    /// Whoever is out of service counts, together: who was not up in the view, or not heard of; who was taken out of service by
+    /// a grant and does not really serve again, whatever the store says; and who is granted something now.
     pub(super) fn judge_budget(
         &mut self,
         strategy: &Strategy,
         record: &RolloutRecord,
-        granted: &[NodeName],
-        seen: Revision,
+        decision: Decision<'_>,
     ) -> Vec<Violation> {
+        let Decision { names: granted, seen, at } = decision;
         let base = self.facts.base(seen);
-        let mut found = Vec::new();
-        let counts = |name: &NodeName, standing: &Standing| {
-            let set_aside = record.skipped.contains(name) || record.released.contains(name);
-            let is_new = standing.new && standing.granted_by(record.id, &record.to).is_none();
-            !set_aside && !is_new
+        // Who is down already is told something at no cost, whoever brought it down.
+        let is_up = |name: &&NodeName| {
+            self.facts
+                .of(name, seen)
+                .is_some_and(|standing| standing.is_up(&base) && !self.is_silent(name, standing, at))
         };
-        let is_down = |name: &NodeName, standing: &Standing| counts(name, standing) && !standing.is_up(&base);
-        // What is down already can be told something at no cost.
-        let is_up = |name: &&NodeName| self.facts.of(name, seen).is_some_and(|standing| standing.is_up(&base));
-        let costly: Vec<&NodeName> = granted.iter().filter(is_up).collect();
-        let all: BTreeSet<&NodeName> = granted.iter().collect();
-        // Counted once for all that are granted together: a fleet is large.
-        let mut roles: BTreeMap<&Role, Shared<'_>> = BTreeMap::new();
-        let mut values: BTreeMap<&str, Shared<'_>> = BTreeMap::new();
-        for (name, standing) in self.facts.designed(seen).filter(|_| !costly.is_empty()) {
-            let unavailable = is_down(name, standing) || (all.contains(name) && counts(name, standing));
-            let of_role = roles.entry(&standing.role).or_default();
-            of_role.count(name, standing, unavailable);
-            if let Some(value) = value_of(strategy, standing) {
-                values.entry(value).or_default().count(name, standing, unavailable);
-            }
-        }
-        for name in costly {
-            let Some(of) = self.facts.of(name, seen) else { continue };
-            let Some(Shared { made, down }) = roles.get(&of.role) else { continue };
-            let budget = most(strategy.max_unavailable.of(&of.role), *made);
-            if down.len() > budget {
-                let what = format!(
-                    "{name} is granted on a view at revision {seen} in which {} of role {} are or become unavailable, and \
-                     {budget} may be",
-                    down.join(", "),
-                    of.role
-                );
-                found.push(Violation { rule: Rule::Budget, what });
-            }
-            if let (Some(value), Some(per)) = (value_of(strategy, of), &strategy.max_unavailable.per) {
-                let down = values.get(value).map(|shared| shared.down.as_slice()).unwrap_or_default();
-                if down.len() > usize::try_from(per.count).unwrap_or(usize::MAX) {
-                    let what = format!(
-                        "{name} is granted on a view at revision {seen} in which {} of {value} are or become unavailable, \
-                         and {} may be",
-                        down.join(", "),
-                        per.count
-                    );
-                    found.push(Violation { rule: Rule::Budget, what });
-                }
-            }
-        }
-        found.extend(self.judge_moved(strategy, record, granted, seen, &base));
-        found
-    }
-
-    /// By what really runs: nodes that were taken out of service by grants, and are not back.
-    fn judge_moved(
-        &mut self,
-        strategy: &Strategy,
-        record: &RolloutRecord,
-        granted: &[NodeName],
-        seen: Revision,
-        base: &Base,
-    ) -> Vec<Violation> {
-        let mut found = Vec::new();
-        // Who was down already is told something at no cost, whoever brought it down.
-        let is_up = |name: &&NodeName| self.facts.of(name, seen).is_some_and(|standing| standing.is_up(base));
-        let granted: Vec<NodeName> = granted.iter().filter(is_up).cloned().collect();
-        self.moved.0.extend(granted.iter().cloned());
+        let costly: Vec<NodeName> = granted.iter().filter(is_up).cloned().collect();
+        self.moved.0.extend(costly.iter().cloned());
         let set_aside = |name: &NodeName| record.skipped.contains(name) || record.released.contains(name);
-        let head = self.fleet.revision;
-        let mut roles: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
-        let mut values: BTreeMap<&str, Vec<&NodeName>> = BTreeMap::new();
-        for name in self.moved.0.iter().filter(|name| !set_aside(name)) {
-            let Some(standing) = self.facts.of(name, head).filter(|standing| standing.designed) else { continue };
-            roles.entry(standing.role.as_str()).or_default().push(name);
-            if let Some(value) = value_of(strategy, standing) {
-                values.entry(value).or_default().push(name);
+        let is_down = |name: &NodeName, standing: &Standing| {
+            let is_new = standing.new && standing.granted_by(record.id, &record.to).is_none();
+            let is_out = !standing.is_up(&base) || self.moved.0.contains(name) || granted.contains(name);
+            !set_aside(name) && !is_new && (is_out || self.is_silent(name, standing, at))
+        };
+        let mut roles: BTreeMap<&str, Share<'_>> = BTreeMap::new();
+        let mut values: BTreeMap<&str, Share<'_>> = BTreeMap::new();
+        for (name, standing) in self.facts.designed(seen) {
+            let is_down = is_down(name, standing);
+            let asks = costly.contains(name);
+            let share = roles.entry(standing.role.as_str()).or_default();
+            share.most = Some(strategy.max_unavailable.of(&standing.role));
+            share.count(name, standing, is_down, asks);
+            if let (Some(value), Some(per)) = (value_of(strategy, standing), &strategy.max_unavailable.per) {
+                let share = values.entry(value).or_default();
+                share.most = Some(Amount::Nodes(per.count));
+                share.count(name, standing, is_down, asks);
             }
         }
-        for (role, down) in roles {
-            let of_role = |standing: &Standing| standing.role.as_str() == role && !standing.new;
-            let nodes = self.facts.designed(head).filter(|(_, standing)| of_role(standing)).count();
-            let budget = self
-                .facts
-                .designed(head)
-                .find(|(_, standing)| standing.role.as_str() == role)
-                .map_or(1, |(_, standing)| most(strategy.max_unavailable.of(&standing.role), nodes));
-            if down.len() > budget && granted.iter().any(|name| down.contains(&name)) {
-                let what = format!("{down:?} of role {role} were moved and do not serve again, and {budget} may be");
-                found.push(Violation { rule: Rule::Budget, what });
-            }
-        }
-        let per = strategy.max_unavailable.per.as_ref().and_then(|per| usize::try_from(per.count).ok());
-        for (value, down) in values {
-            if per.is_some_and(|per| down.len() > per) && granted.iter().any(|name| down.contains(&name)) {
-                let what = format!("{down:?} of {value} were moved and do not serve again, and {per:?} may be");
+        let all = roles.into_iter().map(|(role, share)| (format!("role {role}"), share));
+        let all = all.chain(values.into_iter().map(|(value, share)| (value.to_owned(), share)));
+        let mut found = Vec::new();
+        for (of, Share { made, down, asks, most: amount }) in all {
+            let budget = amount.map_or(1, |amount| most(amount, made));
+            if asks && down.len() > budget {
+                let names: Vec<&str> = down.iter().map(|name| name.as_str()).collect();
+                let what = format!(
+                    "at revision {seen} {} of {of} are or become unavailable, and {budget} may be",
+                    names.join(", ")
+                );
                 found.push(Violation { rule: Rule::Budget, what });
             }
         }

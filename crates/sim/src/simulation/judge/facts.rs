@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Role, Version};
+use muster_core::pause::{PauseRecord, PauseScope};
 use muster_core::report::Cause;
 use muster_core::rollout::RolloutId;
 use muster_core::service_state::{Configured, ServiceState, Validated};
@@ -42,6 +43,8 @@ pub(super) struct Standing {
     pub(super) there_since: Moment,
     pub(super) answered: Generation,
     pub(super) rebooted: bool,
+    /// The store says that no server has its agent.
+    pub(super) gone: bool,
     pub(super) went_back: bool,
     pub(super) grant: Option<Granted>,
 }
@@ -70,10 +73,11 @@ pub(super) struct Base {
 pub(super) struct Facts {
     nodes: BTreeMap<NodeName, Vec<(Revision, Standing)>>,
     bases: Vec<(Revision, Base)>,
+    pauses: Vec<(Revision, Vec<(PauseScope, PauseRecord)>)>,
 }
 
 /// When something was decided, by the clock of whoever did: it may have been committed later.
-fn decided(at: Timestamp, committed: Moment) -> Moment {
+pub(super) fn decided(at: Timestamp, committed: Moment) -> Moment {
     Moment::try_from(at.duration_since(START)).unwrap_or_default().min(committed)
 }
 
@@ -141,7 +145,7 @@ impl Facts {
             role: record.role.clone(),
             domain: record.failure_domain.clone(),
             labels: record.labels.clone(),
-            designed: !record.is_leaving(),
+            designed: record.leaving.is_none(),
             new: last.is_none() && node.provisioned != Some(true),
             shows,
             version,
@@ -149,6 +153,7 @@ impl Facts {
             there_since,
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
+            gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
             went_back: last.is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))),
             grant,
         };
@@ -169,6 +174,18 @@ impl Facts {
         };
         let floor = active.map(|active| active.floor).unwrap_or_default();
         self.bases.push((revision, Base { told, floor, epoch: fleet.epoch() }));
+    }
+
+    pub(super) fn note_pauses(&mut self, fleet: &Fleet, revision: Revision) {
+        let now: Vec<_> = fleet.pauses().iter().map(|(scope, (pause, _))| (scope.clone(), pause.clone())).collect();
+        if self.pauses.last().map_or(!now.is_empty(), |(_, before)| *before != now) {
+            self.pauses.push((revision, now));
+        }
+    }
+
+    /// Those that there were at a revision.
+    pub(super) fn pauses(&self, revision: Revision) -> &[(PauseScope, PauseRecord)] {
+        at(&self.pauses, revision).map(Vec::as_slice).unwrap_or_default()
     }
 
     pub(super) fn base(&self, revision: Revision) -> Base {

@@ -2,16 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use muster_core::keys::{self, Key};
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
 use muster_core::rollout::record::{DesiredRecord, Phase, RolloutRecord};
+use muster_core::txn::Revision;
 use muster_store::Change;
 
+use super::budget::Decision;
 use super::clock;
+use super::facts::{self, Shows, Standing};
 use super::{Committed, Judge, Plans, Rule, Violation};
+use crate::simulation::agenda::Moment;
 use crate::simulation::store::Writer;
+
+/// Between asking the store how far it is and deciding, no view is older than this.
+const OLD: Moment = Moment::from_millis(500);
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
@@ -57,6 +65,11 @@ impl Judge {
                 None => found.extend(self.judge_beginning(after)),
                 Some(before) => {
                     found.extend(self.judge_promotion(before, after, seen.writer));
+                    found.extend(self.judge_wholeness(before, after));
+                    if (&before.request, &before.plan) != (&after.request, &after.plan) {
+                        let what = format!("rollout {} is that of {:?} now, and was another", after.id, after.request);
+                        found.push(Violation { rule: Rule::Idempotence, what });
+                    }
                     if let Some(plan) = plans.get(&after.plan).filter(|_| !after.at_once) {
                         found.extend(self.judge_passings(plan.plan(), before, after, seen));
                     }
@@ -90,11 +103,23 @@ impl Judge {
         let plan = plan.plan();
         for (name, desired) in &grants {
             found.extend(self.judge_grant(plan, &before, after, name, desired));
+            found.extend(self.judge_fitness(&before, name, desired, after.seen));
         }
         found.extend(self.judge_threshold(plan, &before, after));
         let names: Vec<NodeName> = grants.iter().map(|(name, _)| name.clone()).collect();
-        found.extend(self.judge_budget(&plan.strategy, &before, &names, after.seen));
+        found.extend(self.judge_view(after.seen, grants[0].1.granted, seen.at));
+        let decision = Decision { names: &names, seen: after.seen, at: grants[0].1.granted };
+        found.extend(self.judge_budget(&plan.strategy, &before, decision));
         found
+    }
+
+    /// What was decided at a moment was decided on what the store held then, as far as a clock can tell. It may have been
+    /// committed much later: then whatever matters is compared.
+    fn judge_view(&self, seen: Revision, granted: Timestamp, now: Moment) -> Option<Violation> {
+        let decided = facts::decided(granted, now);
+        let newest = self.revision_at(decided.saturating_sub(self.apart / 2 + OLD));
+        let what = || format!("nodes are granted something on a view at revision {seen}, when {newest} had been long");
+        (self.is_inside && seen < newest).then(|| Violation { rule: Rule::FreshView, what: what() })
     }
 
     fn judge_beginning(&mut self, record: &RolloutRecord) -> Option<Violation> {
@@ -107,6 +132,26 @@ impl Judge {
         let again = !self.grants.rolled_back.insert(back);
         let what = || format!("rollout {back} is rolled back a second time, by rollout {}", record.id);
         again.then(|| Violation { rule: Rule::Threshold, what: what() })
+    }
+
+    /// What a whole rollout has brought everybody to is what the fleet is sent back to one day.
+    fn judge_wholeness(&self, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
+        if !after.whole || before.whole {
+            return None;
+        }
+        let base = self.facts.base(after.seen);
+        let is_there = |standing: &Standing| {
+            let proved = standing.shows == Shows::Validated && standing.version.as_ref() == Some(&after.to);
+            // Who was told the target by somebody else was not moved: it may be at work at any time.
+            let granted = standing.granted_by(after.id, &after.to).is_some();
+            standing.new || proved || (!granted && standing.told(&base).is_some_and(|(version, _)| version == after.to))
+        };
+        let (name, standing) = self.facts.designed(after.seen).find(|(_, standing)| !is_there(standing))?;
+        let what = format!(
+            "rollout {} is said to have brought everybody to {}, and {name} shows {:?} at {:?}",
+            after.id, after.to, standing.shows, standing.version
+        );
+        Some(Violation { rule: Rule::VersionTruth, what })
     }
 
     fn judge_passings(

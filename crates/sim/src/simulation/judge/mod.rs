@@ -1,7 +1,7 @@
 //! The judge: sees every transaction, and what really runs on the machines, and says what must never happen and did.
 //!
 //! It knows the rules by itself, from the plan and the strategy as data: it asks the engine nothing, so that it catches an
-//! engine that is wrong. What it cannot know better than a server (who is connected) it gives the benefit of the doubt.
+//! engine that is wrong. Who is connected it believes if the store says so and it is so: a server alone may know more.
 //! Decisions are judged on the view that they were made on, which the record of the rollout names (`seen`); that a pause
 //! stops everything is judged by the order of revisions alone.
 
@@ -13,6 +13,7 @@ mod grants;
 mod leadership;
 mod order;
 mod outside;
+mod reach;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,16 +21,20 @@ use std::fmt;
 use std::sync::Arc;
 
 use muster_core::fleet::Fleet;
-use muster_core::names::{EnvName, NodeName, ReplicaId};
+use muster_core::generation::Generation;
+use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::record::RolloutRecord;
 use muster_core::txn::Revision;
 use muster_rollout::step::Indexed;
 use muster_store::Change;
 
 use self::agents::Agents;
 use self::budget::Moved;
-use self::facts::Facts;
+use self::facts::{Facts, Shows, Standing};
 use self::grants::Grants;
+use self::reach::Reach;
 use self::status::Proofs;
 use super::agenda::Moment;
 use super::event::MachineNumber;
@@ -76,8 +81,12 @@ pub enum Rule {
     Downgrade,
     /// Nothing is granted outside its windows.
     Window,
-    /// A node that is paused, or has left, is granted nothing.
+    /// A node that is paused, that nobody hears of, or that has left, is granted nothing.
     Pause,
+    /// Where more than half of a failure domain has fallen silent, nothing is granted.
+    Brake,
+    /// Nothing is granted on a view that was old when it was decided.
+    FreshView,
     /// A rollout ends, or says why it does not.
     Ends,
     /// Every view ends equal to the store.
@@ -107,7 +116,9 @@ impl Rule {
             Rule::Monotone => "I11, monotone observation",
             Rule::Downgrade => "I12, downgrade",
             Rule::Window => "I16, the window",
-            Rule::Pause => "pauses and departures",
+            Rule::Pause => "paused, silent or gone",
+            Rule::Brake => "the brake",
+            Rule::FreshView => "a fresh view",
             Rule::Ends => "L1, it ends",
             Rule::Converges => "L2, views converge",
             Rule::Takeover => "L3, takeover",
@@ -129,6 +140,18 @@ impl fmt::Display for Violation {
         write!(f, "{}: {}", self.rule.name(), self.what)
     }
 }
+
+/// What a node has had more than its time for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// To answer what it was granted.
+    Answer,
+    /// To wait for others.
+    Others,
+}
+
+/// A server may be asked just before it looks again.
+const LOOKS: Moment = Moment::from_secs(15);
 
 /// One transaction, as the judge sees it.
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +175,7 @@ pub(crate) struct Judge {
     agents: Agents,
     moved: Moved,
     grants: Grants,
+    reach: Reach,
     /// What the checks of a gate have really said.
     passed_gates: BTreeSet<(RolloutId, usize)>,
     /// When the holder of the rollout controller went, if nobody has taken over since.
@@ -165,6 +189,8 @@ pub(crate) struct Judge {
     slack: Moment,
     /// How far two clocks may be apart: deadlines and windows go by what they say.
     apart: Moment,
+    /// It is told of everything at the moment at which it happens.
+    is_inside: bool,
 }
 
 impl Judge {
@@ -177,6 +203,7 @@ impl Judge {
             agents: Agents::default(),
             moved: Moved::default(),
             grants: Grants::default(),
+            reach: Reach::default(),
             passed_gates: BTreeSet::new(),
             orphaned: None,
             takeovers: Vec::new(),
@@ -186,6 +213,7 @@ impl Judge {
             slack: CLOCKS_AGREE + TRAVEL,
             // Each as wrong as can be, and one of them the other way.
             apart: 2 * MOST_SKEW.unsigned_abs() + TRAVEL,
+            is_inside: true,
         }
     }
 
@@ -223,6 +251,35 @@ impl Judge {
         }
     }
 
+    /// The node of a rollout that has had more than its time, and since when it does not answer, or waits for others. Who was
+    /// granted something and is late for so long that no clock can be the reason must not be said to be on its way.
+    pub(crate) fn overdue(&self, plan: &Plan, record: &RolloutRecord, now: Moment) -> Vec<(NodeName, Overdue)> {
+        let head = self.fleet.revision;
+        let epoch = self.fleet.epoch();
+        let over = |since: Moment, deadline: jiff::SignedDuration| {
+            let deadline = Moment::try_from(deadline).unwrap_or_default();
+            now.saturating_sub(since) > deadline + self.apart + LOOKS
+        };
+        let late = |(name, standing): (&NodeName, &Standing)| {
+            let grant = standing.granted_by(record.id, &record.to)?;
+            let answered = standing.answered >= Generation { epoch, number: grant.revision.0 };
+            let at_target = standing.version.as_ref() == Some(&record.to);
+            let pending = answered && at_target && standing.shows == Shows::Pending;
+            if !answered && over(grant.at, plan.strategy.deadlines.node) {
+                return Some((name.clone(), Overdue::Answer));
+            }
+            let since = standing.since.max(grant.at);
+            (pending && over(since, plan.strategy.deadlines.pending)).then(|| (name.clone(), Overdue::Others))
+        };
+        self.facts.designed(head).filter_map(late).collect()
+    }
+
+    /// What a node of the design should run, by the keys.
+    pub(crate) fn told(&self, name: &NodeName) -> Option<Version> {
+        let standing = self.facts.of(name, self.fleet.revision).filter(|standing| standing.designed)?;
+        standing.told(&self.facts.base(self.fleet.revision)).map(|(version, _)| version)
+    }
+
     /// How far the store was at a moment.
     pub(crate) fn revision_at(&self, at: Moment) -> Revision {
         let after = self.times.partition_point(|(made, _)| *made <= at);
@@ -238,12 +295,16 @@ impl Judge {
         let before = self.agents.base_of(&self.fleet);
         let effects = take_in(&mut self.fleet, seen.revision, seen.changes);
         self.agents.note_told(seen, &self.fleet, before);
+        let reported = status::reported(seen.changes);
         for node in &effects.nodes {
-            self.judge_status(node);
+            self.judge_status(node, reported.contains(node));
             self.facts.note(node, &self.fleet, seen.revision, seen.at);
         }
         if effects.desired || effects.rollouts {
             self.facts.note_base(&self.fleet, seen.revision);
+        }
+        if effects.desired {
+            self.facts.note_pauses(&self.fleet, seen.revision);
         }
         if effects.servers {
             self.note_takeover(seen.at);

@@ -57,7 +57,7 @@ pub struct Trial {
 impl Trial {
     /// `slack`: how far two clocks of this fleet may be apart.
     pub fn new(env: EnvName, slack: Duration) -> Self {
-        let judge = Judge { slack, apart: slack, ..Judge::new(env) };
+        let judge = Judge { slack, apart: slack, is_inside: false, ..Judge::new(env) };
         Self { judge, plans: Plans::new(), machines: BTreeMap::new(), busy: BTreeMap::new() }
     }
 

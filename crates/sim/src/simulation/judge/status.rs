@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_agent::ledger::RunningRun;
+use muster_core::keys::{self, Key};
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::service_state::ServiceState;
+use muster_store::Change;
 
 use super::{Judge, Rule};
 use crate::simulation::agenda::Moment;
@@ -22,6 +24,18 @@ pub(super) struct Proofs {
     last: BTreeMap<NodeName, (u64, u64)>,
 }
 
+/// Whose report a transaction applies: nothing else is written into the history of a node.
+pub(super) fn reported(changes: &[Change]) -> BTreeSet<NodeName> {
+    let of = |change: &Change| match change {
+        Change::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
+            Some((_, Key::History { node })) => Some(node),
+            Some(_) | None => None,
+        },
+        Change::Put(_) | Change::Delete { .. } => None,
+    };
+    changes.iter().filter_map(of).collect()
+}
+
 impl Judge {
     pub(crate) fn checks_start(&mut self, machine: MachineNumber, now: Moment) {
         self.proofs.checks_began.insert(machine, now);
@@ -34,12 +48,13 @@ impl Judge {
         let was_applied = applied.is_some_and(|(at, when)| at == version && *when <= began);
         if passed && was_applied {
             self.proofs.validated.insert((run.run.clone(), version.clone()));
+            self.agents.proved.insert(machine, version.clone());
             self.is_healthy(machine, version);
         }
     }
 
-    /// What is in the store of a node after a transaction.
-    pub(super) fn judge_status(&mut self, name: &NodeName) {
+    /// What is in the store of a node after a transaction. `is_report`: it was one that a report makes.
+    pub(super) fn judge_status(&mut self, name: &NodeName, is_report: bool) {
         let Some(node) = self.fleet.get(name) else {
             self.proofs.last.remove(name);
             return;
@@ -65,10 +80,14 @@ impl Judge {
                 found.push((Rule::VersionTruth, what));
             }
             let now = (observed.incarnation, observed.seq);
-            if let Some(before) = self.proofs.last.insert(name.clone(), now)
-                && now < before
-            {
-                found.push((Rule::ReportOrder, format!("{name} goes from report {before:?} to {now:?}")));
+            match self.proofs.last.insert(name.clone(), now) {
+                Some(before) if now < before => {
+                    found.push((Rule::ReportOrder, format!("{name} goes from report {before:?} to {now:?}")));
+                }
+                Some(before) if is_report && now == before => {
+                    found.push((Rule::ReportOrder, format!("report {now:?} of {name} is applied a second time")));
+                }
+                Some(_) | None => {}
             }
         }
         if let Some((state @ ServiceState::Validated { version, .. }, leaf)) = node.state()

@@ -178,6 +178,7 @@ impl World {
         machine.waits = Waits::Nobody;
         machine.dials = 0;
         let life = machine.life;
+        self.note_reach(number);
         self.node_says(number, format_args!("its agent starts"));
         self.hear(number, Input::Started);
         self.agenda.put(self.now, Event::Agent { machine: number, life, what: AgentEvent::Dials });
@@ -195,11 +196,19 @@ impl World {
         machine.effects.clear();
         machine.inbox.clear();
         let life = machine.life;
+        self.note_reach(number);
+        let machine = &mut self.machines[number];
         if let Some(session) = machine.session.take() {
             self.agent_lets_go(session);
             self.tell_replica_of_loss(session);
         }
         self.agenda.put(self.now + back_after, Event::Agent { machine: number, life, what: AgentEvent::Starts });
+    }
+
+    /// Whether a machine can be reached is for the judge to know.
+    pub(crate) fn note_reach(&mut self, number: MachineNumber) {
+        let machine = &self.machines[number];
+        self.judge.reached(number, machine.up && !machine.is_cut_off(self.now), self.now);
     }
 
     pub(crate) fn reboot(&mut self, number: MachineNumber) {

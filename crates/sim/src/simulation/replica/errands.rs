@@ -142,6 +142,10 @@ fn doing(wish: &Wish, active: Option<RolloutId>) -> Option<(Doing, muster_rollou
             let (errand, first) = Errand::new(Begin::new(What::Now(Box::new(wanted)), who(*supersede)));
             (Doing::Begin(Box::new(errand)), first)
         }
+        WishKind::StartPlan(plan) => {
+            let (errand, first) = Errand::new(Begin::new(What::Plan(plan.clone()), who(false)));
+            (Doing::Begin(Box::new(errand)), first)
+        }
         WishKind::Operate(command) => {
             let (errand, first) = Errand::new(Say {
                 id: active?,

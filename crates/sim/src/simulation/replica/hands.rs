@@ -94,6 +94,7 @@ impl World {
         };
         let strategy = match wish {
             Some(WishKind::Start { strategy, .. }) => Some((**strategy).clone()),
+            Some(WishKind::StartPlan(plan)) => Some(plan.strategy.clone()),
             Some(WishKind::Operate(_) | WishKind::RollBack | WishKind::Write(_)) | None => None,
         };
         Way { strategy, after: self.design.after.clone(), design: None }
