@@ -5,9 +5,9 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{Halt, Phase};
 use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Promote, Reach, Strategy, Wave};
 
-use super::hands::{Hands, begun, commit, failed, phase, record, say, strategy};
+use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
 use crate::executor::{
-    Begin, BeginRefused, Errand, Got, Need, Next, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote,
+    Begin, BeginRefused, Errand, Executor, Got, Need, Next, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote,
 };
 use crate::operate::{Command, OperateRefused};
 use crate::plan::PlanError;
