@@ -7,6 +7,7 @@ use muster_core::fleet::Fleet;
 use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::pause::{PauseRecord, PauseScope};
+use muster_core::reason::Reason;
 use muster_core::report::Cause;
 use muster_core::rollout::RolloutId;
 use muster_core::service_state::{Configured, ServiceState, Validated};
@@ -46,6 +47,8 @@ pub(super) struct Standing {
     /// The store says that no server has its agent.
     pub(super) gone: bool,
     pub(super) went_back: bool,
+    /// Its agent was ended in the middle of its last run, and makes it again: that says nothing of the version.
+    pub(super) interrupted: bool,
     pub(super) grant: Option<Granted>,
 }
 
@@ -154,6 +157,7 @@ impl Facts {
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
+            interrupted: last.is_some_and(|last| matches!(last.reason, Some(Reason::Interrupted { .. }))),
             went_back: last.is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))),
             grant,
         };
@@ -232,7 +236,8 @@ impl Standing {
         let answered = self.answered >= Generation { epoch, number: grant.revision.0 };
         let at_target = self.version.as_ref() == Some(&grant.version);
         let bad = match self.shows {
-            Shows::Failed | Shows::Invalid => at_target,
+            Shows::Failed => at_target && !self.interrupted,
+            Shows::Invalid => at_target,
             Shows::Nothing | Shows::Configured | Shows::Validated | Shows::Pending => false,
         };
         answered && (bad || self.went_back)
