@@ -255,18 +255,6 @@ fn is_not_there(node: &Node, link: Link) -> bool {
     matches!(link, Link::Silent { .. }) && is_still_being_made(node)
 }
 
-/// Whether a node has failed in a rollout, as far as its own records say.
-pub(crate) fn has_failed(sight: &Sight<'_>, record: &RolloutRecord, node: &Node) -> bool {
-    let Some((grant, at)) = grant_of(record, node) else { return false };
-    let answered = answer(node, Generation { epoch: sight.fleet.epoch(), number: at.0 });
-    let is_late = grant.expires.is_some_and(|expires| expires <= sight.now);
-    match answered {
-        None => is_late,
-        Some((state, _)) if *state.version() != record.to => is_late || went_back(node, &record.to).is_some(),
-        Some((state, _)) => state.is_failure() || (!state.is_validated() && is_late),
-    }
-}
-
 /// Whether others can count on a node, as far as its own records say: it has proved that it runs what it was told, and its
 /// agent is there. A node that never served takes nothing from anybody either.
 pub(crate) fn is_well(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> bool {
@@ -277,27 +265,6 @@ pub(crate) fn is_well(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName
     let proved = answer(node, told.generation)
         .is_some_and(|(state, _)| state.is_validated() && *state.version() == told.version);
     proved && sight.is_connected(name) && !is_rebooted(node)
-}
-
-/// Whether a node may be granted once more: it has failed. Else how it stands.
-pub(crate) fn retryable(
-    sight: &Sight<'_>,
-    record: &RolloutRecord,
-    name: &NodeName,
-    node: &Node,
-) -> Result<(), &'static str> {
-    if record.skipped.contains(name) {
-        return Err("it was set aside");
-    }
-    let Some((_, at)) = grant_of(record, node) else { return Err("it was not granted anything yet") };
-    if has_failed(sight, record, node) {
-        return Ok(());
-    }
-    match answer(node, Generation { epoch: sight.fleet.epoch(), number: at.0 }) {
-        Some((state, _)) if state.is_validated() => Err("it has been moved"),
-        Some((state, _)) if state.is_pending() => Err("it waits for others"),
-        Some(_) | None => Err("it is on its way"),
-    }
 }
 
 pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

@@ -14,9 +14,9 @@ use muster_core::summary::clip;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
-use crate::health;
+use crate::health::{self, Health};
 use crate::sight::Sight;
-use crate::step::untouched;
+use crate::step::{Fact, Indexed, Survey, untouched};
 
 /// So many nodes can be named in a record, so that it stays small: whoever sets more aside wants another plan.
 pub const MOST_NAMED: usize = 80;
@@ -45,8 +45,9 @@ pub enum Command {
     Skip {
         node: NodeName,
     },
-    /// Grant failed nodes once more. A rollout that stopped because of failures, or because nothing got better, goes on;
-    /// one that an operator has paused does not.
+    /// Grant failed nodes once more; one whose agent is away when that is back. It no longer counts as failed until then. A
+    /// rollout that stopped because of failures, or because nothing got better, goes on; one that an operator has paused does
+    /// not.
     Retry(Retried),
     /// Let others use the slot of a node that will not give it back. If it is granted something again, it needs one again.
     Release {
@@ -90,6 +91,11 @@ pub enum OperateRefused {
     NotFailed { node: NodeName, state: &'static str },
     #[error("no node has failed in rollout {id}")]
     NobodyFailed { id: RolloutId },
+    #[error(
+        "nobody can tell who has failed in rollout {id}, since its plan cannot be read (`muster rollout status` says why); put \
+         that right, or go on with `muster rollout resume`"
+    )]
+    NoPlan { id: RolloutId },
     #[error("{node} is well: it holds no slot, or gives it back in a moment, so there is nothing to release")]
     HoldsNoSlot { node: NodeName },
     #[error("{count} nodes are named in rollout {id} already, and a record holds no more; make a new plan instead")]
@@ -100,8 +106,24 @@ fn did_you_mean(nearest: Option<&String>) -> String {
     nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
 
-/// Says what a command changes; nothing if it is so already.
+impl Command {
+    /// Whether it cannot be carried out without the plan. What stops or ends a rollout can.
+    pub(crate) fn needs_plan(&self) -> bool {
+        match self {
+            Command::Retry(_) => true,
+            Command::Pause { .. }
+            | Command::Resume
+            | Command::Abort { .. }
+            | Command::Promote { .. }
+            | Command::Skip { .. }
+            | Command::Release { .. } => false,
+        }
+    }
+}
+
+/// Says what a command changes; nothing if it is so already. Who has failed is what a step would say, by the plan.
 pub fn operate(
+    plan: Option<&Indexed>,
     record: &RolloutRecord,
     command: &Command,
     by: &str,
@@ -158,7 +180,8 @@ pub fn operate(
         Command::Retry(which) => {
             is_open(record, "retry")?;
             is_staged(record)?;
-            retry(&mut next, which, sight)?;
+            let plan = plan.ok_or(OperateRefused::NoPlan { id: record.id })?;
+            retry(&mut next, which, &Survey::take(plan, record, sight), sight)?;
         }
         Command::Release { node } => {
             is_open(record, "release")?;
@@ -269,15 +292,20 @@ fn waits_for_promotion(record: &RolloutRecord) -> Result<(), &'static str> {
     }
 }
 
-fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Result<(), OperateRefused> {
+fn retry(
+    record: &mut RolloutRecord,
+    which: &Retried,
+    survey: &Survey<'_>,
+    sight: &Sight<'_>,
+) -> Result<(), OperateRefused> {
     let mut again = BTreeSet::new();
     let mut all = None;
     match which {
         Retried::Nodes(nodes) => {
             for name in nodes {
-                let node = known(sight.fleet, name)?;
+                known(sight.fleet, name)?;
                 if !record.retry.contains(name) {
-                    let state = health::retryable(sight, record, name, node);
+                    let state = survey.of(name).map_or(Err("it is not there"), retryable);
                     state.map_err(|state| OperateRefused::NotFailed { node: name.clone(), state })?;
                     again.insert(name.clone());
                 }
@@ -285,11 +313,8 @@ fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Resu
             has_room(record, again.len())?;
         }
         Retried::AllFailed => {
-            let failed = sight
-                .fleet
-                .designed()
-                .filter(|(name, node, _)| !record.skipped.contains(*name) && health::has_failed(sight, record, node));
-            again.extend(failed.map(|(name, _, _)| name.clone()));
+            let failed = survey.facts.iter().filter(|fact| fact.failed_how().is_some());
+            again.extend(failed.map(|fact| fact.name.clone()));
             if again.is_empty() && record.retry.is_empty() && record.retry_before.is_none() {
                 return Err(OperateRefused::NobodyFailed { id: record.id });
             }
@@ -309,6 +334,22 @@ fn retry(record: &mut RolloutRecord, which: &Retried, sight: &Sight<'_>) -> Resu
         enter(record, Phase::Running, sight.now);
     }
     Ok(())
+}
+
+/// Whether a node may be granted once more: it has failed. Else how it stands.
+fn retryable(fact: &Fact<'_>) -> Result<(), &'static str> {
+    match fact.health {
+        Health::Failed { .. } => Ok(()),
+        // It is to be granted once more already.
+        Health::Waiting if fact.grant_at.is_some() => Ok(()),
+        Health::Waiting => Err("it was not granted anything yet"),
+        Health::Moving { .. } => Err("it is on its way"),
+        Health::Pending { .. } => Err("it waits for others"),
+        Health::Away { .. } => Err("it has been moved, and its agent is away"),
+        Health::Soaking { .. } | Health::Healthy { .. } => Err("it has been moved"),
+        Health::Skipped => Err("it was set aside"),
+        Health::NotThere => Err("its machine is not there yet"),
+    }
 }
 
 /// The node stays at what it was told last, under the generation under which it was told: it is not told anew.

@@ -11,7 +11,7 @@ use muster_core::txn::Revision;
 use thiserror::Error;
 
 use super::errand::{Decided, Wish};
-use super::need::Got;
+use super::need::{Got, Need};
 use crate::operate::{Command, OperateRefused, operate};
 use crate::outgrown;
 use crate::sight::Sight;
@@ -56,7 +56,7 @@ impl Wish for Say {
     /// again.
     const TRIES: usize = 32;
 
-    fn decide(&mut self, sight: &Sight<'_>, _: Got, unsure: bool) -> Result<Decided<Said>, SayRefused> {
+    fn decide(&mut self, sight: &Sight<'_>, got: Got, unsure: bool) -> Result<Decided<Said>, SayRefused> {
         let revision = sight.fleet.revision;
         // Wherever it was said: the rollout that goes on may be another one by now.
         let mut rollouts = sight.fleet.rollouts().values();
@@ -64,7 +64,14 @@ impl Wish for Say {
             return Ok(Decided::Already(Said { phase: record.phase.clone(), changed: true, revision }));
         }
         let (record, at) = sight.fleet.rollouts().get(&self.id).ok_or(SayRefused::Unknown(self.id))?;
-        Ok(match operate(record, &self.command, &self.by, sight)? {
+        let plan = if let Got::Plan(plan) = got {
+            plan.ok()
+        } else if self.command.needs_plan() {
+            return Ok(Decided::Needs(Need::Plan(record.plan.clone())));
+        } else {
+            None
+        };
+        Ok(match operate(plan.as_deref(), record, &self.command, &self.by, sight)? {
             Some(mut operated) => {
                 let said = &mut operated.record.said;
                 said.drain(..(said.len() + 1).saturating_sub(KNOWN));

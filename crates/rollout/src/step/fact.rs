@@ -34,6 +34,9 @@ pub(crate) struct Fact<'a> {
     pub is_free: bool,
     /// When this rollout granted it something.
     pub grant_at: Option<Revision>,
+    /// It has failed because its agent is away, and somebody who has seen that wants it to be tried once more. It is, as soon
+    /// as there is somebody to be told.
+    pub is_asked_again: bool,
 }
 
 /// Nodes of a role, or of a domain, that has a budget.
@@ -100,6 +103,6 @@ impl Fact<'_> {
         let granted = self.grant_at.unwrap_or_default();
         // One of another life of the store is not here: the survey leaves it out.
         let was_seen = forgiven.is_some_and(|forgiven| forgiven.covers(forgiven.before.epoch, granted, since));
-        !was_seen
+        !was_seen && !self.is_asked_again
     }
 }

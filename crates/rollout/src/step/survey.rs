@@ -104,7 +104,7 @@ impl<'a> Survey<'a> {
             let place = places.next_if(|(planned, _)| planned == name).map(|(_, place)| *place);
             survey.see(plan, &ground, sight, name, node, design, place);
         }
-        survey.give_up_on_silent(record, plan.plan().strategy.deadlines.pending, sight.now);
+        survey.give_up_on_silent(&ground.measure);
         survey.count_failures();
         survey
     }
@@ -181,6 +181,7 @@ impl<'a> Survey<'a> {
             is_unavailable: !is_up && is_counted,
             is_free: !is_up && is_counted && !on_its_way,
             grant_at: grant.map(|(_, at)| at),
+            is_asked_again: false,
         };
         self.count(&fact);
         if wave.is_some_and(|wave| wave >= ground.passed) {
@@ -270,7 +271,8 @@ impl<'a> Survey<'a> {
     }
 
     /// Once everybody else of a wave is done, those whose agents are away are waited for no longer than their time.
-    fn give_up_on_silent(&mut self, record: &RolloutRecord, patience: SignedDuration, now: Timestamp) {
+    fn give_up_on_silent(&mut self, measure: &Measure<'_>) {
+        let Measure { record, strategy, epoch, now, .. } = *measure;
         let begun = record.waves.len();
         let mut recheck = None;
         for fact in &mut self.facts {
@@ -279,9 +281,12 @@ impl<'a> Survey<'a> {
                 continue;
             }
             let Some(tally) = self.waves.get_mut(wave).filter(|tally| tally.undone_present == 0) else { continue };
-            let until = later(since, patience);
+            let until = later(since, strategy.deadlines.pending);
             if now >= until {
                 fact.health = Health::Failed { how: FailedHow::Unreachable, since: until };
+                let granted = fact.grant_at.unwrap_or_default();
+                fact.is_asked_again = record.retry.contains(fact.name)
+                    || record.retry_before.is_some_and(|before| before.covers(epoch, granted, until));
                 tally.undone -= 1;
             } else {
                 recheck = Some(recheck.map_or(until, |before: Timestamp| before.min(until)));
@@ -341,8 +346,13 @@ impl<'a> Survey<'a> {
 
     /// Whether a node that is to be granted once more still is: it is there, and has not proved itself meanwhile.
     pub(crate) fn is_to_be_retried(&self, name: &NodeName) -> bool {
-        let found = self.facts.binary_search_by(|fact| fact.name.cmp(name)).ok().and_then(|at| self.facts.get(at));
-        found.is_some_and(|fact| fact.health == Health::Waiting)
+        self.of(name).is_some_and(|fact| fact.health == Health::Waiting || fact.is_asked_again)
+    }
+
+    /// What is known of a node of the design.
+    pub(crate) fn of(&self, name: &NodeName) -> Option<&Fact<'a>> {
+        let found = self.facts.binary_search_by(|fact| fact.name.cmp(name)).ok();
+        found.and_then(|at| self.facts.get(at))
     }
 
     /// Whether a wave waits for no node.

@@ -1,18 +1,19 @@
 //! What people ask for, and what happens meanwhile.
 
 use jiff::SignedDuration;
+use muster_core::reason::Reason;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{Halt, Phase};
-use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, OnFailure, Promote, Reach, Strategy, Wave};
 
 use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
 use crate::executor::{
     Begin, BeginRefused, Errand, Executor, Got, Need, Next, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote,
 };
-use crate::operate::{Command, OperateRefused};
+use crate::operate::{Command, OperateRefused, Retried};
 use crate::plan::PlanError;
 use crate::start::{StartRefused, Starting};
-use crate::testing::{Ended, World, version};
+use crate::testing::{Ended, World, node, version};
 
 fn pause() -> Command {
     Command::Pause { reason: "a look".into() }
@@ -251,6 +252,31 @@ fn a_word_that_makes_no_sense_is_refused() {
     assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
     let refused = hands.run(&mut world, Say { id: RolloutId(7), ..word(pause()) });
     assert!(matches!(refused, Err(SayRefused::Unknown(RolloutId(7)))), "{refused:?}");
+}
+
+#[test]
+fn who_has_failed_is_told_by_the_plan_and_every_other_word_needs_none() {
+    let retry = || word(Command::Retry(Retried::AllFailed));
+    let strategy = Strategy { on_failure: OnFailure::Pause, ..strategy() };
+    let (mut world, mut hands) = begun_with(strategy);
+    let mut executor = Executor::default();
+    hands.look_once(&mut world, &mut executor);
+    let failed = granted(&world).pop().unwrap();
+    world.answers(&failed, Ended::Failed(Reason::NotCompiled));
+    hands.look_once(&mut world, &mut executor);
+    assert!(matches!(phase(&world), Phase::Paused { .. }));
+    let plans = std::mem::take(&mut hands.blobs);
+    let refused = hands.run(&mut world, retry());
+    assert!(matches!(refused, Err(SayRefused::Refused(OperateRefused::NoPlan { .. }))), "{refused:?}");
+    hands.asked.clear();
+    let other = ["web1", "web2"].into_iter().find(|name| *name != failed).unwrap();
+    let skip = Say { request: "skip".into(), ..word(Command::Skip { node: node(other) }) };
+    hands.run(&mut world, skip).unwrap();
+    assert_eq!(hands.asked, ["newest", "view", "view"], "a plan that is missing keeps nobody from saying that");
+    (hands.blobs, hands.asked) = (plans, Vec::new());
+    assert!(hands.run(&mut world, retry()).unwrap().changed);
+    assert_eq!(hands.asked, ["newest", "view", "plan", "view"]);
+    assert_eq!(phase(&world), Phase::Running);
 }
 
 #[test]

@@ -189,7 +189,7 @@ pub(super) fn granted(world: &World) -> Vec<String> {
 
 pub(super) fn say(world: &mut World, command: &Command) {
     let (record, at) = world.fleet.deciding_rollout().unwrap();
-    let operated = world.see(|sight| operate(record, command, "ada", sight)).unwrap().unwrap();
+    let operated = world.see(|sight| operate(None, record, command, "ada", sight)).unwrap().unwrap();
     let txn = operated.txn(&world.fleet, at).unwrap();
     world.commit(&txn).unwrap();
 }

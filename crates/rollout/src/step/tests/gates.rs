@@ -263,7 +263,7 @@ fn of_two_who_pause_and_promote_at_once_the_pause_wins() {
     // Both have looked at the same record: the second is told so, and says it again.
     let (record, at) = ride.held();
     let decided = |command: &Command| {
-        let operated = ride.world.see(|sight| operate(&record, command, "bob", sight)).unwrap().unwrap();
+        let operated = ride.world.see(|sight| operate(None, &record, command, "bob", sight)).unwrap().unwrap();
         operated.txn(&ride.world.fleet, at).unwrap()
     };
     let pause = decided(&Command::Pause { reason: String::new() });

@@ -8,6 +8,7 @@ mod failures;
 mod gates;
 mod laws;
 mod members;
+mod retries;
 mod ride;
 mod slots;
 mod told;

@@ -147,7 +147,7 @@ impl Ride {
 
     pub(super) fn say(&mut self, command: &Command) -> Result<bool, OperateRefused> {
         let (record, at) = self.held();
-        let operated = self.world.see(|sight| operate(&record, command, "bob", sight))?;
+        let operated = self.world.see(|sight| operate(Some(&self.plan), &record, command, "bob", sight))?;
         let Some(operated) = operated else { return Ok(false) };
         self.world.commit(&operated.txn(&self.world.fleet, at).unwrap()).unwrap();
         Ok(true)

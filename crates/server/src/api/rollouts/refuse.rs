@@ -120,6 +120,7 @@ impl From<WordError> for Refusal {
                 | OperateRefused::AtOnce { .. }
                 | OperateRefused::NotFailed { .. }
                 | OperateRefused::NobodyFailed { .. }
+                | OperateRefused::NoPlan { .. }
                 | OperateRefused::HoldsNoSlot { .. }
                 | OperateRefused::TooMany { .. },
             )) => Refusal(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands")),

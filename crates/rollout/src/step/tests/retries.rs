@@ -1,0 +1,137 @@
+//! Who may be granted once more: those of whom a step says that they have failed, and nobody else.
+
+use muster_core::rollout::progress::NodeState;
+use muster_core::rollout::record::{FailedHow, Halt, Phase};
+use muster_core::rollout::strategy::{Amount, Deadlines, Failures, Gate, MaxUnavailable, Strategy};
+
+use crate::operate::{Command, OperateRefused, Retried};
+use crate::progress::progress;
+use crate::testing::{Ended, World, node};
+
+use super::Ride;
+use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
+
+fn retry_all() -> Command {
+    Command::Retry(Retried::AllFailed)
+}
+
+fn retry(names: &[&str]) -> Command {
+    Command::Retry(Retried::Nodes(names.iter().map(|name| node(name)).collect()))
+}
+
+/// Who stopped it, and how.
+fn stopped_by(ride: &Ride) -> Vec<(String, FailedHow)> {
+    let Phase::Paused { why: Halt::Failures { nodes, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    nodes.iter().map(|failed| (failed.node.to_string(), failed.how)).collect()
+}
+
+fn state(ride: &Ride, name: &str) -> NodeState {
+    let progress = ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight));
+    let mut nodes = progress.waves.into_iter().flat_map(|wave| wave.nodes);
+    nodes.find(|progress| progress.node == node(name)).unwrap().state
+}
+
+/// Of four nodes in two waves, one of the first goes silent before its turn: with its name.
+fn silent_before_its_turn() -> (Ride, String) {
+    let max_unavailable = MaxUnavailable { default: Amount::Nodes(2), ..MaxUnavailable::default() };
+    let strategy = Strategy { max_unavailable, ..percents(&[50, 100]) };
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), strategy);
+    let silent = ride.plan.plan().waves[0].nodes[1].node.to_string();
+    ride.world.silent(&silent, seconds(0));
+    let first = ride.go();
+    assert_eq!(first.len(), 1);
+    ride.well(&first[0]);
+    ride.after(minutes(30));
+    assert_eq!(stopped_by(&ride), [(silent.clone(), FailedHow::Unreachable)]);
+    (ride, silent)
+}
+
+#[test]
+fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
+    for by_name in [false, true] {
+        let (mut ride, silent) = silent_before_its_turn();
+        let word = if by_name { retry(&[&silent]) } else { retry_all() };
+        assert!(ride.say(&word).unwrap());
+        assert_eq!(ride.go().len(), 1, "the next wave begins");
+        assert_eq!(ride.phase(), Phase::Running);
+        assert!(matches!(state(&ride, &silent), NodeState::Failed { forgiven: true, .. }));
+        assert!(!ride.say(&word).unwrap(), "it was said");
+        // It is back, and has its turn; what it does with that counts again.
+        ride.world.connected(&silent);
+        let other = ride.granted.last().unwrap().clone();
+        assert!(ride.well(&other).contains(&silent));
+        assert!(ride.record().retry.is_empty());
+        ride.answers(&silent, failed());
+        assert_eq!(stopped_by(&ride), [(silent, FailedHow::NotConfigured)]);
+    }
+}
+
+#[test]
+fn one_that_is_tried_once_more_excuses_no_other() {
+    let none = Amount::Nodes(0);
+    let failures = Failures { canary: none, wave: none, total: none };
+    let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), Strategy { failures, ..budget(2, None) });
+    let granted = ride.go();
+    let silent = ["web1", "web2", "web3"].into_iter().find(|name| !granted.iter().any(|other| other == name)).unwrap();
+    ride.world.silent(silent, seconds(0));
+    ride.world.answers(&granted[0], failed());
+    ride.well(&granted[1]);
+    ride.world.pass(minutes(30));
+    assert!(ride.say(&retry(&[silent])).unwrap(), "it has failed too, though that did not stop it");
+    ride.go();
+    assert_eq!(stopped_by(&ride), [(granted[0].clone(), FailedHow::NotConfigured)]);
+}
+
+#[test]
+fn who_was_well_and_is_away_is_looked_at_again() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { soak: seconds(10), ..budget(1, None) });
+    let first = ride.go();
+    ride.world.answers(&first[0], Ended::Validated);
+    ride.world.silent(&first[0], seconds(0));
+    ride.go();
+    let other = if first[0] == "web1" { "web2" } else { "web1" };
+    ride.world.silent(other, seconds(0));
+    ride.after(minutes(30));
+    let mut stopped = stopped_by(&ride);
+    stopped.sort_by(|(one, _), (other, _)| one.cmp(other));
+    assert_eq!(stopped, [("web1".into(), FailedHow::Unreachable), ("web2".into(), FailedHow::Unreachable)]);
+    assert!(ride.say(&retry_all()).unwrap());
+    ride.go();
+    assert!(!matches!(ride.phase(), Phase::Paused { why: Halt::Failures { .. } }), "{:?}", ride.phase());
+}
+
+#[test]
+fn who_waited_too_long_for_others_has_failed_also_before_its_grant_expires() {
+    let deadlines = Deadlines { pending: minutes(5), ..Deadlines::default() };
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { deadlines, ..budget(1, None) });
+    let first = ride.go();
+    ride.answers(&first[0], pending());
+    ride.after(minutes(5));
+    assert_eq!(stopped_by(&ride), [(first[0].clone(), FailedHow::PendingTooLong)]);
+    assert!(ride.say(&retry(&[&first[0]])).unwrap());
+    assert_eq!(ride.go(), first);
+}
+
+#[test]
+fn who_waits_for_others_has_not_failed_however_old_its_grant_is() {
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), budget(1, None));
+    let first = ride.go();
+    ride.answers(&first[0], pending());
+    ride.after(minutes(20));
+    assert!(matches!(state(&ride, &first[0]), NodeState::Pending { .. }));
+    let refused = ride.say(&retry_all()).unwrap_err();
+    assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
+    let refused = ride.say(&retry(&[&first[0]])).unwrap_err();
+    assert!(refused.to_string().ends_with("it waits for others"), "{refused}");
+}
+
+#[test]
+fn where_validation_does_not_count_nobody_fails_by_it() {
+    let gate = Gate { validated: false, checks: Vec::new() };
+    let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { gate, ..budget(1, None) });
+    let first = ride.go();
+    let next = ride.answers(&first[0], invalid());
+    assert_eq!((next.len(), state(&ride, &first[0])), (1, NodeState::Healthy));
+    let refused = ride.say(&retry_all()).unwrap_err();
+    assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
+}
