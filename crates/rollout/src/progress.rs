@@ -63,7 +63,7 @@ pub fn stood(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progr
 
 /// Why a node is not moved by a rollout that has not ended, or none if nothing is to be done with it.
 pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: &NodeName) -> Option<Hold> {
-    if !record.phase.is_open() || record.at_once {
+    if !record.phase.is_open() {
         return None;
     }
     let progress = progress(plan, record, sight);
@@ -77,7 +77,9 @@ pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: 
         NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => {
             Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline }))
         }
-        NodeState::Waiting if wave >= record.waves.len() => turn(plan, record.waves.len().saturating_sub(1)),
+        NodeState::Waiting if !record.at_once && wave >= record.waves.len() => {
+            turn(plan, record.waves.len().saturating_sub(1))
+        }
         // What concerns everybody comes before what concerns this one.
         NodeState::Waiting => {
             let widest = progress.holds.into_iter().next();

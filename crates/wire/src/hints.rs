@@ -8,6 +8,8 @@ use muster_core::rollout::record::{Halt, Phase};
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     pub phase: &'a Phase,
+    /// Everybody was told at once: no node can be set aside, or granted once more.
+    pub at_once: bool,
     pub waits_for_promotion: bool,
     /// Where a rollback would go to.
     pub stable: Option<&'a Version>,
@@ -33,7 +35,7 @@ fn in_spite_of_it() -> Hint {
 
 /// What can be typed next, the likeliest first.
 pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
-    let Situation { phase, waits_for_promotion, stable, failed } = situation;
+    let Situation { phase, at_once, waits_for_promotion, stable, failed } = situation;
     let back = stable.map(|stable| hint("muster rollout rollback", format!("go back to {stable}")));
     let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes stay where they are"));
     match phase {
@@ -43,13 +45,16 @@ pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
         Phase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
         Phase::Paused { why } => match why {
             Halt::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
+            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } if at_once && failed > 0 => {
+                vec![hint("muster rollout resume", "go on in spite of them"), leave()]
+            }
             Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } if failed > 0 => vec![
                 hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
                 hint("muster rollout skip NODE", "set a node aside, then resume"),
                 hint("muster rollout resume", "go on in spite of them"),
                 leave(),
             ],
-            Halt::NoProgress { .. } if failed > 0 => vec![
+            Halt::NoProgress { .. } if !at_once && failed > 0 => vec![
                 hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
                 hint("muster rollout resume", "ask and look again"),
                 leave(),
@@ -88,8 +93,12 @@ mod tests {
     use super::*;
 
     fn commands(phase: &Phase, stable: Option<&str>, failed: u32) -> String {
+        commands_of(phase, false, stable, failed)
+    }
+
+    fn commands_of(phase: &Phase, at_once: bool, stable: Option<&str>, failed: u32) -> String {
         let stable = stable.map(|stable| Version::new(stable).unwrap());
-        let situation = Situation { phase, waits_for_promotion: false, stable: stable.as_ref(), failed };
+        let situation = Situation { phase, at_once, waits_for_promotion: false, stable: stable.as_ref(), failed };
         let short = |hint: Hint| hint.command.trim_start_matches("muster rollout ").to_owned();
         next_commands(situation).into_iter().map(short).collect::<Vec<_>>().join(", ")
     }
@@ -110,5 +119,10 @@ mod tests {
         let unclear = Phase::Paused { why: Halt::GateInconclusive { check: "door".into(), message: "?".into() } };
         assert_eq!(commands(&unclear, Some("v1"), 0), "resume, promote, rollback");
         assert_eq!(commands(&Phase::Completed, Some("v1"), 0), "");
+        let stuck = Phase::Paused { why: Halt::NoProgress { since: jiff::Timestamp::UNIX_EPOCH } };
+        for stopped in [&failed, &stuck] {
+            assert_eq!(commands_of(stopped, true, Some("v1"), 1), "resume, rollback", "everybody was told at once");
+            assert_eq!(commands_of(stopped, true, None, 1), "resume, abort");
+        }
     }
 }

@@ -1,71 +1,95 @@
-//! How a rollout stands that has moved everybody in one transaction.
+//! How a rollout stands that has told everybody in one transaction: each node by the same judgement that decides when it
+//! ends, or stops.
 
 use muster_core::fleet::Node;
-use muster_core::generation::Generation;
-use muster_core::names::NodeName;
+use muster_core::names::{NodeName, Role};
 use muster_core::rollout::progress::{Hold, NodeProgress, NodeState, Progress, WaveProgress};
-use muster_core::rollout::record::{FailedHow, Phase, RolloutRecord};
-use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_core::rollout::record::{Phase, RolloutRecord};
 
 use crate::sight::Sight;
-use crate::step::{Indexed, what_went_wrong};
+use crate::step::{AtOnce, Indexed, Place, Stands, error_of};
 
 use super::{NAMED_HOLDS, removed};
 
 /// Everybody was told in one transaction: each node answers for itself.
 pub(super) fn at_once(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progress {
-    let waves = plan.plan().waves.iter().map(|planned| {
+    let told = AtOnce::of(plan, record, sight);
+    let stands = |name: &NodeName, node: &Node| told.as_ref().map(|told| told.stands(name, node));
+    let mut seen = Seen { record, well: 0, waited_for: Vec::new(), others: Vec::new() };
+    let mut waves: Vec<WaveProgress> = Vec::with_capacity(plan.plan().waves.len());
+    for planned in &plan.plan().waves {
         let nodes = planned.nodes.iter().map(|planned| {
             let known = sight.fleet.get(&planned.node).filter(|node| node.is_designed());
             let Some(node) = known else { return removed(planned.node.clone(), planned.role.clone()) };
-            NodeProgress {
-                node: planned.node.clone(),
-                role: planned.role.clone(),
-                state: answered_at_once(sight, record, &planned.node, node),
-                granted: Some(record.started),
-                deadline: None,
-                hold: None,
+            seen.node(&planned.node, &planned.role, node, stands(&planned.node, node))
+        });
+        waves.push(WaveProgress { nodes: nodes.collect() });
+    }
+    // Everybody of the design is waited for: who joined since, and who was there already and is not well any more.
+    if let Some(last) = waves.last_mut() {
+        for (name, node, design) in sight.fleet.designed() {
+            let stands = match plan.place(name) {
+                Some(Place::InWave { .. }) => continue,
+                Some(Place::Already) => stands(name, node).filter(|stands| !matches!(stands, Stands::Well(_))),
+                None => stands(name, node),
+            };
+            if let Some(stands) = stands {
+                last.nodes.push(seen.node(name, &design.role, node, Some(stands)));
             }
-        });
-        WaveProgress { nodes: nodes.collect() }
-    });
-    let mut holds = Vec::new();
-    if let Phase::Paused { why } = &record.phase {
-        holds.push(Hold::Halted { why: why.clone() });
+        }
     }
-    let waves: Vec<WaveProgress> = waves.collect();
-    if record.phase.is_open() {
-        let undone = waves.iter().flat_map(|wave| &wave.nodes).filter(|node| match node.state {
-            NodeState::Healthy | NodeState::Removed | NodeState::Skipped => false,
-            NodeState::Waiting
-            | NodeState::Granted
-            | NodeState::Pending { .. }
-            | NodeState::Soaking { .. }
-            | NodeState::Failed { .. } => true,
-        });
-        let named = undone.take(NAMED_HOLDS);
-        holds.extend(named.map(|NodeProgress { node, state, .. }| Hold::Node {
-            node: node.clone(),
-            state: state.clone(),
-            deadline: None,
-        }));
-    }
-    Progress { waves, holds }
+    Progress { waves, holds: seen.holds() }
 }
 
-fn answered_at_once(sight: &Sight<'_>, record: &RolloutRecord, name: &NodeName, node: &Node) -> NodeState {
-    let told = sight.fleet.desired_of(name).filter(|told| told.version == record.to);
-    let answered = |generation: Generation| node.state().filter(|_| node.has_answered(generation));
-    let Some((state, leaf)) = told.and_then(|told| answered(told.generation)) else { return NodeState::Granted };
-    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    let failed =
-        |how| NodeState::Failed { how, error: last.and_then(|last| what_went_wrong(last, how)), forgiven: true };
-    match state {
-        _ if *state.version() != record.to => NodeState::Granted,
-        ServiceState::Configured { result: Configured::Success, .. } => NodeState::Granted,
-        ServiceState::Configured { result: Configured::Pending, .. } => NodeState::Pending { since: leaf.since },
-        ServiceState::Configured { result: Configured::Failure, .. } => failed(FailedHow::NotConfigured),
-        ServiceState::Validated { result: Validated::Failure, .. } => failed(FailedHow::NotValidated),
-        ServiceState::Validated { result: Validated::Success, .. } => NodeState::Healthy,
+/// What holds it up, as far as its nodes were looked at.
+struct Seen<'a> {
+    record: &'a RolloutRecord,
+    well: usize,
+    /// The first of those that it waits for, and of those that it does not.
+    waited_for: Vec<Hold>,
+    others: Vec<Hold>,
+}
+
+impl Seen<'_> {
+    fn node(&mut self, name: &NodeName, role: &Role, node: &Node, stands: Option<Stands>) -> NodeProgress {
+        let silent = |since| Some(Hold::Silent { node: name.clone(), since });
+        let (state, deadline, hold) = match stands {
+            // What everybody was told since says nothing about it.
+            None => (NodeState::Granted, None, None),
+            Some(Stands::Well(_)) => (NodeState::Healthy, None, None),
+            Some(Stands::OnItsWay { until }) => (NodeState::Granted, Some(until), None),
+            Some(Stands::Pending { since, until }) => (NodeState::Pending { since }, Some(until), None),
+            Some(Stands::Silent { since, .. } | Stands::Away { since }) => (NodeState::Granted, None, silent(since)),
+            Some(Stands::NotThere) => (NodeState::Waiting, None, Some(Hold::Machine { node: name.clone() })),
+            Some(Stands::Failed { how, forgiven, .. }) => {
+                (NodeState::Failed { how, error: error_of(node, how), forgiven }, None, None)
+            }
+        };
+        let granted = (state != NodeState::Waiting).then_some(self.record.started);
+        if state == NodeState::Healthy {
+            self.well += 1;
+        } else {
+            let is_waited_for = stands.is_some_and(Stands::is_waited_for);
+            let holds = if is_waited_for { &mut self.waited_for } else { &mut self.others };
+            if holds.len() < NAMED_HOLDS {
+                let own = || Hold::Node { node: name.clone(), state: state.clone(), deadline };
+                holds.push(hold.clone().unwrap_or_else(own));
+            }
+        }
+        NodeProgress { node: name.clone(), role: role.clone(), state, granted, deadline, hold }
+    }
+
+    fn holds(self) -> Vec<Hold> {
+        let mut holds = match &self.record.phase {
+            Phase::Running => Vec::new(),
+            Phase::Paused { why } => vec![Hold::Halted { why: why.clone() }],
+            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+                return Vec::new();
+            }
+        };
+        // It ends without them, unless there is nobody else.
+        let is_for_others = self.waited_for.is_empty() && self.well == 0;
+        holds.extend(if is_for_others { self.others } else { self.waited_for });
+        holds
     }
 }

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use muster_core::fleet::{Desired, Node};
 use muster_core::liveness::Link;
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{FailedHow, FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
+use muster_core::report::ResourceError;
+use muster_core::rollout::record::{FailedHow, FailedNode, Halt, NAMED_FAILURES, Phase, RolloutRecord, Threshold};
 use muster_core::rollout::strategy::Deadlines;
 use muster_core::service_state::{Configured, ServiceState, Validated};
 
@@ -16,49 +17,86 @@ use super::failures::what_went_wrong;
 use super::{Indexed, Step, completed, paused};
 
 /// How a node stands that was told together with all the others.
-enum Stands {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
     /// It has proved itself, since then.
     Well(Timestamp),
-    /// It is on its way, and has time until then.
-    OnItsWay(Timestamp),
+    OnItsWay {
+        until: Timestamp,
+    },
+    /// It waits for others.
+    Pending {
+        since: Timestamp,
+        until: Timestamp,
+    },
+    /// Its agent is away, and is waited for until then.
+    Silent {
+        since: Timestamp,
+        until: Timestamp,
+    },
+    /// Its agent is away for too long to be waited for.
+    Away {
+        since: Timestamp,
+    },
     /// Its machine was never made: it begins with the target once it is there.
     NotThere,
-    /// Its agent is away for too long to be waited for.
-    Away,
-    Failed(FailedHow, Timestamp),
+    Failed {
+        how: FailedHow,
+        /// When it was clear that it had.
+        since: Timestamp,
+        /// Somebody has resumed since.
+        forgiven: bool,
+    },
+}
+
+impl Stands {
+    /// Whether the rollout does not end while it stands so.
+    pub(crate) fn is_waited_for(self) -> bool {
+        match self {
+            Stands::OnItsWay { .. } | Stands::Pending { .. } | Stands::Silent { .. } => true,
+            Stands::Failed { forgiven, .. } => !forgiven,
+            Stands::Well(_) | Stands::Away { .. } | Stands::NotThere => false,
+        }
+    }
+}
+
+/// What everybody was told at once, and how each of them is judged by it.
+pub(crate) struct AtOnce<'a> {
+    record: &'a RolloutRecord,
+    sight: &'a Sight<'a>,
+    deadlines: Deadlines,
+    told: Desired,
+    /// From when on everybody has the whole time.
+    began: Timestamp,
 }
 
 /// It is over when everybody who is waited for is validated. Agents try again by themselves, so that failures stop it only
 /// when nothing has got better for as long as a rollout may stand still.
 pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
-    let Some(told) = sight.fleet.base().filter(|told| told.version == record.to) else { return Step::default() };
-    let deadlines = plan.plan().strategy.deadlines;
+    let Some(at_once) = AtOnce::of(plan, record, sight) else { return Step::default() };
     let mut step = Step::default();
     let (mut well, mut moving, mut away) = (0_u32, false, false);
     let (mut failures, mut failed) = (0_u32, Vec::new());
     let (mut forgiven, mut still_failed) = (0_u32, Vec::new());
     let mut better = record.progress.max(record.started);
     for (name, node, _) in sight.fleet.designed() {
-        match stands(record, &told, sight, deadlines, name, node) {
+        match at_once.stands(name, node) {
             Stands::Well(since) => {
                 well += 1;
                 better = better.max(since);
             }
-            Stands::OnItsWay(until) => {
+            Stands::OnItsWay { until } | Stands::Pending { until, .. } | Stands::Silent { until, .. } => {
                 moving = true;
                 step.look_again(until);
             }
             Stands::NotThere => {}
-            Stands::Away => away = true,
-            Stands::Failed(how, since) => {
-                let was_seen = record.forgiven.is_some_and(|seen| since <= seen.at);
+            Stands::Away { .. } => away = true,
+            Stands::Failed { how, forgiven: was_seen, .. } => {
                 let (count, named) =
                     if was_seen { (&mut forgiven, &mut still_failed) } else { (&mut failures, &mut failed) };
                 *count += 1;
                 if named.len() < NAMED_FAILURES {
-                    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-                    let error = last.and_then(|last| what_went_wrong(last, how));
-                    named.push(FailedNode { node: name.clone(), how, error });
+                    named.push(FailedNode { node: name.clone(), how, error: error_of(node, how) });
                 }
             }
         }
@@ -67,73 +105,86 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
     if moving {
         return step;
     }
-    if failures > 0 {
-        let until = later(better, deadlines.progress);
-        if sight.now < until {
-            step.look_again(until);
-            return step;
+    // A version that no node has proved has not arrived anywhere, whatever somebody has looked at.
+    let why = match (failures, well) {
+        (1.., _) => Halt::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed },
+        (0, 0) if forgiven > 0 => {
+            let (threshold, nodes) = (Threshold::Everybody, still_failed);
+            Halt::Failures { threshold, failed: forgiven, tolerated: 0, nodes }
         }
-        let why = Halt::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed };
-        return Step { change: Some(paused(next, why, sight)), ..Step::default() };
-    }
-    // A version that no node has proved has not arrived anywhere, whatever somebody has looked at: it is waited for no longer
-    // than that nothing gets better.
-    if well == 0 && forgiven > 0 {
-        let until = later(better.max(record.phase_since), deadlines.progress);
-        if sight.now < until {
-            step.look_again(until);
-            return step;
+        (0, 0) if away => Halt::NoProgress { since: better },
+        // Machines are made when they are made.
+        (0, 0) => return step,
+        (0, _) => {
+            let whole = !away && forgiven == 0;
+            return Step { change: Some(completed(RolloutRecord { whole, ..next }, sight)), ..Step::default() };
         }
-        let (threshold, nodes) = (Threshold::Everybody, still_failed);
-        let why = Halt::Failures { threshold, failed: forgiven, tolerated: 0, nodes };
-        return Step { change: Some(paused(next, why, sight)), ..Step::default() };
-    }
-    // Nobody is there yet.
-    if well == 0 {
+    };
+    let until = later(better, at_once.deadlines.progress);
+    if sight.now < until {
+        step.look_again(until);
         return step;
     }
-    let whole = !away && forgiven == 0;
-    Step { change: Some(completed(RolloutRecord { whole, ..next }, sight)), ..Step::default() }
+    Step { change: Some(paused(next, why, sight)), ..Step::default() }
 }
 
-fn stands(
-    record: &RolloutRecord,
-    told: &Desired,
-    sight: &Sight<'_>,
-    deadlines: Deadlines,
-    name: &NodeName,
-    node: &Node,
-) -> Stands {
-    let answer = node.state().filter(|(state, _)| node.has_answered(told.generation) && *state.version() == record.to);
-    if let Some((_, leaf)) = answer.filter(|(state, _)| state.is_validated()) {
-        return Stands::Well(leaf.since);
+/// The first thing that went wrong on a node that has failed.
+pub(crate) fn error_of(node: &Node, how: FailedHow) -> Option<ResourceError> {
+    let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
+    last.and_then(|last| what_went_wrong(last, how))
+}
+
+impl<'a> AtOnce<'a> {
+    /// None if everybody was told something else since.
+    pub(crate) fn of(plan: &Indexed, record: &'a RolloutRecord, sight: &'a Sight<'a>) -> Option<Self> {
+        let told = sight.fleet.base().filter(|told| told.version == record.to)?;
+        // Who was asked to go on has the whole time again, and so has everybody in a new life of the store. A pause gives
+        // nobody time.
+        let resumed = (record.phase == Phase::Running).then_some(record.phase_since);
+        let forgiven = record.forgiven.map(|forgiven| forgiven.at);
+        let asked = record.started.max(super::survey::began(sight.fleet.epoch(), sight.now));
+        let began = [resumed, forgiven].into_iter().flatten().fold(asked, Timestamp::max);
+        Some(Self { record, sight, deadlines: plan.plan().strategy.deadlines, told, began })
     }
-    if let Link::Silent { since } = (sight.link)(name) {
-        if is_still_being_made(node) {
-            return Stands::NotThere;
+
+    pub(crate) fn stands(&self, name: &NodeName, node: &Node) -> Stands {
+        let Self { record, sight, deadlines, told, began } = self;
+        let is_answer = |state: &ServiceState| node.has_answered(told.generation) && *state.version() == record.to;
+        let answer = node.state().filter(|(state, _)| is_answer(state));
+        if let Some((_, leaf)) = answer.filter(|(state, _)| state.is_validated()) {
+            return Stands::Well(leaf.since);
         }
-        let until = later(since, deadlines.pending);
-        return if sight.now < until { Stands::OnItsWay(until) } else { Stands::Away };
+        if let Link::Silent { since } = (sight.link)(name) {
+            if is_still_being_made(node) {
+                return Stands::NotThere;
+            }
+            let until = later(since, deadlines.pending);
+            return if sight.now < until { Stands::Silent { since, until } } else { Stands::Away { since } };
+        }
+        let late = || {
+            let until = later(*began, deadlines.node);
+            if sight.now < until { Stands::OnItsWay { until } } else { self.failed(FailedHow::Expired, until) }
+        };
+        let Some((state, leaf)) = answer else { return late() };
+        match state {
+            ServiceState::Configured { result: Configured::Failure, .. } => {
+                self.failed(FailedHow::NotConfigured, leaf.since)
+            }
+            ServiceState::Validated { result: Validated::Failure, .. } => {
+                self.failed(FailedHow::NotValidated, leaf.since)
+            }
+            ServiceState::Configured { result: Configured::Pending, .. } => {
+                let (since, until) = (leaf.since, later(leaf.since.max(*began), deadlines.pending));
+                let is_late = sight.now >= until;
+                if is_late { self.failed(FailedHow::PendingTooLong, until) } else { Stands::Pending { since, until } }
+            }
+            ServiceState::Configured { result: Configured::Success, .. }
+            | ServiceState::Validated { result: Validated::Success, .. } => late(),
+        }
     }
-    // Who was asked to go on has the whole time again, and so has everybody in a new life of the store.
-    let began = record.phase_since.max(record.started).max(super::survey::began(sight.fleet.epoch(), sight.now));
-    let by = |until: Timestamp, how| match sight.now < until {
-        true => Stands::OnItsWay(until),
-        false => Stands::Failed(how, until),
-    };
-    let late = || by(later(began, deadlines.node), FailedHow::Expired);
-    let Some((state, leaf)) = answer else { return late() };
-    match state {
-        ServiceState::Configured { result: Configured::Failure, .. } => {
-            Stands::Failed(FailedHow::NotConfigured, leaf.since)
-        }
-        ServiceState::Validated { result: Validated::Failure, .. } => {
-            Stands::Failed(FailedHow::NotValidated, leaf.since)
-        }
-        ServiceState::Configured { result: Configured::Pending, .. } => {
-            by(later(leaf.since.max(began), deadlines.pending), FailedHow::PendingTooLong)
-        }
-        ServiceState::Configured { result: Configured::Success, .. }
-        | ServiceState::Validated { result: Validated::Success, .. } => late(),
+
+    fn failed(&self, how: FailedHow, since: Timestamp) -> Stands {
+        let forgiven = self.record.forgiven.is_some_and(|seen| since <= seen.at);
+        Stands::Failed { how, since, forgiven }
     }
 }

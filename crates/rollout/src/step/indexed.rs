@@ -81,6 +81,11 @@ impl Indexed {
         &self.places
     }
 
+    pub(crate) fn place(&self, name: &NodeName) -> Option<Place> {
+        let found = self.places.binary_search_by(|(planned, _)| planned.cmp(name)).ok()?;
+        self.places.get(found).map(|(_, place)| *place)
+    }
+
     pub(crate) fn role(&self, role: &Role) -> Option<PlannedRole> {
         self.roles.get(role).copied()
     }

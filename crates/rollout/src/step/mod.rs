@@ -27,7 +27,7 @@ pub use indexed::Indexed;
 
 pub(crate) use change::untouched;
 pub(crate) use fact::Fact;
-pub(crate) use failures::what_went_wrong;
+pub(crate) use follow::{AtOnce, Stands, error_of};
 pub(crate) use grants::{Held, Ledger};
 pub(crate) use indexed::Place;
 pub(crate) use survey::Survey;

@@ -178,6 +178,7 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
         nodes: if plan.is_some() { counts.nodes } else { record.healthy },
         next: next_command(Situation {
             phase: &record.phase,
+            at_once: record.at_once,
             waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
             stable: stable_version(fleet, record.id).as_ref(),
             failed: counts.failed,

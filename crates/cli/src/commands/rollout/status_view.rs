@@ -283,6 +283,7 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
 pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
     let hints = next_commands(Situation {
         phase: &status.record.phase,
+        at_once: status.record.at_once,
         waits_for_promotion: status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. })),
         stable: status.stable.as_ref(),
         failed: status.counts.failed,

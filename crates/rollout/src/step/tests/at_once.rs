@@ -1,0 +1,102 @@
+//! A rollout that has told everybody at once is judged once: what stops or ends it is what is told of it.
+
+use muster_core::rollout::progress::{Hold, NodeState, Progress};
+use muster_core::rollout::record::{FailedHow, Halt, Phase};
+use muster_core::rollout::strategy::{Deadlines, Strategy};
+
+use crate::operate::Command;
+use crate::progress::{progress, why_not};
+use crate::testing::{World, node, request};
+
+use super::Ride;
+use super::ride::{failed, pending, seconds};
+
+fn begin(nodes: u32) -> Ride {
+    let mut world = World::new();
+    for number in 1..=nodes {
+        world.node(&format!("web{number}"), "web", "a", &[]);
+    }
+    Ride::of(world, &request("v1", Strategy::default()))
+}
+
+fn deadlines() -> Deadlines {
+    Strategy::default().deadlines
+}
+
+fn told(ride: &Ride) -> Progress {
+    ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight))
+}
+
+fn state(ride: &Ride, name: &str) -> NodeState {
+    let mut nodes = told(ride).waves.into_iter().flat_map(|wave| wave.nodes);
+    nodes.find(|progress| progress.node == node(name)).unwrap().state
+}
+
+fn why(ride: &Ride, name: &str) -> Option<Hold> {
+    ride.world.see(|sight| why_not(&ride.plan, &ride.record(), sight, &node(name)))
+}
+
+/// How many have failed and count, by what is told.
+fn failures(ride: &Ride) -> usize {
+    let nodes = told(ride).waves.into_iter().flat_map(|wave| wave.nodes);
+    nodes.filter(|node| matches!(node.state, NodeState::Failed { forgiven: false, .. })).count()
+}
+
+#[test]
+fn what_stopped_it_is_what_is_told_of_it() {
+    let mut ride = begin(4);
+    ride.well("web1");
+    ride.answers("web2", failed());
+    ride.answers("web4", pending());
+    // Somebody joins, and is waited for as all the others are.
+    ride.world.node("web5", "web", "a", &[]);
+    let until = ride.world.now + deadlines().node;
+    let on_its_way = Hold::Node { node: node("web3"), state: NodeState::Granted, deadline: Some(until) };
+    assert_eq!(why(&ride, "web3"), Some(on_its_way.clone()));
+    assert!(told(&ride).holds.contains(&on_its_way));
+    assert_eq!(why(&ride, "web1"), None);
+    ride.after(deadlines().node);
+    assert!(matches!(state(&ride, "web3"), NodeState::Failed { how: FailedHow::Expired, forgiven: false, .. }));
+    assert!(matches!(state(&ride, "web4"), NodeState::Pending { .. }), "that is no failure");
+    ride.after(deadlines().progress - deadlines().node);
+    let Phase::Paused { why: Halt::Failures { failed, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    assert_eq!((failed, failures(&ride)), (4, 4));
+    ride.world.pass(seconds(1));
+    assert_eq!(failures(&ride), 4, "a pause gives nobody time");
+    // They have the whole time again, and what was seen counts no longer.
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.go();
+    assert_eq!((state(&ride, "web3"), failures(&ride)), (NodeState::Granted, 0));
+    assert!(matches!(state(&ride, "web2"), NodeState::Failed { forgiven: true, .. }));
+}
+
+#[test]
+fn where_everybody_is_away_it_pauses_and_says_so() {
+    let mut ride = begin(2);
+    ride.answers("web1", failed());
+    ride.answers("web2", failed());
+    ["web1", "web2"].iter().for_each(|name| ride.world.silent(name, seconds(0)));
+    ride.after(deadlines().pending);
+    let since = ride.world.now - deadlines().pending;
+    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(why(&ride, "web1"), Some(Hold::Silent { node: node("web1"), since }));
+    assert_eq!(told(&ride).holds.len(), 2, "there is nobody else to wait for");
+    let again = ride.look().recheck.expect("it does not wait for ever");
+    ride.world.now = again;
+    ride.go();
+    assert_eq!(ride.phase(), Phase::Paused { why: Halt::NoProgress { since } });
+    // Whoever resumes asks and looks again, for as long.
+    assert!(ride.say(&Command::Resume).unwrap());
+    ride.go();
+    assert_eq!((ride.phase(), ride.look().recheck), (Phase::Running, Some(ride.world.now + deadlines().progress)));
+}
+
+#[test]
+fn machines_that_are_still_being_made_are_waited_for() {
+    let mut ride = begin(1);
+    ride.world.unmade("web1");
+    ride.after(deadlines().progress);
+    assert_eq!((ride.phase(), ride.look().recheck), (Phase::Running, None));
+    assert_eq!(told(&ride).holds, [Hold::Machine { node: node("web1") }]);
+    assert_eq!(why(&ride, "web1"), Some(Hold::Machine { node: node("web1") }));
+}
