@@ -1,15 +1,18 @@
 //! How a rollout begins: one transaction, in which the environment gets its new version, and nobody moves yet.
 
 use muster_core::fleet::{Fleet, Node};
+use muster_core::generation::Generation;
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Version};
 use muster_core::records::AllowOlder;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::Plan;
 use muster_core::rollout::record::{ActiveRollout, FromVersion, Halt, Phase, RolloutRecord, WaveState};
+use muster_core::service_state::ServiceState;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
+use crate::health::grant_of;
 use crate::outgrown;
 use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
@@ -40,10 +43,10 @@ pub struct Started {
 #[derive(Debug, Error)]
 pub enum StartRefused {
     #[error(
-        "rollout {id} to {to} is {phase}, with {healthy} of {nodes} nodes moved; end it with `muster rollout abort`, or take \
-         its place with --supersede"
+        "rollout {id} to {to} is {phase}: {}; end it with `muster rollout abort`, or take its place with --supersede",
+        how_far(*.sent, *.validated)
     )]
-    Open { id: RolloutId, to: Version, phase: &'static str, healthy: u32, nodes: usize },
+    Open { id: RolloutId, to: Version, phase: &'static str, sent: usize, validated: usize },
     #[error("the environment is being destroyed")]
     Destroying,
     #[error("the environment is being restored from a backup; wait until that is done, then start again")]
@@ -70,6 +73,16 @@ pub enum StartRefused {
     Unwritable(#[from] serde_json::Error),
 }
 
+fn how_far(sent: usize, validated: usize) -> String {
+    let nodes = match sent {
+        0 => return "it has sent no node there yet".to_owned(),
+        1 => "1 node".to_owned(),
+        _ => format!("{sent} nodes"),
+    };
+    let are = if validated == 1 { "is" } else { "are" };
+    format!("it has sent {nodes} there, of which {validated} {are} validated")
+}
+
 /// Begins a rollout. `plan_digest` names the blob that holds the plan.
 pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starting) -> Result<Started, StartRefused> {
     if let Some(record) = of_request(sight.fleet, &starting.request) {
@@ -89,15 +102,24 @@ pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starti
 /// nothing left to grant: it only watches, and gives way.
 pub fn may_take_over(fleet: &Fleet, supersede: bool) -> Result<(), StartRefused> {
     match fleet.deciding_rollout() {
-        Some((old, _)) if old.phase.is_open() && !supersede && !old.at_once => Err(StartRefused::Open {
-            id: old.id,
-            to: old.to.clone(),
-            phase: old.phase.word(),
-            healthy: old.healthy,
-            nodes: fleet.designed().count(),
-        }),
+        Some((old, _)) if old.phase.is_open() && !supersede && !old.at_once => {
+            let (sent, validated) = sent_by(fleet, old);
+            Err(StartRefused::Open { id: old.id, to: old.to.clone(), phase: old.phase.word(), sent, validated })
+        }
         Some(_) | None => Ok(()),
     }
+}
+
+/// How many nodes a rollout has sent to its target, and how many of those have said that they are there. What its record says
+/// was so at its last step; and how many it moves in all, only its plan says.
+fn sent_by(fleet: &Fleet, record: &RolloutRecord) -> (usize, usize) {
+    let sent = || fleet.designed().filter_map(|(_, node, _)| grant_of(record, node).map(|(_, at)| (node, at)));
+    let is_there = |(node, at): &(&Node, Revision)| {
+        let runs_it = |state: &ServiceState| state.is_validated() && *state.version() == record.to;
+        node.has_answered(Generation { epoch: fleet.epoch(), number: at.0 })
+            && node.state().is_some_and(|(state, _)| runs_it(state))
+    };
+    (sent().count(), sent().filter(is_there).count())
 }
 
 /// Begins the rollout that goes back from another one, and ends that. It does so once: the record of the old one says by

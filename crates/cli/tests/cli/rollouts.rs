@@ -327,7 +327,7 @@ async fn a_person_promotes_pauses_and_resumes() {
     snapshot!(fleet.muster(&["rollout", "start", "v2", "--strategy", "quick.yaml"]).await, @"
     exit 1
     --- stderr
-    error: rollout 1 to v2 is running, with 1 of 4 nodes moved; end it with `muster rollout abort`, or take its place with --supersede
+    error: rollout 1 to v2 is running: it has sent 1 node there, of which 1 is validated; end it with `muster rollout abort`, or take its place with --supersede
     ");
     snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
     exit 0

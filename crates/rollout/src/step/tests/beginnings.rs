@@ -6,7 +6,7 @@ use muster_core::rollout::strategy::{OnFailure, Strategy};
 
 use crate::operate::{Command, OperateRefused};
 use crate::plan::plan;
-use crate::start::{REMEMBERED, StartRefused, Starting, roll_back, stable_version, start};
+use crate::start::{REMEMBERED, StartRefused, Starting, may_take_over, roll_back, stable_version, start};
 use crate::step::Indexed;
 use crate::testing::{Ended, World, request, version};
 
@@ -51,6 +51,19 @@ fn the_same_request_again_is_the_same_rollout() {
     let other = ride.world.see(|sight| start(sight, &made, "sha256:plan", asks("other", false))).unwrap_err();
     assert!(matches!(other, StartRefused::Open { id, .. } if id == ride.id), "{other}");
     ride.go();
+}
+
+#[test]
+fn whoever_is_refused_is_told_how_far_the_other_has_come_by_now() {
+    let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), budget(2, None));
+    let refused = |ride: &Ride| may_take_over(&ride.world.fleet, false).unwrap_err().to_string();
+    assert!(refused(&ride).starts_with("rollout 1 to v2 is running: it has sent no node there yet; end it"));
+    let sent = ride.go();
+    assert!(refused(&ride).contains("it has sent 2 nodes there, of which 0 are validated;"), "{}", refused(&ride));
+    // No step has looked at that.
+    ride.world.answers(&sent[0], Ended::Validated);
+    assert_eq!(ride.record().healthy, 0);
+    assert!(refused(&ride).contains("it has sent 2 nodes there, of which 1 is validated;"), "{}", refused(&ride));
 }
 
 #[test]
