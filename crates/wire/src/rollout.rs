@@ -181,9 +181,14 @@ pub struct SlotRow {
     pub granted: Timestamp,
     /// Fences it: the revision of the grant, which is the generation that the node was told.
     pub fence: Revision,
+    /// When the grant expires, as it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub expires: Option<Timestamp>,
+    /// When it counts as failed if it is not healthy by then. While it waits for others, that is not when the grant expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
 }
 
 /// A rollout in the history.

@@ -135,6 +135,7 @@ fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<Sl
         granted: desired.granted,
         fence: *fence,
         expires: desired.expires,
+        deadline: node.deadline,
     })
 }
 

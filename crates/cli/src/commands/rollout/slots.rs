@@ -7,13 +7,13 @@ use muster_wire::rollout::Operate;
 use crate::args::Globals;
 use crate::author::author;
 use crate::commands::node::show::node_or_host;
-use crate::commands::rows::NONE;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Table, Terminal, age};
 
 use super::asking::until_answered;
+use super::status_view::time_left;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -24,7 +24,8 @@ pub enum Command {
 /// List the nodes that were granted a version and use the budget up
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A node holds its slot from its grant until it is healthy. FENCE is the revision of the grant: what the node answers to \
+A node holds its slot from its grant until it is healthy. DEADLINE is when it counts as failed if it is not by then; one \
+that has failed, or is watched already, has none. FENCE is the revision of the grant: what the node answers to \
 an older one does not count.
 
 Exit codes:
@@ -68,14 +69,9 @@ pub(in crate::commands) async fn list(
         if page.items.is_empty() {
             return;
         }
-        let headings = ["NODE", "ROLE", "ROLLOUT", "VERSION", "STATE", "GRANTED", "EXPIRES IN", "FENCE"];
+        let headings = ["NODE", "ROLE", "ROLLOUT", "VERSION", "STATE", "GRANTED", "DEADLINE", "FENCE"];
         let mut table = Table::new(headings).painted(4);
         for slot in &page.items {
-            let expires = match slot.expires {
-                Some(at) if at > now => age(now, at),
-                Some(_) => "expired".to_owned(),
-                None => NONE.to_owned(),
-            };
             table.row([
                 slot.node.to_string(),
                 slot.role.to_string(),
@@ -83,7 +79,7 @@ pub(in crate::commands) async fn list(
                 slot.version.to_string(),
                 state(&slot.state),
                 age(slot.granted, now),
-                expires,
+                time_left(slot.deadline, now),
                 slot.fence.to_string(),
             ]);
         }

@@ -167,10 +167,15 @@ pub(super) fn under_way(counts: &NodeCounts) -> u32 {
 fn deadline(status: &RolloutStatus, index: usize, role: &Role) -> String {
     let goes_on = status.waves.get(index).is_some_and(|wave| wave.state.as_ref().is_some_and(|it| it.passed.is_none()));
     let of_role = status.slots.iter().filter(|slot| slot.role == *role && is_under_way(&slot.state));
-    match of_role.filter_map(|slot| slot.expires).min().filter(|_| goes_on) {
+    time_left(of_role.filter_map(|slot| slot.deadline).min().filter(|_| goes_on), status.now)
+}
+
+/// How long a node has left.
+pub(super) fn time_left(deadline: Option<Timestamp>, now: Timestamp) -> String {
+    match deadline {
         None => NONE.to_owned(),
-        Some(at) if at <= status.now => "now".to_owned(),
-        Some(at) => format!("in {}", age(status.now, at)),
+        Some(at) if at <= now => "now".to_owned(),
+        Some(at) => format!("in {}", age(now, at)),
     }
 }
 
@@ -325,19 +330,33 @@ mod tests {
         written(|out| show(&env(), status, out))
     }
 
-    #[test]
-    fn a_rollout_on_its_way_says_how_far_it_is_and_whom_it_waits_for() {
-        let mut status = sample::status();
-        status.slots = vec![muster_wire::rollout::SlotRow {
+    /// A node of the first wave.
+    fn slot(status: &RolloutStatus, state: NodeState, deadline: i64) -> muster_wire::rollout::SlotRow {
+        muster_wire::rollout::SlotRow {
             node: node("web1"),
             role: role("web"),
             rollout: RolloutId(7),
             version: status.record.to.clone(),
-            state: NodeState::Granted,
+            state,
             granted: at(0),
             fence: status.revision,
             expires: Some(at(900)),
-        }];
+            deadline: Some(at(deadline)),
+        }
+    }
+
+    #[test]
+    fn who_waits_for_others_has_time_also_after_its_grant_has_expired() {
+        let mut status = sample::status();
+        status.now = at(1000);
+        status.slots = vec![slot(&status, NodeState::Pending { since: at(60) }, 1860)];
+        assert_eq!(deadline(&status, 0, &role("web")), "in 14m");
+    }
+
+    #[test]
+    fn a_rollout_on_its_way_says_how_far_it_is_and_whom_it_waits_for() {
+        let mut status = sample::status();
+        status.slots = vec![slot(&status, NodeState::Granted, 900)];
         status.holds = vec![
             Hold::Turn { stage: 1, wave: 1 },
             Hold::Node { node: node("web1"), state: NodeState::Granted, deadline: Some(at(900)) },
