@@ -50,11 +50,11 @@ fn a_wave_that_a_small_role_leaves_out_still_asks_and_soaks() {
 fn the_last_wave_waits_as_long_as_those_that_it_stands_for() {
     let world = World::of(&[("web", 1, "a")]);
     let soaks = |second: Option<SignedDuration>| {
-        let mut strategy = Strategy::default();
-        strategy.waves = vec![
+        let waves = vec![
             Wave { reach: Reach::Nodes(1), soak: None, promote: Promote::Auto },
             Wave { reach: Reach::Percent(100), soak: second, promote: Promote::Auto },
         ];
+        let strategy = Strategy { waves, ..Strategy::default() };
         planned(&world, &request("v2", strategy)).waves.iter().map(|wave| wave.soak).collect::<Vec<_>>()
     };
     assert_eq!(soaks(Some(SignedDuration::from_hours(1))), [SignedDuration::from_hours(1)]);
