@@ -40,8 +40,8 @@ pub enum Command {
         /// And do not ask again in this rollout.
         full: bool,
     },
-    /// Go on without a node. It stays where it is, whatever it was told last, for good; it no longer counts, neither as
-    /// failed nor for the budget.
+    /// Go on without a node. It stays where it is, whatever it was told last, until another rollout moves it. It is waited
+    /// for no longer, and does not count as failed; while it is down it uses the budget up, as every node does that is down.
     Skip {
         node: NodeName,
     },
@@ -82,7 +82,7 @@ pub enum OperateRefused {
     #[error("rollout {id} is {phase}: there is nothing to {verb} any more")]
     Over { id: RolloutId, phase: &'static str, verb: &'static str },
     #[error("no wave of rollout {id} waits for being promoted: {instead}")]
-    NothingToPromote { id: RolloutId, instead: &'static str },
+    NothingToPromote { id: RolloutId, instead: String },
     #[error("rollout {id} moved everybody at once: no node can be set aside or granted once more")]
     AtOnce { id: RolloutId },
     #[error("there is no node {node} in the design{}", did_you_mean(.nearest.as_ref()))]
@@ -280,15 +280,26 @@ fn promote(record: &mut RolloutRecord, full: bool, by: String, sight: &Sight<'_>
 }
 
 /// Whether the wave that goes on is a person's turn. Else what it waits for instead.
-fn waits_for_promotion(record: &RolloutRecord) -> Result<(), &'static str> {
-    let Some(wave) = record.waves.last() else { return Err("it has no waves") };
-    match (wave.passed, &wave.promoted, wave.settled, &wave.gate) {
-        (Some(_), _, _, _) => Err("its last wave has passed"),
+fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
+    let Some(wave) = record.waves.last() else { return Err("it has no waves".to_owned()) };
+    let instead = match (wave.passed, &wave.promoted, wave.settled, &wave.gate) {
+        (Some(_), _, _, _) => "its last wave has passed",
         // Two operators may say it at the same moment: it is said.
-        (None, Some(_), _, _) => Ok(()),
-        (None, None, None, _) => Err("its nodes are still being moved"),
-        (None, None, Some(_), None) => Err("the wave is still being watched, and its checks have not been made"),
-        (None, None, Some(_), Some(_)) => Ok(()),
+        (None, Some(_), _, _) | (None, None, Some(_), Some(_)) => return Ok(()),
+        (None, None, None, _) if record.idle.is_some() => {
+            "its nodes wait until a window opens, or until they are no longer paused"
+        }
+        (None, None, None, _) => "its nodes are still being moved",
+        (None, None, Some(_), None) => "the wave is still being watched, and its checks have not been made",
+    };
+    match &record.phase {
+        Phase::Paused { why: why @ Halt::Operator { .. } } => Err(format!("it is {why}")),
+        Phase::Paused { why } => Err(format!("it is paused: {why}")),
+        Phase::Running
+        | Phase::Completed
+        | Phase::Aborted { .. }
+        | Phase::RolledBack { .. }
+        | Phase::Superseded { .. } => Err(instead.to_owned()),
     }
 }
 

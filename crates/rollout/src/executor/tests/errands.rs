@@ -248,7 +248,7 @@ fn two_words_at_once_both_count() {
 fn a_word_that_makes_no_sense_is_refused() {
     let (mut world, mut hands) = begun();
     let refused = hands.run(&mut world, word(Command::Promote { full: false }));
-    let expected = SayRefused::Refused(OperateRefused::NothingToPromote { id: RolloutId(1), instead: "" });
+    let expected = SayRefused::Refused(OperateRefused::NothingToPromote { id: RolloutId(1), instead: String::new() });
     assert!(refused.is_err_and(|error| std::mem::discriminant(&error) == std::mem::discriminant(&expected)));
     let refused = hands.run(&mut world, Say { id: RolloutId(7), ..word(pause()) });
     assert!(matches!(refused, Err(SayRefused::Unknown(RolloutId(7)))), "{refused:?}");

@@ -207,6 +207,11 @@ fn a_person_lets_the_next_wave_begin() {
     let first = ride.go();
     let refused = ride.say(&Command::Promote { full: false }).unwrap_err();
     assert!(matches!(refused, OperateRefused::NothingToPromote { .. }));
+    assert!(refused.to_string().ends_with(": its nodes are still being moved"), "{refused}");
+    assert!(ride.say(&Command::Pause { reason: "lunch".into() }).unwrap());
+    let refused = ride.say(&Command::Promote { full: false }).unwrap_err();
+    assert!(refused.to_string().ends_with(": it is paused by bob: lunch"), "{refused}");
+    assert!(ride.say(&Command::Resume).unwrap());
     ride.well(&first[0]);
     assert_eq!((ride.look().change, ride.look().recheck), (None, None), "only a person can change that");
     let last = ride.plan.plan().nodes().last().unwrap().node.clone();
