@@ -13,6 +13,8 @@ pub enum Exit {
     CannotTell,
     /// Shown, and there is something to do: for those who ask for it.
     Changes,
+    /// Somebody has pressed Ctrl-C; the number is that of shells.
+    Interrupted,
     /// The command was not understood; the number is that of sysexits.h.
     Usage,
 }
@@ -25,6 +27,7 @@ impl Exit {
             Exit::CannotTell => 2,
             Exit::Changes => 3,
             Exit::Usage => 64,
+            Exit::Interrupted => 130,
         }
     }
 

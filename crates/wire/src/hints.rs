@@ -15,6 +15,8 @@ pub struct Situation<'a> {
     pub stable: Option<&'a Version>,
     /// How many nodes have failed now.
     pub failed: u32,
+    /// Whether any node was ever sent to its version: else there is nothing to take back.
+    pub sent: bool,
 }
 
 /// A command, and what it does.
@@ -33,9 +35,22 @@ fn in_spite_of_it() -> Hint {
     hint("muster rollout promote", "go on in spite of the check")
 }
 
+/// Whether it was failed nodes that stopped it: without them, nothing is in its way.
+fn is_of_failures(why: &Halt) -> bool {
+    match why {
+        Halt::Failures { .. } => true,
+        Halt::NothingToGoBackTo { why } => is_of_failures(why),
+        Halt::Operator { .. }
+        | Halt::GateFailed { .. }
+        | Halt::GateInconclusive { .. }
+        | Halt::NoProgress { .. }
+        | Halt::Blocked { .. } => false,
+    }
+}
+
 /// What can be typed next, the likeliest first.
 pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
-    let Situation { phase, at_once, waits_for_promotion, stable, failed } = situation;
+    let Situation { phase, at_once, waits_for_promotion, stable, failed, sent } = situation;
     let back = stable.map(|stable| hint("muster rollout rollback", format!("go back to {stable}")));
     let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes stay where they are"));
     match phase {
@@ -69,13 +84,14 @@ pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
             Halt::GateInconclusive { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), in_spite_of_it(), leave()]
             }
+            why if is_of_failures(why) => vec![hint("muster rollout resume", "go on"), leave()],
             Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), leave()]
             }
         },
         // It has ended: there is nothing to abort.
         Phase::Aborted { .. } => {
-            back.into_iter().chain([hint("muster rollout start VERSION", "go elsewhere")]).collect()
+            back.filter(|_| sent).into_iter().chain([hint("muster rollout start VERSION", "go elsewhere")]).collect()
         }
         Phase::RolledBack { by, .. } | Phase::Superseded { by } => {
             vec![hint(format!("muster rollout status {by}"), "the one that took its place")]
@@ -98,7 +114,8 @@ mod tests {
 
     fn commands_of(phase: &Phase, at_once: bool, stable: Option<&str>, failed: u32) -> String {
         let stable = stable.map(|stable| Version::new(stable).unwrap());
-        let situation = Situation { phase, at_once, waits_for_promotion: false, stable: stable.as_ref(), failed };
+        let situation =
+            Situation { phase, at_once, waits_for_promotion: false, stable: stable.as_ref(), failed, sent: true };
         let short = |hint: Hint| hint.command.trim_start_matches("muster rollout ").to_owned();
         next_commands(situation).into_iter().map(short).collect::<Vec<_>>().join(", ")
     }
@@ -108,11 +125,31 @@ mod tests {
         let aborted = Phase::Aborted { by: "jo".into(), reason: String::new() };
         assert_eq!(commands(&aborted, Some("v1"), 0), "rollback, start VERSION");
         assert_eq!(commands(&aborted, None, 0), "start VERSION", "it is aborted, and there is no way back");
+        let nobody = Situation {
+            phase: &aborted,
+            at_once: false,
+            waits_for_promotion: false,
+            stable: None,
+            failed: 0,
+            sent: false,
+        };
+        let stable = Version::new("v1").unwrap();
+        let hints = next_commands(Situation { stable: Some(&stable), ..nobody });
+        assert_eq!(hints.len(), 1, "nobody was sent anywhere: {hints:?}");
         let failures = Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
         let failed = Phase::Paused { why: failures };
         assert_eq!(commands(&failed, Some("v1"), 1), "retry --failed, skip NODE, resume, rollback");
         assert_eq!(commands(&failed, None, 1), "retry --failed, skip NODE, resume, abort");
         assert_eq!(commands(&failed, None, 0), "resume, abort", "whoever had failed is well again");
+        let well = Situation {
+            phase: &failed,
+            at_once: false,
+            waits_for_promotion: false,
+            stable: None,
+            failed: 0,
+            sent: true,
+        };
+        assert_eq!(next_commands(well)[0].does, "go on");
         let gate = Phase::Paused { why: Halt::GateFailed { check: "door".into(), message: "shut".into() } };
         assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume, promote");
         assert_eq!(commands(&gate, None, 0), "resume, promote, abort");

@@ -1,5 +1,6 @@
 //! `muster status`: the environment on one screen.
 
+use muster_core::names::Version;
 use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::Phase;
 use muster_core::standing::Word;
@@ -64,9 +65,22 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
         }
         (Some(version), None) if status.nodes > 0 && status.blocked == 0 => {
             let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
-            out.line(format_args!("{env}: {all} validated at {version}"));
+            out.line(format_args!("{env}: {all} validated{}", at_which(status, version)));
         }
-        (Some(version), None) => out.line(format_args!("{env}: {} should run {version}", count(status.nodes, "node"))),
+        (Some(version), None) => {
+            let nodes = count(status.nodes, "node");
+            match &status.rollout {
+                Some(rollout) if was_left(rollout) => {
+                    let stay = if status.nodes == 1 { "stays where it is" } else { "stay where they are" };
+                    out.line(format_args!("{env}: {nodes} {stay}"));
+                }
+                // Who was set aside should run something else.
+                Some(rollout) if rollout.phase == Phase::Completed && status.running.len() > 1 => {
+                    out.line(format_args!("{env}: {nodes}; the environment should run {version}"));
+                }
+                Some(_) | None => out.line(format_args!("{env}: {nodes} should run {version}")),
+            }
+        }
         (None, _) => out.line(format_args!(
             "{env}: {}, and no version was chosen yet: muster trigger-update VERSION",
             count(status.nodes, "node")
@@ -74,6 +88,8 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     }
     if status.blocked > 0 || on_the_way(status).is_some() {
         out.line(format_args!("  state    {}", counts(status)));
+    }
+    if status.blocked > 0 || on_the_way(status).is_some() || status.running.len() > 1 {
         out.line(format_args!("  running  {}", running(status)));
     }
     if let Some(brief) = status.rollout.as_ref().filter(|brief| brief.phase != Phase::Completed) {
@@ -96,7 +112,28 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
 
 /// The rollout whose end decides whether all nodes run the same, if that has not come, and not everybody is told already.
 fn on_the_way(status: &EnvironmentStatus) -> Option<&RolloutBrief> {
-    status.rollout.as_ref().filter(|brief| brief.phase != Phase::Completed && !brief.at_once && status.nodes > 0)
+    status.rollout.as_ref().filter(|brief| brief.phase.is_open() && !brief.at_once && status.nodes > 0)
+}
+
+/// Whether it was ended where it was: then nobody should run its version but those that it has moved.
+fn was_left(brief: &RolloutBrief) -> bool {
+    matches!(brief.phase, Phase::Aborted { .. }) && !brief.at_once
+}
+
+/// What nodes that are well have proved to run. That is not what the environment should run where one was set aside, or a
+/// rollout was ended halfway.
+fn at_which(status: &EnvironmentStatus, version: &Version) -> String {
+    let should = match &status.rollout {
+        Some(rollout) if was_left(rollout) => String::new(),
+        Some(_) | None => format!("; the environment should run {version}"),
+    };
+    let mut versions = status.running.keys();
+    match (versions.next(), versions.len()) {
+        (None, _) => format!(" at {version}"),
+        (Some(only), 0) if only == version => format!(" at {version}"),
+        (Some(only), 0) => format!(" at {only}{should}"),
+        (Some(_), others) => format!(", at {} versions{should}", others + 1),
+    }
 }
 
 /// How far the rollout is, and what holds it up.
@@ -114,7 +151,7 @@ fn rollout(brief: &RolloutBrief, out: &mut Out) {
     let nodes = count(usize::try_from(*nodes).unwrap_or(0), "node");
     out.line(format_args!("  rollout  {id} to {to}: {phase}, {healthy} of {nodes} healthy{failed}"));
     let why = match (&brief.phase, &brief.held_by) {
-        (Phase::Paused { why }, _) => Some(super::rollout::because(why)),
+        (Phase::Paused { why }, _) => Some(super::rollout::because_now(why, brief.failed)),
         (_, Some(Hold::Promotion { .. })) => Some(format!("wave {wave} is well, and a person has to promote it")),
         (_, Some(hold)) => Some(hold.to_string()),
         (_, None) => None,

@@ -88,6 +88,23 @@ async fn watched(fleet: &Fleet, args: &[&str]) -> String {
     shown(&ended.unwrap())
 }
 
+/// Ctrl-C, once something is there to be read: the exit code, and what was said.
+async fn interrupted(fleet: &Fleet, args: &[&str]) -> (Option<i32>, String) {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+    let mut child = fleet.machine.muster(args).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it says something").unwrap();
+    assert!(first.is_some());
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // Read to its end, so that nobody waits for room in the pipe.
+    let rest = async { while lines.next_line().await.unwrap().is_some() {} };
+    let ((), ended) =
+        tokio::time::timeout(PATIENCE, async { tokio::join!(rest, child.wait_with_output()) }).await.expect("it ends");
+    let ended = ended.unwrap();
+    (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
+}
+
 const TO_V2: [&str; 7] = ["v2", "--strategy", "quick.yaml", "--seed", "7", "-q", "--color=never"];
 
 #[tokio::test]
@@ -112,7 +129,7 @@ async fn a_plan_is_shown_saved_and_carried_out_as_it_is() {
 
     what differs between v1 and v2 cannot be told: TMP/before is not a bundle that could be used
     --- stderr
-    note: muster rollout start v2 begins it
+    note: muster rollout start v2 --strategy quick.yaml --seed 7 begins it
     ");
     let saved = fleet.muster(&[&["rollout", "plan"][..], &TO_V2, &["--out", "v2.yaml", "-o", "json"]].concat()).await;
     let plan: serde_json::Value = serde_json::from_str(saved.split_once("stdout\n").unwrap().1).unwrap();
@@ -343,6 +360,10 @@ async fn a_person_promotes_pauses_and_resumes() {
     --- stderr
     note: muster rollout resume lets it go on; muster rollout rollback goes back
     ");
+    assert_eq!(
+        interrupted(&fleet, &["rollout", "status", "--watch"]).await,
+        (Some(130), "note: rollout 1 goes on; muster rollout status --watch follows it again\n".to_owned(),)
+    );
     let late = fleet.muster(&["rollout", "status", "--watch", "--timeout", "1s"]).await;
     assert!(late.starts_with("exit 2\n"), "a person's pause is no end: {late}");
     assert!(late.ends_with("note: it has not ended within 1s, and goes on without being watched\n"), "{late}");
@@ -395,6 +416,14 @@ async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "careful.yaml", "--seed", "7", "-q"];
     assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
     record(&fleet, RolloutId(2), "waits for a person", waits).await;
+    assert!(fleet.muster(&["rollout", "pause", "-q"]).await.starts_with("exit 0\n"));
+    snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
+    exit 0
+    --- stdout
+    rollout 2: the wave is promoted (revision N)
+    --- stderr
+    note: the rollout is paused; muster rollout resume lets it go on
+    ");
     snapshot!(fleet.muster(&["rollout", "abort", "--reason", "wrong one"]).await, @"
     exit 0
     --- stdout
@@ -413,11 +442,19 @@ async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
     ");
     let status = fleet.muster(&["rollout", "status"]).await;
     assert!(status.starts_with("exit 1\n") && status.contains("by jo@desk: wrong one"), "{status}");
+    snapshot!(fleet.muster(&["status"]).await, @"
+    exit 0
+    --- stdout
+    quickstart: all 4 nodes validated, at 2 versions
+      running  v1 on 1 node, v2 on 3 nodes
+      rollout  2 to v1: aborted, 1 of 4 nodes healthy
+               next: muster rollout rollback
+    ");
     let back = fleet.muster(&["rollout", "rollback"]).await;
     snapshot!(back, @"
     exit 0
     --- stdout
-    quickstart goes back to v2: rollout 3 takes rollout 2 back
+    quickstart goes back to v2: rollout 3 takes rollout 2 back (revision N)
       1 of 4 nodes was sent to v1, and goes back to v2
     --- stderr
     note: muster rollout status --watch follows it
@@ -446,6 +483,15 @@ async fn another_one_takes_its_place_and_nodes_are_set_aside() {
     let aside = fleet.muster(&["rollout", "skip", failed]).await;
     assert!(aside.contains(&format!("rollout 2 goes on without {failed}")), "{aside}");
     assert!(aside.contains("note: the rollout is paused; muster rollout resume lets it go on"), "{aside}");
+    let status = fleet.muster(&["rollout", "status"]).await;
+    assert!(status.contains("because 1 node had failed, and 0 are tolerated"), "{status}");
+    assert!(
+        status.contains("; it is set aside now\n") && status.contains(&format!("\nskipped: {failed}\n")),
+        "{status}"
+    );
+    let promoted = fleet.muster(&["rollout", "promote"]).await;
+    let refused = "no wave of rollout 2 waits for being promoted: it is paused: 1 node has failed";
+    assert!(promoted.starts_with("exit 1\n") && promoted.contains(refused), "{promoted}");
     let unknown = fleet.muster(&["rollout", "skip", "web9"]).await;
     assert!(unknown.starts_with("exit 1\n"), "{unknown}");
 
@@ -473,6 +519,7 @@ async fn the_short_way_is_the_environments_own() {
     --- stdout
     quickstart should run v2 already: nothing was changed
     ");
+    until(&fleet, "the first runs v2", |fleet| fleet.running().contains_key(&version("v2"))).await;
     let waiting = fleet.muster(&["node", "list"]).await;
     assert_eq!(waiting.matches(" v1").count(), WEBS.len() - 1, "{waiting}");
     let at_once = watched(&fleet, &["trigger-update", "v2", "--at-once", "--watch"]).await;

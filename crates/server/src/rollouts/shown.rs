@@ -160,7 +160,8 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
 /// The rollout that decides, in short. Without its plan only what its record says is known.
 pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<RolloutBrief> {
     let (record, _) = fleet.deciding_rollout()?;
-    let plan = plan.filter(|_| record.phase.is_open());
+    // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
+    let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, Phase::Aborted { .. }));
     let stood = plan.map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
     let counts = all(&stood);
     let held_by = stood.holds.into_iter().next();
@@ -183,6 +184,7 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
             waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
             stable: stable_version(fleet, record.id).as_ref(),
             failed: counts.failed,
+            sent: record.grants > 0 || record.at_once,
         }),
         held_by,
     })

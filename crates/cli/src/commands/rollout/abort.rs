@@ -13,6 +13,7 @@ use crate::terminal::Terminal;
 use super::asking::say;
 use super::status_view::blast_radius;
 use super::which::Which;
+use super::words::moved;
 
 /// End a rollout: nodes stay where they are
 #[derive(Clone, Debug, clap::Args)]
@@ -53,8 +54,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     });
     let elsewhere = "muster rollout start VERSION goes elsewhere";
     match status.stable {
-        Some(_) => terminal.notes.note(format_args!("muster rollout rollback brings them back; {elsewhere}")),
-        None => terminal.notes.note(elsewhere),
+        Some(_) if moved(&status.counts) > 0 => {
+            terminal.notes.note(format_args!("muster rollout rollback brings them back; {elsewhere}"))
+        }
+        Some(_) | None => terminal.notes.note(elsewhere),
     }
     Ok(Exit::Yes)
 }

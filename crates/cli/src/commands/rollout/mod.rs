@@ -23,7 +23,7 @@ pub(super) mod watch;
 mod which;
 mod words;
 
-pub(super) use status_view::because;
+pub(super) use status_view::because_now;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {

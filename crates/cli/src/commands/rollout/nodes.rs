@@ -21,8 +21,9 @@ use super::words;
 /// Set nodes aside: the rollout goes on without them
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A node that was set aside stays at the version that it was told last, for the rest of this rollout. It does not hold its \
-wave up, and counts neither as failed nor for the budget.
+A node that was set aside stays at the version that it was told last, until another rollout moves it. It does not hold \
+its wave up, and does not count as failed. While it is down it uses the budget up all the same, as every node does that is \
+down: `muster rollout slots release` lets others move nevertheless.
 
 Exit codes:
   0   they are set aside
@@ -98,7 +99,10 @@ pub(in crate::commands) async fn retry(
     terminal.out.answer(&done, |out| {
         let id = done.id;
         match (done.changed, done.nodes.len()) {
-            (true, 0) => out.line(format_args!("rollout {id}: what has failed is granted once more")),
+            (true, 0) => {
+                let revision = done.revision;
+                out.line(format_args!("rollout {id}: what has failed is granted once more (revision {revision})"));
+            }
             (true, number) => {
                 let (nodes, names) = (count(number, "node"), words::names(done.nodes.iter(), false));
                 out.line(format_args!("rollout {id}: once more for {nodes}: {names} (revision {})", done.revision));
@@ -114,9 +118,11 @@ fn named(nodes: &[NodeName], typed: &[String]) -> String {
     if nodes.is_empty() { typed.join(", ") } else { words::names(nodes.iter(), false) }
 }
 
-/// What was said takes effect when the rollout goes on.
-fn still_paused(done: &Operated, terminal: &mut Terminal) {
-    if let Phase::Paused { .. } = done.phase {
+/// What was said takes effect when the rollout goes on. Says whether that has to be waited for.
+pub(super) fn still_paused(done: &Operated, terminal: &mut Terminal) -> bool {
+    let is_paused = matches!(done.phase, Phase::Paused { .. });
+    if is_paused {
         terminal.notes.note("the rollout is paused; muster rollout resume lets it go on");
     }
+    is_paused
 }

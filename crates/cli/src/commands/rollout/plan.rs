@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::terminal::{Out, Terminal};
 
-use super::how::How;
+use super::how::{self, How};
 use super::plan_file;
 use super::plan_view::{self, Scope};
 
@@ -80,13 +80,14 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         terminal.notes.note("the environment's file has no section `rollout`: this is what Muster does by itself");
     }
     match &args.out {
+        _ if plan.node_count() == 0 => {}
         Some(path) => {
-            let (version, path) = (&args.version, path.display());
+            let (version, path) = (&args.version, how::typed(&path.to_string_lossy()));
             terminal
                 .notes
                 .note(format_args!("muster rollout start {version} --plan {path} carries it out, exactly so"));
         }
-        None => terminal.notes.note(format_args!("muster rollout start {} begins it", args.version)),
+        None => terminal.notes.note(format_args!("muster rollout start {}{} begins it", args.version, args.how)),
     }
     Ok(Exit::Yes)
 }

@@ -48,8 +48,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let done = until_answered(&mut session, terminal, ask).await?;
     if !args.watch {
         terminal.out.answer(&done, |out| {
-            let (env, id, to, before) = (&session.env, done.id, &done.to, status.record.id);
-            out.line(format_args!("{env} goes back to {to}: rollout {id} takes rollout {before} back"));
+            let (env, id, to, before, at) = (&session.env, done.id, &done.to, status.record.id, done.revision);
+            out.line(format_args!("{env} goes back to {to}: rollout {id} takes rollout {before} back (revision {at})"));
             out.line(format_args!("  {}", blast_radius(&status, true)));
         });
         terminal.notes.note("muster rollout status --watch follows it");

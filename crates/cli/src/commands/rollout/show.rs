@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{NodeProgress, NodeState};
-use muster_core::rollout::record::{GateVerdict, Phase};
+use muster_core::rollout::record::{GateVerdict, Phase, Promoted};
 use muster_wire::client::StatusQuery;
 use muster_wire::rollout::{RolloutStatus, WaveRow};
 
@@ -63,7 +63,9 @@ fn facts(status: &RolloutStatus, out: &mut Out) {
     let at = clock(record.phase_since);
     match &record.phase {
         Phase::Running => {}
-        Phase::Paused { why } => fact("paused", &format!("{at} because {}", status_view::because(why))),
+        Phase::Paused { why } => {
+            fact("paused", &format!("{at} because {}", status_view::because_now(why, status.counts.failed)))
+        }
         Phase::Completed => fact("ended", &format!("{at}, completed")),
         Phase::Aborted { by, reason } if reason.is_empty() => fact("ended", &format!("{at}, aborted by {by}")),
         Phase::Aborted { by, reason } => fact("ended", &format!("{at}, aborted by {by}: {reason}")),
@@ -106,13 +108,19 @@ fn history(wave: &WaveRow) -> String {
     let Some(state) = &wave.state else { return String::new() };
     let mut parts = vec![format!("began {}", clock(state.began))];
     parts.extend(state.settled.map(|at| format!("its nodes well {}", clock(at))));
-    match &state.gate {
-        Some(GateVerdict::Failed { message, .. } | GateVerdict::Inconclusive { message, .. }) => {
-            parts.push(plain::one_line(message));
+    let in_spite = match &state.gate {
+        Some(GateVerdict::Failed { check, message, .. }) => {
+            parts.push(format!("check {check:?} failed: {}", plain::one_line(message)));
+            "in spite of it "
         }
-        Some(GateVerdict::Passed { .. }) | None => {}
-    }
-    parts.extend(state.promoted.as_ref().map(|promoted| format!("promoted by {} {}", promoted.by, clock(promoted.at))));
+        Some(GateVerdict::Inconclusive { check, message, .. }) => {
+            parts.push(format!("check {check:?} could not say: {}", plain::one_line(message)));
+            "in spite of it "
+        }
+        Some(GateVerdict::Passed { .. }) | None => "",
+    };
+    let promoted = state.promoted.as_ref();
+    parts.extend(promoted.map(|Promoted { by, at }| format!("promoted {in_spite}by {by} {}", clock(*at))));
     parts.extend(state.passed.map(|at| format!("passed {}", clock(at))));
     format!(" ({})", parts.join(", "))
 }
@@ -149,6 +157,7 @@ fn clock(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use muster_core::names::Role;
+    use muster_core::rollout::record::WaveState;
 
     use super::*;
 
@@ -165,6 +174,21 @@ mod tests {
 
     fn order(nodes: &[NodeProgress]) -> Vec<&str> {
         in_order_of_grants(nodes).iter().map(|node| node.node.as_str()).collect()
+    }
+
+    #[test]
+    fn a_check_that_failed_is_named_and_so_is_who_went_on() {
+        let mut status = super::super::sample::waits_for_promotion();
+        let wave = status.waves.first_mut().unwrap();
+        let (began, at) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
+        let gate = Some(GateVerdict::Failed { at, check: "orders".into(), message: "500".into() });
+        let promoted = Some(Promoted { by: "jo".into(), at });
+        wave.state = Some(WaveState { gate, promoted, ..WaveState::begun(began) });
+        assert_eq!(
+            history(wave),
+            " (began 1970-01-01 00:00:00 UTC, check \"orders\" failed: 500, promoted in spite of it by jo 1970-01-01 \
+             00:01:00 UTC)"
+        );
     }
 
     #[test]

@@ -27,6 +27,7 @@ Exit codes:
   1   it failed: paused because of failures, aborted, rolled back or superseded
   2   cannot tell: it is paused because a check could not say whether all is well, or because nothing gets better;
       it did not end within --timeout; there is no such rollout; or the server is not there
+  130 with --watch: Ctrl-C was pressed; the rollout goes on
 
 Examples:
   muster rollout status

@@ -1,7 +1,7 @@
 //! How a rollout stands, for people: waves and roles in a table, who blocks and why, and what to type next.
 
 use jiff::Timestamp;
-use muster_core::names::{EnvName, Role};
+use muster_core::names::{EnvName, Role, Version};
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeState};
 use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, WaveState};
 use muster_core::rollout::strategy::Promote;
@@ -30,10 +30,11 @@ pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
         out.gap();
         out.table(table(status));
     }
-    let failed = failed_lines(status);
-    if !failed.is_empty() {
+    let mut nodes = failed_lines(status);
+    nodes.extend(aside(status));
+    if !nodes.is_empty() {
         out.gap();
-        failed.iter().for_each(|line| out.line(line));
+        nodes.iter().for_each(|line| out.line(line));
     }
     let holds = holds(status);
     if !holds.is_empty() {
@@ -88,7 +89,7 @@ pub(super) fn so_far(status: &RolloutStatus) -> String {
 fn halted(status: &RolloutStatus) -> Option<String> {
     let line = match &status.record.phase {
         Phase::Running | Phase::Completed | Phase::Superseded { .. } => return None,
-        Phase::Paused { why } => format!("because {}", because(why)),
+        Phase::Paused { why } => format!("because {}", because_now(why, status.counts.failed)),
         Phase::RolledBack { why, .. } => format!("because {}", taken_back(why)),
         Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
         Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
@@ -98,21 +99,37 @@ fn halted(status: &RolloutStatus) -> Option<String> {
 
 /// The reason without the first node that it names: all of them follow.
 pub(in crate::commands) fn because(why: &Halt) -> String {
+    cause(why, true)
+}
+
+/// The same of one that stands still now: those that had failed may be well again, or set aside.
+pub(in crate::commands) fn because_now(why: &Halt, failed: u32) -> String {
+    cause(why, failed > 0)
+}
+
+fn cause(why: &Halt, have_failed: bool) -> String {
     match why {
         Halt::Operator { by, reason, over } => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            let over = over.as_ref().map(|over| format!("; it stood still already: {}", because(over)));
+            let over = over.as_ref().map(|over| format!("; it stood still already: {}", cause(over, have_failed)));
             format!("{by} has paused it{reason}{}", over.unwrap_or_default())
         }
         Halt::Failures { threshold, failed, tolerated, .. } => {
             let bare =
                 Halt::Failures { threshold: *threshold, failed: *failed, tolerated: *tolerated, nodes: Vec::new() };
-            bare.to_string()
+            match have_failed {
+                true => bare.to_string(),
+                false => bare.to_string().replacen(" has failed", " had failed", 1).replacen(
+                    " have failed",
+                    " had failed",
+                    1,
+                ),
+            }
         }
         Halt::NothingToGoBackTo { why } => {
             format!(
                 "{}; no version was ever validated by a whole rollout, so there is none to go back to",
-                because(why)
+                cause(why, have_failed)
             )
         }
         Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
@@ -237,15 +254,42 @@ pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
         Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => &[],
     };
     // What a node says now is newer than what it said when the rollout stopped.
-    let mut nodes: Vec<&FailedNode> = status.failed.iter().collect();
-    nodes.extend(named.iter().filter(|failed| !status.failed.iter().any(|now| now.node == failed.node)));
-    let mut lines: Vec<String> =
-        nodes.iter().map(|failed| format!("failed: {}", plain::one_line(&failed.to_string()))).collect();
+    let line = |failed: &FailedNode| format!("failed: {}", plain::one_line(&failed.to_string()));
+    let mut lines: Vec<String> = status.failed.iter().map(line).collect();
     let more = usize::try_from(status.counts.failed).unwrap_or(0).saturating_sub(lines.len());
+    for failed in named.iter().filter(|failed| !status.failed.iter().any(|now| now.node == failed.node)) {
+        match since(status, failed) {
+            Some(since) => lines.push(format!("had {}; {since}", line(failed))),
+            None => lines.push(line(failed)),
+        }
+    }
     if more > 0 {
         lines.push(format!("… and {more} more: muster failures"));
     }
     lines
+}
+
+/// What became of a node that had failed when the rollout stopped. None if that is the last that is known of it.
+fn since(status: &RolloutStatus, failed: &FailedNode) -> Option<&'static str> {
+    let record = &status.record;
+    // What has ended says how it ended. And of more than are shown, it may be one that is not.
+    if !record.phase.is_open() || usize::try_from(status.counts.failed).unwrap_or(0) > status.failed.len() {
+        return None;
+    }
+    let is_on_its_way = || status.slots.iter().any(|slot| slot.node == failed.node && is_under_way(&slot.state));
+    Some(match () {
+        () if record.skipped.contains(&failed.node) => "it is set aside now",
+        () if is_on_its_way() => "it is on its way once more",
+        // Its slot would say so, or it is no longer there.
+        () if record.released.contains(&failed.node) || status.counts.removed > 0 => "it does not count as failed now",
+        () => "it is well again",
+    })
+}
+
+/// Who was set aside.
+fn aside(status: &RolloutStatus) -> Option<String> {
+    let skipped = &status.record.skipped;
+    (!skipped.is_empty()).then(|| format!("skipped: {}", words::names(skipped.iter(), false)))
 }
 
 /// The nodes that a halt names.
@@ -292,6 +336,7 @@ pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
         waits_for_promotion: status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. })),
         stable: status.stable.as_ref(),
         failed: status.counts.failed,
+        sent: status.record.grants > 0 || status.record.at_once,
     });
     hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
@@ -301,19 +346,25 @@ pub(super) fn blast_radius(status: &RolloutStatus, goes_back: bool) -> String {
     let (record, counts) = (&status.record, &status.counts);
     let (there, all) = (moved(counts), counts.nodes - counts.removed);
     let of = format!("{there} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
-    let (were, go, stay) = if there == 1 { ("was", "goes", "stays") } else { ("were", "go", "stay") };
+    let (were, go, remain) = if there == 1 { ("was", "goes", "stays") } else { ("were", "go", "stay") };
     let to = &record.to;
+    let stay = |(told, number): (&Version, &u32)| match number {
+        1 => format!("; 1 stays at {told}"),
+        _ => format!("; {number} stay at {told}"),
+    };
+    if there == 0 {
+        // Who was sent there and set aside afterwards is there all the same.
+        let nobody = if record.grants == 0 { "no node was sent to" } else { "no other node goes to" };
+        let stays: String = status.told.iter().map(stay).collect();
+        return if goes_back { format!("no node goes back from {to}") } else { format!("{nobody} {to}{stays}") };
+    }
     match (goes_back, &status.stable) {
         (true, Some(stable)) => format!("{of} {were} sent to {to}, and {go} back to {stable}"),
         (true, None) => format!("{of} {were} sent to {to}"),
         (false, _) => {
             // They need not all be where this one began: rollouts before it may have ended halfway.
-            let others = status.told.iter().filter(|(told, _)| *told != to);
-            let others = others.map(|(told, number)| match number {
-                1 => format!("; 1 stays at {told}"),
-                _ => format!("; {number} stay at {told}"),
-            });
-            format!("{of} {were} sent to {to}, and {stay} there{}", others.collect::<String>())
+            let others: String = status.told.iter().filter(|(told, _)| *told != to).map(stay).collect();
+            format!("{of} {were} sent to {to}, and {remain} there{others}")
         }
     }
 }
@@ -415,6 +466,36 @@ mod tests {
     }
 
     #[test]
+    fn who_had_failed_and_no_longer_does_is_not_called_failed() {
+        let why = sample::failures(vec![sample::failed_node("web1")]);
+        let mut status = sample::failed(Phase::Paused { why });
+        status.failed.clear();
+        if let Some(wave) = status.waves.first_mut() {
+            wave.counts.insert(role("web"), NodeCounts { nodes: 1, skipped: 1, ..NodeCounts::default() });
+        }
+        sample::count(&mut status);
+        status.record.skipped.insert(node("web1"));
+        insta::assert_snapshot!(shown(&status), @"
+        prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 skipped
+          because 1 node had failed, and 0 are tolerated in the first wave of a stage
+
+        WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
+        1     web   1        0        0         0        0       -         paused
+        2     lb    1        0        0         0        0       -
+              web   2        0        0         0        0       -
+
+        had failed: web1: its run failed: Service[web]: cannot start (manifests/site.pp:12); it is set aside now
+        skipped: web1
+
+        next: muster rollout resume              go on
+        next: muster rollout rollback            go back to v2
+        ");
+        status.record.skipped.clear();
+        let lines = failed_lines(&status);
+        assert!(lines[0].starts_with("had failed: web1: ") && lines[0].ends_with("; it is well again"), "{lines:?}");
+    }
+
+    #[test]
     fn an_end_says_which_and_since_when() {
         let line = |phase: Phase| headline(&env(), &sample::failed(phase));
         let aborted = Phase::Aborted { by: "jo".into(), reason: "wrong one".into() };
@@ -435,5 +516,11 @@ mod tests {
         status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (sample::version(name), count)).into();
         let mixed = "1 of 4 nodes was sent to v3, and stays there; 1 stays at v1; 2 stay at v2";
         assert_eq!(blast_radius(&status, false), mixed);
+        let mut nobody = sample::status();
+        nobody.waves.iter_mut().for_each(|wave| wave.counts.clear());
+        sample::count(&mut nobody);
+        nobody.told = [(sample::version("v2"), 4)].into();
+        assert_eq!(blast_radius(&nobody, false), "no node was sent to v3; 4 stay at v2");
+        assert_eq!(blast_radius(&nobody, true), "no node goes back from v3");
     }
 }

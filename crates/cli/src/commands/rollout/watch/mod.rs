@@ -38,6 +38,7 @@ struct Before {
 }
 
 /// Shows a rollout until it ends, by itself or because somebody has to look at it; gives the exit code that says how.
+/// Whoever stops watching is told that this stops nothing else.
 pub(in crate::commands) async fn follow(
     session: &mut Session,
     which: WhichRollout,
@@ -45,30 +46,50 @@ pub(in crate::commands) async fn follow(
     format: Format,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    let mut which = which;
+    tokio::select! {
+        ended = follow_to_its_end(session, &mut which, patience, format, terminal) => return ended,
+        Ok(()) = tokio::signal::ctrl_c() => {}
+    }
+    let it = match which {
+        WhichRollout::Id(id) => format!("rollout {id}"),
+        WhichRollout::Active => "the rollout".to_owned(),
+    };
+    terminal.notes.note(format_args!("{it} goes on; muster rollout status --watch follows it again"));
+    Ok(Exit::Interrupted)
+}
+
+/// `which` is the one that is being followed.
+async fn follow_to_its_end(
+    session: &mut Session,
+    which: &mut WhichRollout,
+    patience: Option<SignedDuration>,
+    format: Format,
+    terminal: &mut Terminal,
+) -> Result<Exit, Failure> {
     let deadline = patience.and_then(|long| Duration::try_from(long).ok()).map(|long| Instant::now() + long);
     let mut view = View::new(format, terminal);
-    let mut which = which;
     let mut went_back: Option<Before> = None;
     let mut seen = None;
     loop {
         let query = StatusQuery { after: seen, wait: OPEN, numbers: true };
-        let asked = ask(session, which, query, deadline, terminal).await?;
+        let asked = ask(session, *which, query, deadline, terminal).await?;
         let Some(status) = asked else {
-            return Ok(view.out_of_time(session, which, patience, terminal).await);
+            return Ok(view.out_of_time(session, *which, patience, terminal).await);
         };
         // From here on it is this one, whatever else is started.
-        which = WhichRollout::Id(status.record.id);
+        *which = WhichRollout::Id(status.record.id);
         view.show(session, &status, terminal);
         match judge(&status.record.phase) {
             Verdict::GoesOn => seen = Some(status.revision),
             Verdict::GoesBack(by) => {
                 view.say(&format!("rollout {by} takes it back"), &status, terminal);
                 went_back.get_or_insert_with(|| before(&status));
-                (which, seen) = (WhichRollout::Id(by), None);
+                (*which, seen) = (WhichRollout::Id(by), None);
             }
             verdict @ (Verdict::Completed | Verdict::Failed | Verdict::CannotTell) => {
                 view.end();
-                let status = whole(session, which, status, format).await?;
+                let status = whole(session, *which, status, format).await?;
                 terminal.out.answer(&status, |out| {
                     match view {
                         // All but what to do was said line by line.

@@ -159,7 +159,9 @@ fn phase(status: &RolloutStatus, is_first: bool) -> Option<String> {
     Some(match &status.record.phase {
         Phase::Running if is_first => return None,
         Phase::Running => format!("rollout {id} goes on"),
-        Phase::Paused { why } => format!("rollout {id} is paused because {}", status_view::because(why)),
+        Phase::Paused { why } => {
+            format!("rollout {id} is paused because {}", status_view::because_now(why, status.counts.failed))
+        }
         Phase::Completed => format!("rollout {id} is completed: {}", status_view::so_far(status)),
         Phase::Aborted { by, reason } if reason.is_empty() => format!("rollout {id} was aborted by {by}"),
         Phase::Aborted { by, reason } => format!("rollout {id} was aborted by {by}: {reason}"),
