@@ -147,13 +147,21 @@ impl Blobs {
         if is_digest(digest) { self.place.renew(digest) } else { Ok(false) }
     }
 
-    /// The bytes of a digest; none if they are not there, or are not what the digest says.
+    /// The bytes of a digest; none if they are not there, or are not what the digest says, or nobody can say.
     pub fn get(&self, digest: &str) -> Option<Vec<u8>> {
-        let bytes = is_digest(digest).then(|| self.place.get(digest).ok().flatten()).flatten()?;
-        if Self::digest(&bytes) == digest {
-            return Some(bytes);
+        self.find(digest).ok().flatten()
+    }
+
+    /// The same for whoever must tell what is not there from a place that does not answer now.
+    pub fn find(&self, digest: &str) -> io::Result<Option<Vec<u8>>> {
+        if !is_digest(digest) {
+            return Ok(None);
         }
-        compressed::content(&bytes).filter(|content| Self::digest(content) == digest)
+        let Some(bytes) = self.place.get(digest)? else { return Ok(None) };
+        if Self::digest(&bytes) == digest {
+            return Ok(Some(bytes));
+        }
+        Ok(compressed::content(&bytes).filter(|content| Self::digest(content) == digest))
     }
 
     /// How many blobs were put so far, and their bytes.

@@ -139,3 +139,17 @@ fn a_report_is_kept_compressed_and_read_as_it_was_sent() {
     blobs.keep(&other, &zstd::bulk::compress(&report, 1).unwrap()).unwrap();
     assert_eq!(blobs.get(&other), None);
 }
+
+#[test]
+fn what_cannot_be_read_now_is_not_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let blobs = open(dir.path(), "one-1");
+    let digest = blobs.put(b"a plan").unwrap();
+    assert_eq!(blobs.find(&Blobs::digest(b"nothing")).unwrap(), None);
+    let place = path(dir.path(), &digest);
+    std::fs::remove_file(&place).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    assert!(blobs.find(&digest).is_err());
+    std::fs::remove_dir(&place).unwrap();
+    assert_eq!(blobs.find(&digest).unwrap(), None);
+}

@@ -8,7 +8,7 @@ use muster_rollout::sight::Sight;
 use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
-use super::plans::KeepPlanError;
+use super::plans::{KeepPlanError, PlanUnreadable};
 use super::sight::with_sight;
 use super::{outcome, way};
 use crate::App;
@@ -23,6 +23,8 @@ pub(crate) enum Lacking {
     Env(EnvName),
     #[error(transparent)]
     Design(#[from] ReadDesignError),
+    #[error(transparent)]
+    Plan(#[from] PlanUnreadable),
     #[error(transparent)]
     Keep(#[from] KeepPlanError),
     #[error(transparent)]
@@ -39,7 +41,10 @@ pub(crate) async fn bring(app: &App, env: &EnvName, need: Need) -> Result<Got, L
             app.view.reach(revision).await?;
             Got::Viewed
         }
-        Need::Plan(digest) => Got::Plan(app.plans.get(&digest).await.map_err(|error| chain(&error))),
+        Need::Plan(digest) => match app.plans.get(&digest).await {
+            Err(error) if error.may_pass() => return Err(error.into()),
+            plan => Got::Plan(plan.map_err(|error| chain(&error))),
+        },
         Need::Way { required: true } => Got::Way(Box::new(way::of(app, env).await?)),
         Need::Way { required: false } => Got::Way(Box::new(way::of(app, env).await.unwrap_or_default())),
         Need::Keep(plan) => Got::Kept(app.plans.keep(&plan).await?),

@@ -32,8 +32,24 @@ pub enum PlanUnreadable {
     },
     #[error("its plan (blob {digest}) is of format {found}, and this server reads {FORMAT}")]
     OtherFormat { digest: String, found: u32 },
+    #[error("its plan (blob {digest}) cannot be read now")]
+    Unanswered {
+        digest: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("the server stopped while its plan was read")]
     CutOff,
+}
+
+impl PlanUnreadable {
+    /// Whether nobody knows yet: the next try may find it, and nobody has to bring anything back.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } | Self::CutOff => true,
+            Self::Missing { .. } | Self::NotUnderstood { .. } | Self::OtherFormat { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug, Error)]
@@ -102,11 +118,36 @@ impl Plans {
 }
 
 fn read(blobs: &Blobs, digest: &str) -> Result<Plan, PlanUnreadable> {
-    let bytes = blobs.get(digest).ok_or_else(|| PlanUnreadable::Missing { digest: digest.to_owned() })?;
+    let unanswered = |source| PlanUnreadable::Unanswered { digest: digest.to_owned(), source };
+    let bytes = blobs.find(digest).map_err(unanswered)?;
+    let bytes = bytes.ok_or_else(|| PlanUnreadable::Missing { digest: digest.to_owned() })?;
     let not_understood = |source| PlanUnreadable::NotUnderstood { digest: digest.to_owned(), source };
     let plan: Plan = serde_json::from_slice(&bytes).map_err(not_understood)?;
     if plan.format != FORMAT {
         return Err(PlanUnreadable::OtherFormat { digest: digest.to_owned(), found: plan.format });
     }
     Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use muster_core::names::ReplicaId;
+
+    use super::*;
+
+    /// A directory that does not answer for a moment must not stop a rollout until somebody comes.
+    #[tokio::test]
+    async fn a_plan_that_cannot_be_read_now_is_told_from_one_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = Arc::new(Blobs::open(dir.path(), ReplicaId::new("one-1").unwrap()).unwrap());
+        let plans = Plans::new(blobs);
+        let digest = Blobs::digest(b"a plan");
+        let gone = plans.get(&digest).await.unwrap_err();
+        assert!(!gone.may_pass() && gone.to_string().contains("is missing or damaged"), "{gone}");
+        std::fs::create_dir_all(dir.path().join(&digest[..2]).join(&digest[2..])).unwrap();
+        let unanswered = plans.get(&digest).await.unwrap_err();
+        assert!(unanswered.may_pass(), "{unanswered}");
+    }
 }

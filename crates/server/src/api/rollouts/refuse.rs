@@ -22,7 +22,7 @@ impl From<Lacking> for Refusal {
                 let text = "no space left to keep the plan; nothing was begun";
                 Refusal(Problem::new(Code::StoreFull, text).hint("make room on the server's disk"))
             }
-            Lacking::Keep(_) => Refusal(Problem::new(Code::StoreUnavailable, text)),
+            Lacking::Keep(_) | Lacking::Plan(_) => Refusal(Problem::new(Code::StoreUnavailable, text)),
             Lacking::Store(error) => error.into(),
             Lacking::Behind(behind) => behind.into(),
         }
