@@ -91,7 +91,8 @@ async fn start(client: &Client, version: &Version) -> anyhow::Result<RolloutId> 
     let what = Start::Now(PlanRequest { strategy, ..PlanRequest::to(version.clone()) });
     // The one that brought the first version waits for agents that were never there.
     let request = StartRequest { what, request: format!("to {version}"), supersede: true, by: "bench".to_owned() };
-    Ok(client.start_rollout(&project::env()?, &request).await?.id)
+    let answer = client.start_rollout(&project::env()?, &request).await?;
+    Ok(answer.started().context("every node runs the version already")?.id)
 }
 
 /// Waits until a rollout has seen that all nodes are well.

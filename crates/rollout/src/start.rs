@@ -69,6 +69,11 @@ pub enum StartRefused {
     NotGoverning { id: RolloutId, phase: &'static str },
     #[error("rollout {id} was rolled back by rollout {by} already")]
     RolledBackAlready { id: RolloutId, by: RolloutId },
+    #[error(
+        "rollout {id} is itself the way back from rollout {back_from}, to {to}; to leave {to}, start a version, or say \
+         `--id {id}`"
+    )]
+    IsRollback { id: RolloutId, back_from: RolloutId, to: Version },
     #[error("what is to be stored cannot be written as JSON")]
     Unwritable(#[from] serde_json::Error),
 }
@@ -136,16 +141,22 @@ pub fn roll_back(
         return Ok(Started { id: record.id, txn: None });
     }
     let (old, at) = back_from;
+    may_go_back(sight.fleet, old)?;
+    let ended = |by| Phase::RolledBack { by, why: why.clone() };
+    begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
+}
+
+/// Whether a rollout can be gone back from: it was not yet, and it decides what nodes run.
+pub fn may_go_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefused> {
     match &old.phase {
         Phase::RolledBack { by, .. } => return Err(StartRefused::RolledBackAlready { id: old.id, by: *by }),
         Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
         }
     }
-    if sight.fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
+    if fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
         return Err(StartRefused::NotGoverning { id: old.id, phase: old.phase.word() });
     }
-    let ended = |by| Phase::RolledBack { by, why: why.clone() };
-    begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
+    Ok(())
 }
 
 /// The last version that a whole rollout has validated (nobody set aside, nobody failed, somebody well), for going back from another one; or, where none has, what every node

@@ -91,6 +91,38 @@ pub enum Start {
     Now(PlanRequest),
 }
 
+/// What became of a start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StartAnswer {
+    Started(Started),
+    AlreadyThere(AlreadyThere),
+}
+
+impl StartAnswer {
+    /// The rollout, unless there was nothing to start.
+    pub fn started(self) -> Option<Started> {
+        match self {
+            StartAnswer::Started(started) => Some(started),
+            StartAnswer::AlreadyThere(_) => None,
+        }
+    }
+}
+
+/// Every node runs the version already: nothing was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AlreadyThere {
+    pub to: Version,
+    /// Always false.
+    pub changed: bool,
+    /// How many nodes that are.
+    pub nodes: u32,
+    /// The last one that was started, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutId>,
+    pub revision: Revision,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Started {
     pub id: RolloutId,
@@ -132,9 +164,17 @@ pub struct RolloutStatus {
     /// The rollout that goes back from this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolled_back_by: Option<RolloutId>,
-    /// The version that a rollback would go to: the newest that a whole rollout has validated.
+    /// The version that a rollback would go to: the newest that a whole rollout has validated. None of one that is itself a
+    /// way back: that is not taken back unless it is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<Version>,
+    /// Of one that goes back and decides what nodes run: nodes that it leaves where they are, at another version than the one
+    /// that it goes to; the first [`LEFT_ALONE_SHOWN`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<LeftAlone>,
+    /// How many those are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_alone_count: u32,
     /// How many nodes of the design are told to run each version now.
     #[serde(default)]
     #[schema(value_type = std::collections::BTreeMap<String, u32>)]
@@ -147,6 +187,24 @@ pub struct RolloutStatus {
 
 /// So many failed nodes are shown with what went wrong.
 pub const FAILED_SHOWN: usize = 20;
+
+/// So many nodes that are left alone are named.
+pub const LEFT_ALONE_SHOWN: usize = 20;
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A node that a way back does not take along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeftAlone {
+    pub node: NodeName,
+    /// What it should run.
+    pub version: Version,
+    /// Who told it so, if that was another rollout than the one that is gone back from; else somebody has set it aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_by: Option<RolloutId>,
+}
 
 /// One wave of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -258,6 +316,9 @@ pub struct Operate {
     /// it is answered with the same rollout.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request: String,
+    /// Of `rollback`: also if the rollout is itself the way back from another one. Without it, such a one is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undo_rollback: bool,
     /// Who says it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,

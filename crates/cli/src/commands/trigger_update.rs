@@ -61,8 +61,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     if args.supersede && !at_once {
         let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
         let request = StartRequest { what: Start::Now(plan), request: made_up(), supersede: true, by: author() };
-        let started = start::begin(&mut session, &request, terminal).await?;
-        return start::tell(&mut session, &started, args.watch, globals.output, terminal).await;
+        let answer = start::begin(&mut session, &request, terminal).await?;
+        return start::tell(&mut session, &answer, args.watch, globals.output, terminal).await;
     }
     let update = TriggerUpdate { version, allow_older, at_once, by: author() };
     let done = session.told(session.client().trigger(&session.env, &update).await)?;

@@ -455,12 +455,28 @@ async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
     exit 0
     --- stdout
     quickstart goes back to v2: rollout 3 takes rollout 2 back (revision N)
-      1 of 4 nodes was sent to v1, and goes back to v2
+      1 of 4 nodes goes back to v2; 3 are at v2 already
     --- stderr
     note: muster rollout status --watch follows it
     ");
+    // Typed twice, or by a script after it went back by itself.
+    snapshot!(fleet.muster(&["rollout", "rollback"]).await, @"
+    exit 1
+    --- stderr
+    error: rollout 3 is itself the way back from rollout 2, to v2; to leave v2, start a version, or say `--id 3`
+    ");
+    snapshot!(fleet.muster(&["rollout", "rollback", "--id", "2"]).await, @"
+    exit 1
+    --- stderr
+    error: rollout 2 was rolled back by rollout 3 already
+    ");
     let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
     assert!(ended.starts_with("exit 0\n"), "{ended}");
+    snapshot!(fleet.muster(&["rollout", "start", "v2"]).await, @"
+    exit 0
+    --- stdout
+    all 4 nodes run v2 already: nothing to start
+    ");
 }
 
 #[tokio::test]

@@ -53,6 +53,23 @@ pub struct Begun {
     pub revision: Revision,
 }
 
+/// What became of a wish for a rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outset {
+    Begun(Begun),
+    Nothing(AlreadyThere),
+}
+
+/// Every node runs the version already, and proved it: a rollout would move nobody, and would be the last one all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlreadyThere {
+    pub to: Version,
+    pub nodes: usize,
+    /// Which rollout decides, if there was one.
+    pub by: Option<RolloutId>,
+    pub revision: Revision,
+}
+
 /// What is to be begun.
 #[derive(Clone, Debug)]
 pub enum What {
@@ -112,15 +129,18 @@ impl Begin {
 }
 
 impl Wish for Begin {
-    type Done = Begun;
+    type Done = Outset;
     type Refused = BeginRefused;
     /// Two who start, and a fleet that grows meanwhile.
     const TRIES: usize = 8;
 
-    fn decide(&mut self, sight: &Sight<'_>, got: Got, unsure: bool) -> Result<Decided<Begun>, BeginRefused> {
+    fn decide(&mut self, sight: &Sight<'_>, got: Got, unsure: bool) -> Result<Decided<Outset>, BeginRefused> {
         match (self.plan.take(), got) {
             (_, Got::Way(way)) => {
                 let plan = Arc::new(planned(sight, &self.what, *way)?);
+                if let Some(there) = already_there(sight.fleet, &plan) {
+                    return Ok(Decided::Already(Outset::Nothing(there)));
+                }
                 self.plan = Some((plan.clone(), deciding(sight.fleet)));
                 Ok(Decided::Needs(Need::Keep(plan)))
             }
@@ -132,11 +152,11 @@ impl Wish for Begin {
                 let started = start(sight, &plan, &digest, self.who.clone())?;
                 // By the same request, a moment ago.
                 let Some(txn) = started.txn else { return Ok(Decided::Anew) };
-                Ok(Decided::Write(txn, begun(started.id, &plan, superseded)))
+                Ok(Decided::Write(txn, Outset::Begun(begun(started.id, &plan, superseded))))
             }
             (_, _) => {
                 if let Some(begun) = begun_by(sight.fleet, &self.who.request, unsure) {
-                    return Ok(Decided::Already(begun));
+                    return Ok(Decided::Already(Outset::Begun(begun)));
                 }
                 // Before anything is said of the plan: who asks for an older version than the one under way is told of that one.
                 may_take_over(sight.fleet, self.who.supersede)?;
@@ -145,8 +165,11 @@ impl Wish for Begin {
         }
     }
 
-    fn done_at(done: Begun, revision: Revision) -> Begun {
-        Begun { revision, ..done }
+    fn done_at(done: Outset, revision: Revision) -> Outset {
+        match done {
+            Outset::Begun(begun) => Outset::Begun(Begun { revision, ..begun }),
+            there @ Outset::Nothing(_) => there,
+        }
     }
 
     fn contended(&self, env: &EnvName) -> BeginRefused {
@@ -170,6 +193,25 @@ fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<Plan, BeginRefuse
     let moved: Vec<String> =
         given.map(|given| moved(given, &plan)).into_iter().flatten().map(|m| m.to_string()).collect();
     if moved.is_empty() { Ok(plan) } else { Err(BeginRefused::Outdated(moved)) }
+}
+
+/// Whether a plan changes nothing at all: nobody moves, no rollout ends by it, and those who come later are told the same.
+fn already_there(fleet: &Fleet, plan: &Plan) -> Option<AlreadyThere> {
+    let chosen = fleet.desired().filter(|chosen| chosen.version == plan.to)?;
+    let base = fleet.base().filter(|base| base.version == plan.to)?;
+    // Who asks with the permission to go back adds it.
+    let is_allowed = !plan.allow_older || chosen.allow_older && base.allow_older;
+    let deciding = fleet.deciding_rollout().map(|(record, _)| record);
+    let is_over = deciding.is_none_or(|record| !record.phase.is_open());
+    // At once, those are told anew that were set aside.
+    let is_for_others = plan.at_once && deciding.is_some_and(|record| !record.skipped.is_empty());
+    let is_so = plan.waves.is_empty() && is_allowed && is_over && !is_for_others;
+    is_so.then(|| AlreadyThere {
+        to: plan.to.clone(),
+        nodes: plan.already.len(),
+        by: deciding.map(|record| record.id),
+        revision: fleet.revision,
+    })
 }
 
 /// One that begins with the transaction that is being committed.

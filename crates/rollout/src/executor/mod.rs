@@ -19,7 +19,7 @@ mod say;
 mod way;
 mod way_back;
 
-pub use begin::{Begin, BeginRefused, Begun, Wanted, What};
+pub use begin::{AlreadyThere, Begin, BeginRefused, Begun, Outset, Wanted, What};
 pub use ended::unkept;
 pub use errand::{Decided, Errand, Wish};
 pub use gate::Question;

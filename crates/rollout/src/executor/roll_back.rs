@@ -10,19 +10,41 @@ use super::errand::{Decided, Wish};
 use super::need::Got;
 use super::way_back::{Going, NoWayBack, WayBack};
 use crate::sight::Sight;
-use crate::start::{self, Starting};
+use crate::start::{self, StartRefused, Starting};
 
 #[derive(Clone, Debug)]
 pub struct RollBack {
-    id: RolloutId,
-    who: Starting,
+    pub id: RolloutId,
+    pub who: Starting,
     why: Halt,
+    /// Also if that is itself the way back from another one.
+    undo_rollback: bool,
     back: WayBack,
 }
 
 impl RollBack {
     pub fn new(id: RolloutId, who: Starting, why: Halt) -> Self {
-        Self { id, who, why, back: WayBack::from(id) }
+        Self { id, who, why, undo_rollback: false, back: WayBack::from(id) }
+    }
+
+    /// Also if the rollout is itself the way back from another one. Whoever asks to go back twice, or after it went back by
+    /// itself, must not be taken to what was left: this has to be meant.
+    #[must_use]
+    pub fn undoing(self, undo_rollback: bool) -> Self {
+        Self { undo_rollback, ..self }
+    }
+
+    /// Before anything is planned: who comes second is told of the first one, and not of what a plan would lack.
+    fn may_begin(&self, sight: &Sight<'_>) -> Result<(), BeginRefused> {
+        let (record, _) = sight.fleet.rollouts().get(&self.id).ok_or(NoWayBack::Unknown(self.id))?;
+        start::may_go_back(sight.fleet, record)?;
+        match record.rolls_back {
+            Some(back_from) if !self.undo_rollback => {
+                let (id, to) = (record.id, record.to.clone());
+                Err(StartRefused::IsRollback { id, back_from, to }.into())
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -32,10 +54,11 @@ impl Wish for RollBack {
     const TRIES: usize = 8;
 
     fn decide(&mut self, sight: &Sight<'_>, got: Got, unsure: bool) -> Result<Decided<Begun>, BeginRefused> {
-        if let Got::Nothing = got
-            && let Some(begun) = begun_by(sight.fleet, &self.who.request, unsure)
-        {
-            return Ok(Decided::Already(begun));
+        if let Got::Nothing = got {
+            if let Some(begun) = begun_by(sight.fleet, &self.who.request, unsure) {
+                return Ok(Decided::Already(begun));
+            }
+            self.may_begin(sight)?;
         }
         let (plan, digest) = match self.back.next(sight, got)? {
             Going::Needs(need) => return Ok(Decided::Needs(need)),

@@ -8,7 +8,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::Phase;
-use muster_rollout::executor::Begun;
+use muster_rollout::executor::{AlreadyThere, Begun, Outset};
 use muster_rollout::start::Starting;
 use muster_wire::operator::{CurrentVersion, TriggerUpdate, UpdateTriggered};
 use muster_wire::rollout::{PlanRequest, Start};
@@ -70,9 +70,14 @@ pub(crate) async fn change(
     // At once is for emergencies: it takes the place of whatever is under way.
     let starting = Starting { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    let Begun { id, from, to, changed, revision, .. } =
-        begin_downloadable(&app, &scope, Start::Now(asked), starting).await?;
-    Ok(Json(UpdateTriggered { from, to, changed, rollout: Some(id), revision }))
+    Ok(Json(match begin_downloadable(&app, &scope, Start::Now(asked), starting).await? {
+        Outset::Begun(Begun { id, from, to, changed, revision, .. }) => {
+            UpdateTriggered { from, to, changed, rollout: Some(id), revision }
+        }
+        Outset::Nothing(AlreadyThere { to, by, revision, .. }) => {
+            UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout: by, revision }
+        }
+    }))
 }
 
 /// Whether the environment is where it should be, or on its way there as it is asked for; by which rollout, if there was one.

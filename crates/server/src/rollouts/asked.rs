@@ -3,9 +3,8 @@
 
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Halt;
 use muster_rollout::executor::{
-    Begin, BeginRefused, Begun, Need, RollBack, Said, Say, SayRefused, Wanted, Way, What, own_commands,
+    Begin, BeginRefused, Begun, Need, Outset, RollBack, Said, Say, SayRefused, Wanted, Way, What, own_commands,
 };
 use muster_rollout::operate::Command;
 use muster_rollout::plan::plan;
@@ -62,31 +61,24 @@ fn wanted(PlanRequest { to, strategy, seed, allow_older, at_once }: PlanRequest)
 }
 
 /// Plans and starts a rollout, or starts a plan that still holds.
-pub(crate) async fn begin(app: &App, env: &EnvName, what: Start, who: Starting) -> Result<Begun, BeginError> {
+pub(crate) async fn begin(app: &App, env: &EnvName, what: Start, who: Starting) -> Result<Outset, BeginError> {
     let what = match what {
         Start::Plan(plan) => What::Plan(plan),
         Start::Now(asked) => What::Now(Box::new(wanted(asked))),
     };
     let by = who.by.clone();
-    let begun: Begun = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
-    if begun.changed {
-        let Begun { id, from, to, at_once, .. } = &begun;
+    let outset: Outset = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
+    if let Outset::Begun(Begun { id, from, to, at_once, changed: true, .. }) = &outset {
         let from = from.as_ref().map(Version::as_str);
         tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
     }
-    Ok(begun)
+    Ok(outset)
 }
 
 /// Goes back from a rollout, by somebody's word.
-pub(crate) async fn roll_back(
-    app: &App,
-    env: &EnvName,
-    id: RolloutId,
-    who: Starting,
-    why: Halt,
-) -> Result<Begun, BeginError> {
-    let by = who.by.clone();
-    let begun: Begun = run::<_, BeginError>(app, env, RollBack::new(id, who, why)).await?;
+pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBack) -> Result<Begun, BeginError> {
+    let (id, by) = (wish.id, wish.who.by.clone());
+    let begun: Begun = run::<_, BeginError>(app, env, wish).await?;
     if begun.changed {
         tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
     }

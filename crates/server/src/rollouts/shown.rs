@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
 use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
 use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord};
 use muster_core::txn::Revision;
@@ -13,7 +14,9 @@ use muster_rollout::progress::{self, why_not};
 use muster_rollout::start::stable_version;
 use muster_rollout::step::Indexed;
 use muster_wire::hints::{Situation, next_commands};
-use muster_wire::rollout::{FAILED_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow};
+use muster_wire::rollout::{
+    FAILED_SHOWN, LEFT_ALONE_SHOWN, LeftAlone, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow,
+};
 
 use super::plans::PlanUnreadable;
 use super::sight::with_sight;
@@ -66,6 +69,7 @@ pub(crate) fn status(
         counts: wave.counts(),
         nodes: if numbers { Vec::new() } else { wave.nodes.clone() },
     });
+    let left_alone = plan.as_ref().map(|plan| left_alone(fleet, record, plan.plan())).unwrap_or_default();
     RolloutStatus {
         record: record.clone(),
         record_at,
@@ -79,11 +83,30 @@ pub(crate) fn status(
         predicted,
         problem: plan.as_ref().err().map(|error| chain(error)),
         rolled_back_by: rolled_back_by(&record.phase),
-        stable: stable_version(fleet, record.id),
+        stable: back_to(fleet, record),
+        left_alone_count: u32::try_from(left_alone.len()).unwrap_or(u32::MAX),
+        left_alone: left_alone.into_iter().take(LEFT_ALONE_SHOWN).collect(),
         told: told(fleet),
         now: app.clock.now(),
         revision: fleet.revision,
     }
+}
+
+/// Where a rollback goes to that is asked for without more ado. What is itself a way back is not taken back so.
+fn back_to(fleet: &Fleet, record: &RolloutRecord) -> Option<Version> {
+    stable_version(fleet, record.id).filter(|_| record.rolls_back.is_none())
+}
+
+/// Who stays elsewhere though this one goes back. After another one has begun, nobody can tell from what nodes were told.
+fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &Plan) -> Vec<LeftAlone> {
+    let decides = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let Some(back_from) = record.rolls_back.filter(|_| decides) else { return Vec::new() };
+    let stays = plan.already.iter().filter_map(|node| {
+        let (granted, _) = fleet.granted(node).filter(|(granted, _)| granted.version != record.to)?;
+        let told_by = (granted.kept.is_none() && granted.rollout != back_from).then_some(granted.rollout);
+        Some(LeftAlone { node: node.clone(), version: granted.version.clone(), told_by })
+    });
+    stays.collect()
 }
 
 /// How many nodes are told to run each version. Not only the two of the rollout: those before it may have ended halfway.
@@ -182,7 +205,7 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
             phase: &record.phase,
             at_once: record.at_once,
             waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
-            stable: stable_version(fleet, record.id).as_ref(),
+            stable: back_to(fleet, record).as_ref(),
             failed: counts.failed,
             sent: record.grants > 0 || record.at_once,
         }),

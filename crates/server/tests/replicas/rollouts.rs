@@ -73,7 +73,7 @@ async fn agents(at: &Replica) -> JoinSet<()> {
 async fn start(at: &Replica) -> RolloutId {
     let asked = PlanRequest { strategy: Some(halves()), ..PlanRequest::to(version("v2")) };
     let request = StartRequest { what: Start::Now(asked), request: "one".into(), supersede: false, by: "ada".into() };
-    at.client.start_rollout(&env(), &request).await.unwrap().id
+    at.client.start_rollout(&env(), &request).await.unwrap().started().unwrap().id
 }
 
 async fn sees_wave_done(at: &Replica, id: RolloutId) {

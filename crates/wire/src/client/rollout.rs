@@ -12,7 +12,7 @@ use muster_core::txn::Revision;
 use super::{ANSWER, Client, ClientError};
 use crate::operator::{Page, TriggerUpdate, UpdateTriggered};
 use crate::rollout::{
-    Operate, Operated, PlanAnswer, PlanRequest, RolloutRow, RolloutStatus, SlotRow, StartRequest, Started,
+    Operate, Operated, PlanAnswer, PlanRequest, RolloutRow, RolloutStatus, SlotRow, StartAnswer, StartRequest, Started,
 };
 
 /// Which rollout is meant.
@@ -78,7 +78,7 @@ impl Client {
         self.post(&format!("/v1/envs/{env}/rollouts/plan"), request).await
     }
 
-    pub async fn start_rollout(&self, env: &EnvName, request: &StartRequest) -> Result<Started, ClientError> {
+    pub async fn start_rollout(&self, env: &EnvName, request: &StartRequest) -> Result<StartAnswer, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts"), request).await
     }
 

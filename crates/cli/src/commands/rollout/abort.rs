@@ -50,7 +50,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             true => out.line(format_args!("rollout {} is aborted (revision {})", done.id, done.revision)),
             false => out.line(format_args!("rollout {} was aborted already", done.id)),
         }
-        out.line(format_args!("  {}", blast_radius(&status, false)));
+        out.line(format_args!("  {}", blast_radius(&status)));
     });
     let elsewhere = "muster rollout start VERSION goes elsewhere";
     match status.stable {

@@ -20,6 +20,7 @@ pub(super) mod status;
 mod status_view;
 mod verdict;
 pub(super) mod watch;
+mod way_back;
 mod which;
 mod words;
 

@@ -83,6 +83,8 @@ pub(super) fn status() -> RolloutStatus {
         problem: None,
         rolled_back_by: None,
         stable: Some(version("v2")),
+        left_alone: Vec::new(),
+        left_alone_count: 0,
         told: [(version("v2"), 3), (version("v3"), 1)].into(),
         now: at(30),
         revision: Revision(10),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use muster_core::names::Version;
 use muster_wire::request::made_up;
-use muster_wire::rollout::{Start, StartRequest, Started};
+use muster_wire::rollout::{AlreadyThere, Start, StartAnswer, StartRequest};
 
 use crate::args::{Format, Globals};
 use crate::author::author;
@@ -25,7 +25,7 @@ how. While another rollout is under way, a start is refused unless --supersede s
 and every node goes straight to the newer version when its turn comes.
 
 Exit codes:
-  0   it has begun; with --watch: it is completed
+  0   it has begun, or every node runs the version already; with --watch: it is completed
   1   refused: no such release, an older release, a plan that the world has outrun, another rollout under way; with
       --watch: it failed
   2   cannot tell: ask again, which is safe
@@ -68,8 +68,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         None => Start::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
     };
     let request = StartRequest { what, request: made_up(), supersede: args.supersede, by: author() };
-    let started = begin(&mut session, &request, terminal).await?;
-    tell(&mut session, &started, args.watch, globals.output, terminal).await
+    let answer = begin(&mut session, &request, terminal).await?;
+    tell(&mut session, &answer, args.watch, globals.output, terminal).await
 }
 
 /// Starts it, and asks again if the answer is lost.
@@ -77,7 +77,7 @@ pub(in crate::commands) async fn begin(
     session: &mut Session,
     request: &StartRequest,
     terminal: &mut Terminal,
-) -> Result<Started, Failure> {
+) -> Result<StartAnswer, Failure> {
     let ask = async |session: &Session| session.client().start_rollout(&session.env, request).await;
     until_answered(session, terminal, ask).await
 }
@@ -85,11 +85,18 @@ pub(in crate::commands) async fn begin(
 /// Says what has begun, or follows it.
 pub(in crate::commands) async fn tell(
     session: &mut Session,
-    started: &Started,
+    answer: &StartAnswer,
     watch: bool,
     format: Format,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
+    let started = match answer {
+        StartAnswer::Started(started) => started,
+        StartAnswer::AlreadyThere(there) => {
+            terminal.out.answer(there, |out| out.line(nothing_to_start(there)));
+            return Ok(Exit::Yes);
+        }
+    };
     if !watch || format == Format::Table {
         let env = session.env.clone();
         let line = |out: &mut crate::terminal::Out| {
@@ -113,4 +120,12 @@ pub(in crate::commands) async fn tell(
     }
     terminal.notes.note("muster rollout status --watch follows it");
     Ok(Exit::Yes)
+}
+
+/// "all 4 nodes run v1 already: nothing to start"
+fn nothing_to_start(AlreadyThere { to, nodes, .. }: &AlreadyThere) -> String {
+    match nodes {
+        1 => format!("the only node runs {to} already: nothing to start"),
+        _ => format!("all {nodes} nodes run {to} already: nothing to start"),
+    }
 }

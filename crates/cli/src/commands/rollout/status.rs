@@ -33,7 +33,7 @@ Examples:
   muster rollout status
   muster rollout status 7
   muster rollout status --watch
-  muster rollout status --watch --timeout 2h || muster rollout rollback
+  muster rollout status 7 --watch --timeout 2h || muster rollout rollback --id 7
   muster rollout status -o json | jq .counts")]
 pub struct Args {
     /// The number of the rollout [default: the last one that was started]

@@ -341,12 +341,12 @@ pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
     hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
 
-/// "12 of 40 nodes run v3 and go back to v2"; what a way back, or an end, is about.
-pub(super) fn blast_radius(status: &RolloutStatus, goes_back: bool) -> String {
+/// "12 of 40 nodes were sent to v3, and stay there; 28 stay at v2"; what an end is about.
+pub(super) fn blast_radius(status: &RolloutStatus) -> String {
     let (record, counts) = (&status.record, &status.counts);
     let (there, all) = (moved(counts), counts.nodes - counts.removed);
     let of = format!("{there} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
-    let (were, go, remain) = if there == 1 { ("was", "goes", "stays") } else { ("were", "go", "stay") };
+    let (were, remain) = if there == 1 { ("was", "stays") } else { ("were", "stay") };
     let to = &record.to;
     let stay = |(told, number): (&Version, &u32)| match number {
         1 => format!("; 1 stays at {told}"),
@@ -356,17 +356,11 @@ pub(super) fn blast_radius(status: &RolloutStatus, goes_back: bool) -> String {
         // Who was sent there and set aside afterwards is there all the same.
         let nobody = if record.grants == 0 { "no node was sent to" } else { "no other node goes to" };
         let stays: String = status.told.iter().map(stay).collect();
-        return if goes_back { format!("no node goes back from {to}") } else { format!("{nobody} {to}{stays}") };
+        return format!("{nobody} {to}{stays}");
     }
-    match (goes_back, &status.stable) {
-        (true, Some(stable)) => format!("{of} {were} sent to {to}, and {go} back to {stable}"),
-        (true, None) => format!("{of} {were} sent to {to}"),
-        (false, _) => {
-            // They need not all be where this one began: rollouts before it may have ended halfway.
-            let others: String = status.told.iter().filter(|(told, _)| *told != to).map(stay).collect();
-            format!("{of} {were} sent to {to}, and {remain} there{others}")
-        }
-    }
+    // They need not all be where this one began: rollouts before it may have ended halfway.
+    let others: String = status.told.iter().filter(|(told, _)| *told != to).map(stay).collect();
+    format!("{of} {were} sent to {to}, and {remain} there{others}")
 }
 
 #[cfg(test)]
@@ -511,16 +505,14 @@ mod tests {
     #[test]
     fn what_is_done_says_how_many_nodes_it_is_about() {
         let mut status = sample::waits_for_promotion();
-        assert_eq!(blast_radius(&status, true), "1 of 4 nodes was sent to v3, and goes back to v2");
-        assert_eq!(blast_radius(&status, false), "1 of 4 nodes was sent to v3, and stays there; 3 stay at v2");
+        assert_eq!(blast_radius(&status), "1 of 4 nodes was sent to v3, and stays there; 3 stay at v2");
         status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (sample::version(name), count)).into();
         let mixed = "1 of 4 nodes was sent to v3, and stays there; 1 stays at v1; 2 stay at v2";
-        assert_eq!(blast_radius(&status, false), mixed);
+        assert_eq!(blast_radius(&status), mixed);
         let mut nobody = sample::status();
         nobody.waves.iter_mut().for_each(|wave| wave.counts.clear());
         sample::count(&mut nobody);
         nobody.told = [(sample::version("v2"), 4)].into();
-        assert_eq!(blast_radius(&nobody, false), "no node was sent to v3; 4 stay at v2");
-        assert_eq!(blast_radius(&nobody, true), "no node goes back from v3");
+        assert_eq!(blast_radius(&nobody), "no node was sent to v3; 4 stay at v2");
     }
 }

@@ -20,6 +20,11 @@ impl Which {
     pub(super) fn rollout(&self) -> WhichRollout {
         which(self.id)
     }
+
+    /// Whether a number was given.
+    pub(super) fn is_named(&self) -> bool {
+        self.id.is_some()
+    }
 }
 
 pub(super) fn which(id: Option<RolloutId>) -> WhichRollout {

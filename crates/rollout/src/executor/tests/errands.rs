@@ -8,7 +8,8 @@ use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, OnFailu
 
 use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
 use crate::executor::{
-    Begin, BeginRefused, Errand, Executor, Got, Need, Next, NoWayBack, RollBack, Say, SayRefused, Wanted, What, Wrote,
+    AlreadyThere, Begin, BeginRefused, Begun, Errand, Executor, Got, Need, Next, NoWayBack, Outset, RollBack, Say,
+    SayRefused, Wanted, What, Wrote,
 };
 use crate::operate::{Command, OperateRefused, Retried};
 use crate::plan::PlanError;
@@ -37,6 +38,13 @@ fn at_rest() -> (World, Hands) {
     (World::of(&[("web", 3, "a b")]), hands)
 }
 
+fn it_begins(outset: Result<Outset, BeginRefused>) -> Begun {
+    match outset {
+        Ok(Outset::Begun(begun)) => begun,
+        other => panic!("nothing begins: {other:?}"),
+    }
+}
+
 fn word(command: Command) -> Say {
     Say { id: RolloutId(1), command, by: "bob".into(), request: "w".into() }
 }
@@ -44,12 +52,12 @@ fn word(command: Command) -> Say {
 #[test]
 fn a_rollout_begins_with_the_environments_own_strategy() {
     let (mut world, mut hands) = at_rest();
-    let begun = hands.run(&mut world, to("v2")).unwrap();
+    let begun = it_begins(hands.run(&mut world, to("v2")));
     assert_eq!(hands.asked, ["newest", "view", "way", "keep", "view"], "the plan is kept before a record names it");
     assert!(begun.changed && begun.id == RolloutId(1) && begun.revision == world.fleet.revision, "{begun:?}");
     assert_eq!(hands.blobs[&record(&world, 1).plan].plan().strategy, strategy());
     // The same request again is the same rollout; another one is refused.
-    let same = hands.run(&mut world, to("v2")).unwrap();
+    let same = it_begins(hands.run(&mut world, to("v2")));
     assert!(!same.changed && same.id == begun.id && same.revision == begun.revision, "{same:?}");
     let other = hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), by("two")));
     assert!(matches!(other, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{other:?}");
@@ -63,7 +71,7 @@ fn a_start_of_which_nobody_knows_begins_once() {
         if carried_out {
             world.commit(&txn).unwrap();
         }
-        let begun = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
+        let begun = it_begins(hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)));
         assert!(begun.changed, "it was carried out, the first time or the second");
         assert_eq!(world.fleet.rollouts().len(), 1);
         assert!(world.commit(&txn).is_err(), "what was held up on its way comes too late");
@@ -75,7 +83,7 @@ fn whoever_dies_between_keeping_and_starting_leaves_nothing_but_a_plan() {
     let (mut world, mut hands) = at_rest();
     let (_, _) = hands.until_written(&world, to("v2")).unwrap();
     assert_eq!((hands.blobs.len(), world.fleet.rollouts().len()), (1, 0));
-    assert!(hands.run(&mut world, to("v2")).unwrap().changed);
+    assert!(it_begins(hands.run(&mut world, to("v2"))).changed);
 }
 
 #[test]
@@ -299,4 +307,73 @@ fn a_rollout_is_rolled_back_by_a_word_once() {
     let nowhere = RollBack::new(RolloutId(9), by("back"), Halt::by_operator("ada", ""));
     let refused = hands.run(&mut world, nowhere);
     assert!(matches!(refused, Err(BeginRefused::NoWayBack(NoWayBack::Unknown(_)))), "{refused:?}");
+}
+
+#[test]
+fn two_who_go_back_move_nobody_twice() {
+    let (mut world, mut hands, _) = failed();
+    // As the command line does it: the rollout that decides, each time.
+    let back = |world: &World, request: &str| {
+        let (record, _) = world.fleet.deciding_rollout().unwrap();
+        RollBack::new(record.id, by(request), Halt::by_operator("ada", ""))
+    };
+    let first = back(&world, "first");
+    assert_eq!(hands.run(&mut world, first).unwrap().id, RolloutId(2));
+    let seen = world.fleet.revision;
+    let second = back(&world, "second");
+    let refused = hands.run(&mut world, second).unwrap_err();
+    let told = "rollout 2 is itself the way back from rollout 1, to v1; to leave v1, start a version, or say `--id 2`";
+    assert_eq!(refused.to_string(), told);
+    // One that looked before the first was carried out.
+    let late = RollBack::new(RolloutId(1), by("late"), Halt::by_operator("ada", "")).undoing(true);
+    let refused = hands.run(&mut world, late).unwrap_err();
+    assert_eq!(refused.to_string(), "rollout 1 was rolled back by rollout 2 already");
+    assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 2), "nothing was written");
+}
+
+#[test]
+fn a_way_back_is_taken_back_by_whoever_means_it() {
+    let (mut world, mut hands) = at_rest();
+    it_begins(hands.run(&mut world, to("v2")));
+    let back = |id| RollBack::new(RolloutId(id), by(&format!("back {id}")), Halt::by_operator("ada", ""));
+    hands.run(&mut world, back(1)).unwrap();
+    let meant = hands.run(&mut world, back(2).undoing(true));
+    // No other version was ever proved; but it was not refused for being a way back.
+    assert!(matches!(meant, Err(BeginRefused::NoWayBack(NoWayBack::NothingToGoBackTo { .. }))), "{meant:?}");
+}
+
+#[test]
+fn where_everybody_is_already_nothing_is_started() {
+    let (mut world, mut hands) = at_rest();
+    let seen = world.fleet.revision;
+    let outset = hands.run(&mut world, to("v1")).unwrap();
+    let there = AlreadyThere { to: version("v1"), nodes: 3, by: None, revision: seen };
+    assert_eq!(outset, Outset::Nothing(there));
+    assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 0));
+    assert!(!hands.asked.contains(&"keep"), "not even a plan is kept");
+    // One of them has something to do.
+    world.answers("web1", Ended::Failed(Reason::NotCompiled));
+    assert!(it_begins(hands.run(&mut world, to("v1"))).changed);
+}
+
+#[test]
+fn who_adds_the_permission_to_go_back_starts_something() {
+    let (mut world, mut hands) = at_rest();
+    let wanted = Wanted { allow_older: true, ..wanted("v1") };
+    let allowed = hands.run(&mut world, Begin::new(What::Now(Box::new(wanted)), by("one")));
+    assert!(it_begins(allowed).changed && world.fleet.desired().unwrap().allow_older);
+}
+
+#[test]
+fn after_an_end_halfway_the_version_is_started_though_all_run_it() {
+    let (mut world, mut hands) = at_rest();
+    it_begins(hands.run(&mut world, to("v2")));
+    for name in ["web1", "web2", "web3"] {
+        world.grant(name, "v2", 1);
+        world.answers(name, Ended::Validated);
+    }
+    say(&mut world, &Command::Abort { reason: String::new() });
+    // Who comes later would be told v1.
+    let wish = Begin::new(What::Now(Box::new(wanted("v2"))), by("two"));
+    assert_eq!(it_begins(hands.run(&mut world, wish)).id, RolloutId(2));
 }

@@ -99,6 +99,7 @@ impl From<StartRefused> for Refusal {
             StartRefused::NoRelease { .. } => problem(Code::UnknownVersion),
             StartRefused::AnotherRelease { .. } => problem(Code::PlanOutdated),
             StartRefused::IsWayBack { .. }
+            | StartRefused::IsRollback { .. }
             | StartRefused::NotGoverning { .. }
             | StartRefused::RolledBackAlready { .. } => problem(Code::RolloutRefused),
             StartRefused::Unwritable(_) => problem(Code::Internal),

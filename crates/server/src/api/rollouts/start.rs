@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use muster_core::names::Version;
 use muster_core::summary::clip;
-use muster_rollout::executor::Begun;
+use muster_rollout::executor::{self, Begun, Outset};
 use muster_rollout::start::Starting;
-use muster_wire::rollout::{Start, StartRequest, Started};
+use muster_wire::rollout::{AlreadyThere, Start, StartAnswer, StartRequest, Started};
 
 use crate::App;
 use crate::api::answer::{JsonBody, Refusal};
@@ -21,19 +21,22 @@ const LONGEST_REQUEST: usize = 200;
 /// Starts a rollout: a plan that still holds, or one that is made now. Another one that is under way is refused with 409,
 /// unless `supersede` says that it is to end.
 ///
-/// The same `request` again is answered with the same rollout.
+/// The same `request` again is answered with the same rollout. If every node runs the version already, nothing is started,
+/// and the answer says so: it has no `id`, and `changed` is false.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts",
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = StartRequest, responses((status = 200, body = Started)))]
+    request_body = StartRequest, responses((status = 200, body = StartAnswer)))]
 pub(crate) async fn start(
     State(app): State<App>,
     scope: Scope,
     author: Author,
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
-) -> Result<Json<Started>, Refusal> {
+) -> Result<Json<StartAnswer>, Refusal> {
     let starting = Starting { request: request_id(&request)?, by: by_whom(author, by), supersede };
-    let begun = begin_downloadable(&app, &scope, what, starting).await?;
-    Ok(Json(started(begun)))
+    Ok(Json(match begin_downloadable(&app, &scope, what, starting).await? {
+        Outset::Begun(begun) => StartAnswer::Started(started(begun)),
+        Outset::Nothing(there) => StartAnswer::AlreadyThere(already_there(there)),
+    }))
 }
 
 /// Begins a rollout to a release that nodes can have. A fleet that is sent to what nobody can download would fail, node by
@@ -43,7 +46,7 @@ pub(crate) async fn begin_downloadable(
     scope: &Scope,
     what: Start,
     starting: Starting,
-) -> Result<Begun, Refusal> {
+) -> Result<Outset, Refusal> {
     let to: &Version = match &what {
         Start::Plan(plan) => &plan.to,
         Start::Now(asked) => &asked.to,
@@ -54,6 +57,12 @@ pub(crate) async fn begin_downloadable(
         download::open(app, to, &digest).await?;
     }
     Ok(begin(app, &scope.env, what, starting).await?)
+}
+
+fn already_there(there: executor::AlreadyThere) -> AlreadyThere {
+    let executor::AlreadyThere { to, nodes, by, revision } = there;
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    AlreadyThere { to, changed: false, nodes, rollout: by, revision }
 }
 
 pub(super) fn started(begun: Begun) -> Started {

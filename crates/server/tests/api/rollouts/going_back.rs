@@ -3,9 +3,9 @@
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{Halt, Phase};
 use muster_core::rollout::strategy::OnFailure;
-use muster_wire::client::WhichRollout;
+use muster_wire::client::{Verb, WhichRollout};
 use muster_wire::problem::Code;
-use muster_wire::rollout::Operate;
+use muster_wire::rollout::{LeftAlone, Operate};
 
 use super::{WEBS, asked, careful, quick, running};
 use crate::fixture::{Fixture, version};
@@ -59,7 +59,15 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
     assert_eq!((again.id, again.changed), (first.id, false));
     let other = client.roll_back(env, id.into(), &back("two")).await.unwrap_err();
     assert_eq!(other.problem().unwrap().code, Code::RolloutRefused);
+    // Whichever decides now is the way back itself: who asks a second time must not be sent to v3 again.
+    for again in [WhichRollout::Active, first.id.into()] {
+        let forth = client.roll_back(env, again, &back("three")).await.unwrap_err();
+        assert_eq!(forth.problem().unwrap().code, Code::RolloutRefused);
+        assert!(forth.problem().unwrap().detail.contains("is itself the way back from rollout"), "{forth}");
+    }
+    assert_eq!(fixture.rollout(first.id).await.stable, None, "nobody is told to type it");
     fixture.completed(first.id).await;
+    assert_eq!(client.rollouts(env).await.unwrap().items.len(), 3);
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     let why = fixture.rollout(id).await.record.phase;
     let by_hand = Halt::by_operator("ada", "slow");
@@ -78,5 +86,21 @@ async fn the_first_version_can_be_gone_back_to_though_no_rollout_brought_it() {
     let Phase::RolledBack { by, .. } = fixture.rollout(id).await.record.phase else { panic!("it was rolled back") };
     fixture.completed(by).await;
     assert_eq!(running(&fixture.app.view.fleets()[env], "v1"), WEBS.len());
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_back_names_whom_it_leaves_alone() {
+    let (fixture, _robots) = at_v2().await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let id = fixture.begin("v3", careful()).await;
+    fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
+    let canary = fixture.rollout(id).await.waves[0].nodes[0].node.clone();
+    fixture.try_say(id, Verb::Skip, &[canary.as_str()]).await.unwrap();
+    let begun = client.roll_back(env, id.into(), &back("one")).await.unwrap();
+    let status = fixture.rollout(begun.id).await;
+    assert_eq!((status.counts.nodes, status.already, status.left_alone_count), (0, 4, 1));
+    let stays = LeftAlone { node: canary, version: version("v3"), told_by: None };
+    assert_eq!(status.left_alone, [stays]);
     fixture.stop().await;
 }

@@ -71,7 +71,7 @@ impl Fixture {
 
     async fn begin(&self, to: &str, strategy: Strategy) -> RolloutId {
         let request = start_of(&format!("to {to}"), now(to, strategy));
-        self.client.start_rollout(&self.env, &request).await.unwrap().id
+        self.client.start_rollout(&self.env, &request).await.unwrap().started().unwrap().id
     }
 
     async fn say(&self, id: RolloutId, verb: Verb) -> Operated {

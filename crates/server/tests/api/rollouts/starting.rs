@@ -7,7 +7,7 @@ use muster_core::rollout::record::Phase;
 use muster_core::txn::{Op, Txn};
 use muster_wire::operator::TriggerUpdate;
 use muster_wire::problem::Code;
-use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategyFrom};
+use muster_wire::rollout::{PlanRequest, Start, StartAnswer, StartRequest, StrategyFrom};
 
 use super::{WEBS, asked, careful, now, quick, running, start_of};
 use crate::fixture::{Fixture, node, version};
@@ -29,7 +29,7 @@ async fn what_was_planned_is_what_happens() {
     assert_eq!(of_plan.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3]);
 
     let request = start_of("one", Start::Plan(Box::new(planned.plan)));
-    let started = client.start_rollout(env, &request).await.unwrap();
+    let started = client.start_rollout(env, &request).await.unwrap().started().unwrap();
     assert_eq!((started.id, started.changed), (RolloutId(1), true));
     assert_eq!((started.from, started.to), (Some(version("v1")), version("v2")));
     fixture.completed(started.id).await;
@@ -72,8 +72,8 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
     let (fixture, _robots) = Fixture::webs().await;
     fixture.add_release("v3", 3).await;
     let (client, env) = (&fixture.client, &fixture.env);
-    let first = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap();
-    let again = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap();
+    let first = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap().started().unwrap();
+    let again = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap().started().unwrap();
     assert_eq!((again.id, again.changed), (first.id, false));
     let second = client.start_rollout(env, &start_of("two", now("v3", quick()))).await.unwrap_err();
     assert_eq!(code(&second), Code::RolloutUnderWay);
@@ -89,7 +89,7 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
 
     fixture.record(first.id, "the first wave has its verdict", |r| r.waves[0].gate.is_some()).await;
     let instead = StartRequest { supersede: true, ..start_of("two", now("v3", quick())) };
-    let instead = client.start_rollout(env, &instead).await.unwrap();
+    let instead = client.start_rollout(env, &instead).await.unwrap().started().unwrap();
     assert_eq!((instead.id, instead.superseded), (RolloutId(2), Some(first.id)));
     fixture.completed(instead.id).await;
     let record = fixture.rollout(instead.id).await.record;
@@ -99,6 +99,19 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
     assert_eq!(old.phase, Phase::Superseded { by: instead.id });
     let ids: Vec<RolloutId> = client.rollouts(env).await.unwrap().items.iter().map(|row| row.id).collect();
     assert_eq!(ids, [RolloutId(2), RolloutId(1)]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_that_all_run_is_not_started_again() {
+    let (fixture, _robots) = Fixture::webs().await;
+    let (client, env) = (&fixture.client, &fixture.env);
+    let before = fixture.state().await;
+    let answer = client.start_rollout(env, &start_of("one", now("v1", quick()))).await.unwrap();
+    let StartAnswer::AlreadyThere(there) = answer else { panic!("{answer:?}") };
+    assert_eq!((there.to, there.changed, there.nodes), (version("v1"), false, 4));
+    assert_eq!(fixture.state().await, before);
+    assert_eq!(client.rollouts(env).await.unwrap().items, []);
     fixture.stop().await;
 }
 

@@ -4,7 +4,7 @@ use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::Halt;
 use muster_core::txn::{Revision, Txn};
-use muster_rollout::executor::{Begin, Begun, Decided, Errand, Got, Next, RollBack, Said, Say, Wanted, What};
+use muster_rollout::executor::{Begin, Begun, Decided, Errand, Got, Next, Outset, RollBack, Said, Say, Wanted, What};
 use muster_rollout::sight::Sight;
 use muster_rollout::start::Starting;
 
@@ -48,7 +48,10 @@ impl muster_rollout::executor::Wish for Write {
 impl Doing {
     fn next(&mut self, sight: &Sight<'_>, got: Got) -> Result<Next<Txn, String>, String> {
         match self {
-            Doing::Begin(errand) => told(errand.next(sight, got), begun),
+            Doing::Begin(errand) => told(errand.next(sight, got), |outset| match outset {
+                Outset::Begun(it) => begun(it),
+                Outset::Nothing(there) => answer(false, there.revision),
+            }),
             Doing::RollBack(errand) => told(errand.next(sight, got), begun),
             Doing::Say(errand) => {
                 told(errand.next(sight, got), |Said { changed, revision, .. }| answer(changed, revision))
@@ -157,7 +160,8 @@ fn doing(wish: &Wish, active: Option<RolloutId>) -> Option<(Doing, muster_rollou
         }
         WishKind::RollBack => {
             let why = Halt::by_operator(wish.by.clone(), "");
-            let (errand, first) = Errand::new(RollBack::new(active?, who(false), why));
+            // Ways back from ways back must keep every promise too.
+            let (errand, first) = Errand::new(RollBack::new(active?, who(false), why).undoing(true));
             (Doing::RollBack(Box::new(errand)), first)
         }
         WishKind::Write(txn) => {
