@@ -8,6 +8,7 @@ use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
 use muster_core::txn::Revision;
 
 use super::decided::{DecidedOn, moves_something};
+use super::freshness::Freshness;
 use super::gate::{Gate, Question};
 use super::need::{Got, Need, Next, Write, Written, Wrote};
 use super::way_back::{Going, WayBack};
@@ -45,8 +46,7 @@ pub enum Looked {
 pub struct Executor {
     gate: Gate,
     steps: usize,
-    /// Once for all steps that follow each other: each of them waits until the view shows the one before.
-    is_fresh: bool,
+    freshness: Freshness,
     outcome: Outcome,
     at: At,
 }
@@ -111,10 +111,7 @@ impl Executor {
             (At::OutcomeWritten, Got::Wrote(wrote)) => self.recorded_outcome(sight, wrote),
             (At::Plan { on, digest }, Got::Plan(Ok(plan))) => self.decide(sight, on, &digest, &plan),
             (At::Plan { on, .. }, Got::Plan(Err(problem))) => self.without_plan(sight, on, &problem),
-            (At::Newest, Got::Newest(revision)) => {
-                self.is_fresh = true;
-                self.reach(revision)
-            }
+            (At::Newest, Got::Newest(revision)) => self.reach(revision),
             (At::View, Got::Viewed) => self.step(sight),
             (At::Written { on, stop_else }, Got::Wrote(wrote)) => self.written(sight, on, stop_else, wrote),
             (At::Back { on, why, back }, got) => self.go_back(sight, on, why, back, got),
@@ -208,21 +205,22 @@ impl Executor {
         let asked = decided.checks.and_then(|wave| Question::of(plan, record, wave));
         let verdict = self.gate.settle(asked);
         if let Some(why) = decided.roll_back {
-            if !self.is_fresh {
-                return self.freshen();
+            if !self.freshness.holds(sight.now) {
+                return self.freshen(sight);
             }
             return self.go_back(sight, on, why, WayBack::from(on.id), Got::Nothing);
         }
         let judged = verdict.and_then(|(wave, verdict)| judged(record, wave, verdict, sight));
         match judged.or(decided.change) {
             None => Next::Done(Looked::Waits(decided.recheck)),
-            Some(change) if !self.is_fresh && moves_something(record, &change) => self.freshen(),
+            Some(change) if !self.freshness.holds(sight.now) && moves_something(record, &change) => self.freshen(sight),
             Some(change) => self.write(sight, on, record, change),
         }
     }
 
     /// What is to be done must not be done on an old view: it is decided anew on the newest.
-    fn freshen(&mut self) -> Then {
+    fn freshen(&mut self, sight: &Sight<'_>) -> Then {
+        self.freshness = self.freshness.ask(sight.now);
         self.at = At::Newest;
         Next::Needs(Need::Newest)
     }
@@ -246,6 +244,7 @@ impl Executor {
     }
 
     fn written(&mut self, sight: &Sight<'_>, on: DecidedOn, stop_else: bool, wrote: Wrote) -> Then {
+        self.freshness = self.freshness.kept();
         match wrote {
             // What was decided on is older than what is there now.
             Wrote::Committed(revision) | Wrote::Refused(revision) => self.reach(revision),

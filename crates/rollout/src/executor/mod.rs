@@ -11,6 +11,7 @@ mod begin;
 mod decided;
 mod ended;
 mod errand;
+mod freshness;
 mod gate;
 mod look;
 mod need;

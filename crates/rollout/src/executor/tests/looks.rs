@@ -50,6 +50,21 @@ fn nothing_is_granted_on_an_old_view() {
 }
 
 #[test]
+fn a_view_that_was_fresh_long_ago_is_not_fresh() {
+    let (mut world, mut hands) = begun();
+    let mut executor = Executor::default();
+    let write = to_commit(hands.look(&world, &mut executor, Got::Nothing));
+    let wrote = commit(&mut world, &write.txn);
+    // The view shows it after a minute, and the first node is well by then.
+    world.answers(&granted(&world)[0], Ended::Validated);
+    world.pass(SignedDuration::from_mins(1));
+    hands.asked.clear();
+    let next = to_commit(hands.look(&world, &mut executor, Got::Wrote(wrote)));
+    assert_eq!(grants(&next).len(), 1);
+    assert_eq!(hands.asked, ["view", "plan", "newest", "view", "plan"], "it asks again before it grants again");
+}
+
+#[test]
 fn what_stops_a_rollout_waits_for_no_view() {
     let (mut world, mut hands) = begun();
     let mut executor = Executor::default();
