@@ -183,6 +183,11 @@ mod tests {
         let held = format!("held{}", std::process::id());
         RunDirectory::create(runs.path(), &RunId::new(held.clone()).unwrap()).unwrap();
         let mut service = std::process::Command::new("sleep").arg("1000").env("MUSTER_RUN_ID", &held).spawn().unwrap();
+        // Whoever starts a program goes on a moment before its environment can be read.
+        let environment = || std::fs::read(format!("/proc/{}/environ", service.id())).unwrap_or_default();
+        while !String::from_utf8_lossy(&environment()).contains(&held) {
+            std::thread::yield_now();
+        }
         for number in 10..50 {
             RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();
         }
