@@ -30,6 +30,9 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
     assert!(record.waves[0].promoted.is_some());
     // Nothing is granted by whoever looks at it afterwards; what came between the two words counts.
     let granted = record.grants;
+    if paused.revision < promoted.revision {
+        assert_eq!(granted, 1, "a promotion of what is paused lets nobody go");
+    }
     let said = Some(paused.revision.max(promoted.revision));
     let mut looks = fixture.app.rollouts_looked_at.subscribe();
     let looked = looks.wait_for(|at| *at >= said);
