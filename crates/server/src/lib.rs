@@ -25,35 +25,22 @@
 //! It must never: decide in a handler what a pure function of `muster-core` decides, read the store to answer a
 //! question that the view can answer, or wake a node for something that its last run did not look up.
 
+pub mod agents;
 mod api;
 pub mod backup;
 mod blobs;
 mod clock;
 pub mod controllers;
 pub mod design;
-mod desired_texts;
 pub mod doctor;
-mod epoch;
 pub mod fleet_change;
-mod greeting;
-mod hub;
-mod intake;
-mod links;
-mod live_logs;
 mod metrics;
-mod newest;
-mod node_fields;
-mod openings;
 mod registration;
 pub mod releases;
 pub mod replica;
 mod reports;
 pub mod rollouts;
-pub mod rows;
 mod server;
-mod snapshot_texts;
-mod start_error;
-mod stream;
 mod transactions;
 mod view;
 
@@ -69,26 +56,21 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
 use design::cache::Designs;
-use replica::{Membership, Peers, Tenures};
+use replica::{ControllerLocks, Membership, Peers};
 use rollouts::plans::Plans;
-use rows::{Agents, Elsewhere};
+use view::node_rows::{AgentActivities, RemoteActivities};
 
+pub use agents::{Admission, AgentLink, AgentLocation, Hub, Links, PING};
 pub use api::openapi;
 pub use blobs::outgoing::Downloads;
 pub use blobs::{BlobStore, Blobs, Incoming, ReceiveError, Stored, Unfinished};
 pub use clock::Clock;
 pub use fleet_change::{FleetChange, FollowError, follow_design};
-pub use hub::Hub;
-pub use links::{Contact, Links, Whereabouts};
-pub use newest::Newest;
-pub use openings::Openings;
 pub use registration::{FirstVersion, RegisterError, Registered, Registration, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
-pub use server::{Config, Server};
-pub use start_error::StartError;
-pub use stream::PING;
-pub use view::{Changed, View};
+pub use server::{Config, Server, StartError};
+pub use view::{LatestRevision, View, ViewChange, node_rows};
 
 /// What handlers and controllers share.
 #[derive(Clone, Debug)]
@@ -103,18 +85,18 @@ pub struct App {
     pub designs: Arc<Designs>,
     pub liveness: Arc<controllers::liveness::Liveness>,
     pub membership: Arc<Membership>,
-    pub tenures: Arc<Tenures>,
+    pub controller_locks: Arc<ControllerLocks>,
     pub links: Arc<Links>,
     pub peers: Arc<Peers>,
-    pub newest: Arc<Newest>,
+    pub latest_revision: Arc<LatestRevision>,
     /// The plans of rollouts that were read.
     pub plans: Arc<Plans>,
     /// How far the view was when this server last looked whether a rollout has something to do.
-    pub rollouts_looked_at: Arc<watch::Sender<Option<Revision>>>,
+    pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
     pub patience: Patience,
     pub clock: Clock,
     /// Whose streams are being opened.
-    pub openings: Arc<Openings>,
+    pub admission: Arc<Admission>,
     /// How many may follow logs at the same time.
     pub log_readers: Arc<Semaphore>,
     /// Everything that is measured.
@@ -123,12 +105,12 @@ pub struct App {
 
 impl App {
     /// Who knows what agents do: this server, and what others have told.
-    pub fn agents<'a>(&'a self, elsewhere: &'a Elsewhere) -> Agents<'a> {
-        Agents { links: &self.links, elsewhere }
+    pub fn agents<'a>(&'a self, elsewhere: &'a RemoteActivities) -> AgentActivities<'a> {
+        AgentActivities { links: &self.links, elsewhere }
     }
 
     /// Asks the other replicas what their agents do; of one node, or of all.
-    pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> Elsewhere {
+    pub async fn activities_elsewhere(&self, env: &EnvName, node: Option<&NodeName>) -> RemoteActivities {
         self.peers.activities(&self.view, &self.links, env, node).await
     }
 

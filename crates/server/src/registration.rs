@@ -67,7 +67,7 @@ pub enum RegisterError {
     #[error("someone else changes environment {env} at the same time")]
     Contended { env: EnvName },
     #[error("what was written did not come back")]
-    Behind(#[source] crate::view::Behind),
+    StaleView(#[source] crate::view::StaleView),
     #[error(transparent)]
     Nodes(#[from] FollowError),
     #[error(transparent)]
@@ -120,7 +120,7 @@ async fn register_releases(app: &App, registration: &Registration) -> Result<Opt
         // What the first plan was to do is done in the end, by whomever.
         let chosen = first.get_or_insert(chosen);
         let carried = carry_out(app, txns).await.map_err(RegisterError::Store)?;
-        app.view.reach(carried.reached).await.map_err(RegisterError::Behind)?;
+        app.view.reach(carried.reached).await.map_err(RegisterError::StaleView)?;
         if carried.done {
             return Ok(chosen.clone());
         }

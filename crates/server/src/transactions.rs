@@ -45,7 +45,7 @@ pub(crate) async fn carry_out(app: &App, txns: Vec<Txn>) -> Result<Carried, Stor
             }
             Ok(Outcome::Refused { revision, .. }) => return Ok(Carried { reached: revision, done: false, ..carried }),
             Err(StoreError::Unknown { .. }) => {
-                return Ok(Carried { reached: app.newest.revision().await?, done: false, ..carried });
+                return Ok(Carried { reached: app.latest_revision.read().await?, done: false, ..carried });
             }
             Err(error) => return Err(error),
         }

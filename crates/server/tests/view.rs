@@ -10,7 +10,7 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::records::NodeRecord;
 use muster_core::txn::{Op, Revision, Txn};
-use muster_server::{Changed, View};
+use muster_server::{View, ViewChange};
 use muster_store::{Outcome, Store};
 use tokio::sync::mpsc;
 
@@ -21,7 +21,7 @@ async fn put(store: &dyn Store, op: Op) -> Revision {
     }
 }
 
-fn follow(store: &Arc<dyn Store>, queue: usize) -> (Arc<View>, mpsc::Receiver<Changed>) {
+fn follow(store: &Arc<dyn Store>, queue: usize) -> (Arc<View>, mpsc::Receiver<ViewChange>) {
     let (changed, changes) = mpsc::channel(queue);
     let view = Arc::new(View::default());
     let (following, from) = (view.clone(), store.clone());
@@ -71,14 +71,14 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
 
     let mut rebuilt = 0;
     while view.revision() < Some(last) {
-        if changes.recv().await.unwrap() == Changed::Everything {
+        if changes.recv().await.unwrap() == ViewChange::Everything {
             rebuilt += 1;
         }
     }
     assert!(rebuilt >= 2, "the history that it missed is gone, so it was built anew");
 
     let (fresh, mut told) = follow(&store, 16);
-    assert_eq!(told.recv().await, Some(Changed::Everything));
+    assert_eq!(told.recv().await, Some(ViewChange::Everything));
     let (old, new) = (view.fleets().clone(), fresh.fleets().clone());
     assert_eq!(old, new);
     assert_eq!(old[&env].designed().count(), 200);
@@ -97,7 +97,7 @@ async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     let env = EnvName::new("test").unwrap();
     put(store.as_ref(), Op::put(Keys::of(&env).current_version(), "v1")).await;
     let (view, mut changes) = follow(&store, 16);
-    assert_eq!(changes.recv().await, Some(Changed::Everything));
+    assert_eq!(changes.recv().await, Some(ViewChange::Everything));
     let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;
     view.reach(elsewhere).await.unwrap();
     // Whoever demands that revision is told in the answer that it has it.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::hub::Session;
+use crate::agents::Session;
 
 use super::answer::Refusal;
 use super::scope::Scope;

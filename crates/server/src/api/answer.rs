@@ -13,10 +13,10 @@ use muster_store::StoreError;
 use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
 use serde::de::DeserializeOwned;
 
-use crate::epoch::EpochError;
-use crate::greeting::GreetError;
+use crate::agents::epoch::EpochError;
+use crate::agents::incarnation::IncarnationError;
 use crate::reports::ReportError;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// A refusal, on its way to whoever asked.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Refusal {
     }
 }
 
-impl From<Behind> for Refusal {
-    fn from(behind: Behind) -> Self {
+impl From<StaleView> for Refusal {
+    fn from(behind: StaleView) -> Self {
         Self(Problem::new(Code::CannotTell, behind.to_string()).hint("ask again in a moment"))
     }
 }
@@ -112,13 +112,13 @@ impl From<ReportError> for Refusal {
     }
 }
 
-impl From<GreetError> for Refusal {
-    fn from(error: GreetError) -> Self {
+impl From<IncarnationError> for Refusal {
+    fn from(error: IncarnationError) -> Self {
         match error {
-            GreetError::Store(error) => error.into(),
-            GreetError::Behind(behind) => behind.into(),
-            GreetError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
-            GreetError::Unreadable { .. } | GreetError::Unwritable { .. } => {
+            IncarnationError::Store(error) => error.into(),
+            IncarnationError::StaleView(behind) => behind.into(),
+            IncarnationError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            IncarnationError::Unreadable { .. } | IncarnationError::Unwritable { .. } => {
                 Self(Problem::new(Code::Internal, chain(&error)))
             }
         }
@@ -129,7 +129,7 @@ impl From<EpochError> for Refusal {
     fn from(error: EpochError) -> Self {
         match error {
             EpochError::Store(error) => error.into(),
-            EpochError::Behind(behind) => behind.into(),
+            EpochError::StaleView(behind) => behind.into(),
             EpochError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
         }
     }

@@ -43,7 +43,7 @@ pub(crate) async fn ask(
     JsonBody(AskForRun { noop }): JsonBody<AskForRun>,
 ) -> Result<Json<RunAsked>, Refusal> {
     // A pause that was just set counts.
-    app.view.reach(app.newest.revision().await?).await?;
+    app.view.reach(app.latest_revision.read().await?).await?;
     let node = path.designed(&app, &scope)?;
     let now = app.clock.now();
     let (pause, link, designed_at) = scope.ask(&app, |fleet| {

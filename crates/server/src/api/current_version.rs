@@ -48,7 +48,7 @@ pub(crate) async fn change(
 ) -> Result<Json<UpdateTriggered>, Refusal> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
-    let newest = app.newest.revision().await?;
+    let newest = app.latest_revision.read().await?;
     app.view.reach(newest).await?;
     let (accepted, already, known) = scope.ask(&app, |fleet| {
         let known = (!fleet.releases().contains_key(&update.version))

@@ -22,7 +22,7 @@ use super::answer::Refusal;
 use super::design::Author;
 use super::scope::Scope;
 use crate::App;
-use crate::rows;
+use crate::view::node_rows;
 
 /// How long whoever destroys an environment waits for its end. Nodes stay a while until others have done without them.
 const GONE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ pub(crate) struct ConfirmQuery {
 pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<EnvironmentDetail>, Refusal> {
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let detail = scope.ask(&app, |fleet| {
-        let rows = rows::all(fleet, app.agents(&elsewhere));
+        let rows = node_rows::all(fleet, app.agents(&elsewhere));
         let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
         let mut order: Vec<Role> = Vec::new();
         let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
@@ -85,7 +85,7 @@ pub(crate) async fn destroy(
         return Err(Refusal(problem.hint(format!("if that is meant, say so with confirm={env}"))));
     }
     let by = author.by(None, "").author;
-    app.view.reach(app.newest.revision().await?).await?;
+    app.view.reach(app.latest_revision.read().await?).await?;
     let (nodes, marked, epoch_at) =
         scope.ask(&app, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
     if !marked {

@@ -6,7 +6,7 @@ use muster_core::standing::Word;
 use muster_wire::operator::{NodeRow, Page};
 
 use crate::App;
-use crate::rows;
+use crate::view::node_rows;
 
 use super::answer::Refusal;
 use super::page::PageQuery;
@@ -21,7 +21,8 @@ pub(crate) async fn list(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<NodeRow>>, Refusal> {
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let (mut rows, revision) = scope.ask(&app, |fleet| (rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
+    let (mut rows, revision) =
+        scope.ask(&app, |fleet| (node_rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
     rows.retain(|row| is_failure(row.standing));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::{node_fields, rows};
+use crate::view::{node_fields, node_rows};
 
 use super::answer::Refusal;
 use super::failures::is_failure;
@@ -45,7 +45,7 @@ pub(crate) async fn list(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (items, revision) = scope.ask(&app, |fleet| {
-        let chosen = rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
         (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
     })?;
     Ok(Json(Page { items, next: None, revision }))
@@ -87,7 +87,7 @@ pub(crate) async fn groups(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (failed, revision) = scope.ask(&app, |fleet| {
-        let chosen = rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
+        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
         let failed: Vec<FailedNode> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
     })?;

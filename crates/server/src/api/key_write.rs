@@ -34,7 +34,7 @@ pub(super) async fn write<T>(
     let keys = Keys::of(&scope.env);
     let mut unsure: Option<T> = None;
     for _ in 0..TRIES {
-        app.view.reach(app.newest.revision().await?).await?;
+        app.view.reach(app.latest_revision.read().await?).await?;
         let (planned, at) = scope.ask(app, |fleet| {
             accepts(fleet)?;
             Ok::<_, Refusal>((plan(fleet)?, fleet.revision))

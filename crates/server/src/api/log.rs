@@ -19,7 +19,7 @@ use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
 use serde::Deserialize;
 
 use crate::App;
-use crate::live_logs::LiveRun;
+use crate::agents::live_logs::LiveRun;
 
 use super::answer::{JsonBody, Refusal};
 use super::nodes::NodePath;

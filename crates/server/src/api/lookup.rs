@@ -8,7 +8,7 @@ use muster_wire::data::Lookup;
 use serde::Deserialize;
 
 use crate::App;
-use crate::links::Whereabouts;
+use crate::agents::AgentLocation;
 
 use super::answer::Refusal;
 use super::nodes::NodePath;
@@ -40,9 +40,9 @@ pub(crate) async fn show(
         let near = if found.is_none() { lookup::near(fleet, &node, &key) } else { None };
         let recorded = lookup::recorded(&key);
         let looked_up = match app.links.of(fleet, &node).at {
-            Whereabouts::Here(session) => Some(session.has_looked_up(&recorded)),
-            Whereabouts::Elsewhere(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
-            Whereabouts::Nowhere => None,
+            AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
+            AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
+            AgentLocation::Disconnected => None,
         };
         Lookup { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
     })?;

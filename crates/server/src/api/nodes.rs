@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::App;
 use crate::rollouts::shown;
-use crate::{node_fields, rows};
+use crate::view::{node_fields, node_rows};
 
 use super::answer::Refusal;
 use super::filter::FilterQuery;
@@ -52,7 +52,7 @@ pub(crate) async fn list(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (rows, revision) =
-        scope.ask(&app, |fleet| (rows::chosen(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
+        scope.ask(&app, |fleet| (node_rows::chosen(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn show(
         let (node, record) = fleet.get(&name).and_then(|node| Some((node, node.record.as_ref()?)))?;
         let observed = node.observed.as_ref().map(|(observed, _)| observed.clone()).unwrap_or_default();
         Some(NodeDetail {
-            row: rows::row(fleet, agents, &name, node, record),
+            row: node_rows::row(fleet, agents, &name, node, record),
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),

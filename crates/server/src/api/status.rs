@@ -11,7 +11,7 @@ use muster_wire::operator::{BLOCKERS, EnvironmentStatus, NodeRow};
 
 use crate::App;
 use crate::rollouts::shown;
-use crate::{node_fields, rows};
+use crate::view::{node_fields, node_rows};
 
 use super::answer::Refusal;
 use super::filter::FilterQuery;
@@ -33,7 +33,7 @@ pub(crate) async fn show(
     let plan = shown::deciding_plan(&app, &scope.env).await;
     let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
-        let rows = rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        let rows = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
         let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
         // What leaves says nothing about the fleet that stays.

@@ -8,10 +8,10 @@ use muster_wire::problem::{Code, Problem};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::App;
-use crate::epoch;
-use crate::greeting::greet;
-use crate::hub::Arrival;
-use crate::stream::{Greeting, events};
+use crate::agents::JoinRequest;
+use crate::agents::epoch;
+use crate::agents::incarnation;
+use crate::agents::stream::{StreamInit, events};
 
 use super::answer::{JsonBody, Refusal};
 use super::nodes::NodePath;
@@ -30,9 +30,9 @@ pub(crate) async fn open(
     JsonBody(open): JsonBody<SyncOpen>,
 ) -> Result<Response, Refusal> {
     let node = path.designed(&app, &scope)?;
-    let opening = app.openings.enter().await.map_err(|come_back| {
+    let permit = app.admission.enter().await.map_err(|retry| {
         let problem = Problem::new(Code::Busy, "more agents come at once than this server lets in");
-        Refusal(problem.retry_after(come_back.seconds))
+        Refusal(problem.retry_after(retry.seconds))
     })?;
     if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
         // It would become the environment's own, and there would be none after it.
@@ -40,13 +40,13 @@ pub(crate) async fn open(
     }
     let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
     let role = role.ok_or_else(|| Refusal::unknown_node(&scope.env, &node))?;
-    let incarnation = greet(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
+    let incarnation = incarnation::assign(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
         epoch::keep_up(&app, &scope.env, known).await?;
     }
-    let arrival = Arrival { lookups: open.lookups, activity: open.activity, away: open.away };
+    let arrival = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
     let connected = app.hub.join(&scope.env, &node, arrival);
-    let greeting = Greeting {
+    let greeting = StreamInit {
         incarnation,
         role,
         generation: open.generation,
@@ -55,7 +55,7 @@ pub(crate) async fn open(
         pause: open.pause,
         asked: open.asked,
         trust: open.trust,
-        opening,
+        permit,
     };
     let body = Body::from_stream(events(app.view.clone(), connected, greeting, app.clock.clone()));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];

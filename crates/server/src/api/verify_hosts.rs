@@ -12,7 +12,7 @@ use muster_wire::operator::{HostsVerified, LONGEST_WAIT, MissingHost, VerifyHost
 use tokio::time::{Instant, timeout_at};
 
 use crate::App;
-use crate::rows::{self, Elsewhere};
+use crate::view::node_rows::{self, RemoteActivities};
 
 use super::answer::{Refusal, chain};
 use super::scope::Scope;
@@ -34,7 +34,7 @@ pub(crate) async fn verify(State(app): State<App>, scope: Scope, body: Bytes) ->
         // What the store has acknowledged before the question must be in the answer. What the view takes in later is
         // newer by itself; only a last "no" is looked at again.
         if fresh.is_none() || Instant::now() >= deadline {
-            let newest = app.newest.revision().await?;
+            let newest = app.latest_revision.read().await?;
             app.view.reach(newest).await?;
             fresh = Some(newest);
         }
@@ -67,7 +67,8 @@ fn answer(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
     let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
-        let standing = found.map(|(name, node)| rows::standing(fleet, app.agents(&Elsewhere::new()), name, node));
+        let standing =
+            found.map(|(name, node)| node_rows::standing(fleet, app.agents(&RemoteActivities::new()), name, node));
         MissingHost {
             host: host.clone(),
             running: found.and_then(|(_, node)| node.running.first().cloned()),

@@ -29,7 +29,7 @@ use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 
 use crate::replica::identity::{host, new_id};
-use crate::replica::shared_blobs::Marks;
+use crate::replica::shared_blobs::BlobMarks;
 
 use directory::Directory;
 
@@ -40,7 +40,7 @@ pub use store::{BlobStore, Stored, Unfinished};
 #[derive(Debug)]
 pub struct Blobs {
     place: Box<dyn BlobStore>,
-    marks: Marks,
+    marks: BlobMarks,
     written: AtomicU64,
     written_bytes: AtomicU64,
 }
@@ -50,7 +50,7 @@ impl Blobs {
     pub fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         let place = Box::new(Directory::open(root, replica)?);
         let (written, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { place, marks: Marks::of(root), written, written_bytes })
+        Ok(Self { place, marks: BlobMarks::of(root), written, written_bytes })
     }
 
     /// Opens the directory for a command that is no server, and writes beside those that are.
@@ -59,7 +59,7 @@ impl Blobs {
     }
 
     /// The marks of the replicas that share the place.
-    pub(crate) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> BlobMarks {
         self.marks.clone()
     }
 

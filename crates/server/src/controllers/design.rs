@@ -53,18 +53,18 @@ impl DesignController {
     /// Looks after all environments, for ever.
     pub async fn run(self) {
         let mut servers = self.app.view.subscribe_servers();
-        let mut tenures = self.app.tenures.subscribe();
+        let mut controller_locks = self.app.controller_locks.subscribe();
         let mut steps = self.app.view.subscribe();
         let mut stuck = Stuck::default();
         loop {
             servers.mark_unchanged();
-            tenures.mark_unchanged();
+            controller_locks.mark_unchanged();
             steps.mark_unchanged();
             let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
             stuck.keep(&envs);
             let (mut waits, mut failed) = (false, false);
             for env in &envs {
-                let Some(held) = self.app.tenures.held(env, ControllerName::Design) else {
+                let Some(held) = self.app.controller_locks.held(env, ControllerName::Design) else {
                     stuck.forget(env);
                     continue;
                 };
@@ -88,7 +88,7 @@ impl DesignController {
             let next = stuck.next();
             tokio::select! {
                 _ = servers.changed() => {}
-                _ = tenures.changed() => {}
+                _ = controller_locks.changed() => {}
                 _ = steps.changed(), if waits => {}
                 () = sleep(AGAIN), if failed => {}
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}

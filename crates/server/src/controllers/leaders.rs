@@ -17,10 +17,10 @@ use muster_core::pause::{self, PauseScope};
 use muster_core::replicas::ControllerName;
 use muster_core::txn::{Guard, Op, Txn};
 
+use crate::agents::Hub;
+use crate::agents::Links;
 use crate::clock::Clock;
-use crate::hub::Hub;
-use crate::links::Links;
-use crate::replica::{Fenced, Held, Tenures};
+use crate::replica::{ControllerLocks, FencedOutcome, Held};
 use crate::view::View;
 
 /// What happens together is looked at together: a fleet that starts connects and validates in bursts.
@@ -33,7 +33,7 @@ pub struct Leaders {
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) links: Arc<Links>,
-    pub(crate) tenures: Arc<Tenures>,
+    pub(crate) controller_locks: Arc<ControllerLocks>,
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
 }
@@ -51,12 +51,12 @@ impl Leaders {
         let mut connections = self.hub.subscribe();
         let mut leading = self.view.subscribe_leading();
         let mut servers = self.view.subscribe_servers();
-        let mut tenures = self.tenures.subscribe();
+        let mut controller_locks = self.controller_locks.subscribe();
         loop {
             connections.mark_unchanged();
             leading.mark_unchanged();
             servers.mark_unchanged();
-            tenures.mark_unchanged();
+            controller_locks.mark_unchanged();
             let wait = self.look().await.unwrap_or(Duration::MAX);
             // A connection that begins or ends, here or elsewhere; a node that comes into service or leaves it; a pause; a
             // controller that is taken; or a moment at which somebody becomes lost or a pause ends. Nothing in between.
@@ -64,7 +64,7 @@ impl Leaders {
                 _ = connections.changed() => {}
                 _ = leading.changed() => {}
                 _ = servers.changed() => {}
-                _ = tenures.changed() => {}
+                _ = controller_locks.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
             tokio::time::sleep(PACE).await;
@@ -77,7 +77,7 @@ impl Leaders {
         let mut recheck: Option<Timestamp> = None;
         let mut again = None;
         for env in envs {
-            let Some(held) = self.tenures.held(&env, ControllerName::Leaders) else { continue };
+            let Some(held) = self.controller_locks.held(&env, ControllerName::Leaders) else { continue };
             let steps = {
                 let fleets = self.view.fleets();
                 let Some(fleet) = fleets.get(&env) else { continue };
@@ -86,12 +86,12 @@ impl Leaders {
                 steps
             };
             for (step, txn) in steps {
-                match self.tenures.commit(&held, txn).await {
-                    Ok(Fenced::Committed { .. }) => tell(&env, &step),
+                match self.controller_locks.commit(&held, txn).await {
+                    Ok(FencedOutcome::Committed { .. }) => tell(&env, &step),
                     // What it was decided on has changed: the view shows it in a moment, and wakes us; but a step that
                     // concerns nobody here would not.
-                    Ok(Fenced::Refused { .. }) => again = Some(AGAIN),
-                    Ok(Fenced::Deposed) => break,
+                    Ok(FencedOutcome::Refused { .. }) => again = Some(AGAIN),
+                    Ok(FencedOutcome::Deposed) => break,
                     Err(error) => {
                         let source = &error as &dyn std::error::Error;
                         tracing::warn!(%env, error = source, "{}; it is decided anew in a moment", step.failed());

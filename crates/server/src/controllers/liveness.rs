@@ -15,11 +15,11 @@ use muster_core::replicas::ControllerName;
 use muster_core::standing::Activity;
 use muster_core::txn::Txn;
 
+use crate::agents::Hub;
+use crate::agents::{AgentLocation, Links};
 use crate::clock::Clock;
-use crate::hub::Hub;
-use crate::links::{Links, Whereabouts};
-use crate::newest::Newest;
-use crate::replica::{Fenced, Held, Tenures};
+use crate::replica::{ControllerLocks, FencedOutcome, Held};
+use crate::view::LatestRevision;
 use crate::view::View;
 
 /// Connections that come and go are looked at together: losing a node is a matter of half a minute, not of this second.
@@ -32,8 +32,8 @@ pub struct Liveness {
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) links: Arc<Links>,
-    pub(crate) tenures: Arc<Tenures>,
-    pub(crate) newest: Arc<Newest>,
+    pub(crate) controller_locks: Arc<ControllerLocks>,
+    pub(crate) latest_revision: Arc<LatestRevision>,
     pub(crate) clock: Clock,
     pub(crate) patience: Patience,
     pub(crate) held: Mutex<BTreeMap<EnvName, Vec<HeldDomain>>>,
@@ -59,18 +59,18 @@ impl Liveness {
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
         let mut servers = self.view.subscribe_servers();
-        let mut tenures = self.tenures.subscribe();
+        let mut controller_locks = self.controller_locks.subscribe();
         loop {
             connections.mark_unchanged();
             servers.mark_unchanged();
-            tenures.mark_unchanged();
+            controller_locks.mark_unchanged();
             let wait = self.look().await.unwrap_or(Duration::MAX).max(PACE);
             // A connection that begins or ends, here or elsewhere, a replica that goes, a controller that is taken; or a
             // moment at which somebody becomes lost; nothing in between.
             tokio::select! {
                 _ = connections.changed() => {}
                 _ = servers.changed() => {}
-                _ = tenures.changed() => {}
+                _ = controller_locks.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
             tokio::time::sleep(PACE).await;
@@ -80,13 +80,13 @@ impl Liveness {
     /// Takes all nodes of an environment out of their roles: somebody has switched their machines off. Done in the name
     /// of liveness, or of the provisioning that has switched them off; by nobody else.
     pub async fn switched_off(&self, env: &EnvName) {
-        let mine = |name| self.tenures.held(env, name);
+        let mine = |name| self.controller_locks.held(env, name);
         let Some(held) = mine(ControllerName::Liveness).or_else(|| mine(ControllerName::Provision)) else {
             tracing::info!(%env, "another replica holds its controllers, and looks after its nodes");
             return;
         };
         // Their last reports may have been committed a moment ago.
-        if let Ok(newest) = self.newest.revision().await {
+        if let Ok(newest) = self.latest_revision.read().await {
             let _ = self.view.reach(newest).await;
         }
         // Whoever still takes them for connected would put them back.
@@ -124,7 +124,7 @@ impl Liveness {
         let mut recheck: Option<Timestamp> = None;
         let mut held_domains = BTreeMap::new();
         for env in envs {
-            let held = self.tenures.held(&env, ControllerName::Liveness);
+            let held = self.controller_locks.held(&env, ControllerName::Liveness);
             let (decision, changes) = {
                 let fleets = self.view.fleets();
                 let Some(fleet) = fleets.get(&env) else { continue };
@@ -152,12 +152,12 @@ impl Liveness {
     async fn commit(&self, held: &Held, changes: Vec<(NodeName, Txn)>) -> Done {
         let mut done = Done::All;
         for (node, txn) in changes {
-            match self.tenures.commit(held, txn).await {
-                Ok(Fenced::Committed { .. }) => {}
+            match self.controller_locks.commit(held, txn).await {
+                Ok(FencedOutcome::Committed { .. }) => {}
                 // Its status moved meanwhile.
-                Ok(Fenced::Refused { .. }) => done = Done::InPart,
+                Ok(FencedOutcome::Refused { .. }) => done = Done::InPart,
                 // Somebody else looks after it now.
-                Ok(Fenced::Deposed) => return done,
+                Ok(FencedOutcome::Deposed) => return done,
                 Err(error) => {
                     tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided anew in a moment");
                     return Done::StoreAway;
@@ -174,8 +174,8 @@ impl Liveness {
         let seen = fleet.designed().map(|(name, node, record)| {
             let contact = self.links.of(fleet, name);
             let running = match &contact.at {
-                Whereabouts::Here(session) => is_running(&session.activity()),
-                Whereabouts::Elsewhere(_) | Whereabouts::Nowhere => false,
+                AgentLocation::Local(session) => is_running(&session.activity()),
+                AgentLocation::Remote(_) | AgentLocation::Disconnected => false,
             };
             Seen {
                 node: name,

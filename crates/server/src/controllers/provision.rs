@@ -26,7 +26,7 @@ use muster_provision::record::record_txn;
 
 use crate::App;
 use crate::fleet_change::removal::removal;
-use crate::replica::{Fenced, Held};
+use crate::replica::{FencedOutcome, Held};
 
 /// How many machines are looked after at the same time. A driver's controller is one service, often a small one.
 const AT_ONCE: usize = 16;
@@ -78,14 +78,14 @@ impl Provision {
     /// Looks after the machines, for ever: as soon as nobody else does.
     pub async fn run(mut self) {
         let Context { app, env, driver, .. } = &*self.context.clone();
-        app.tenures.want(env, ControllerName::Provision);
+        app.controller_locks.want(env, ControllerName::Provision);
         // Connections to this server, and to the others.
         let mut connections = app.hub.subscribe();
         let mut servers = app.view.subscribe_servers();
         let mut records = app.view.subscribe_records();
         // Reports: they matter only while a node that leaves waits for others to run.
         let mut steps = app.view.subscribe();
-        let mut tenures = app.tenures.subscribe();
+        let mut controller_locks = app.controller_locks.subscribe();
         let mut changes = driver.changes();
         let mut last: Option<Held> = None;
         let mut turns = Turns::new();
@@ -97,9 +97,9 @@ impl Provision {
                 servers.mark_unchanged();
                 records.mark_unchanged();
                 steps.mark_unchanged();
-                tenures.mark_unchanged();
+                controller_locks.mark_unchanged();
                 changes.as_mut().map(tokio::sync::watch::Receiver::mark_unchanged);
-                let held = app.tenures.held(env, ControllerName::Provision);
+                let held = app.controller_locks.held(env, ControllerName::Provision);
                 let is_new = held.is_some() && held != last;
                 last = held;
                 self.follow_view();
@@ -126,7 +126,7 @@ impl Provision {
                     }
                     news = false;
                 }
-                _ = tenures.changed() => {}
+                _ = controller_locks.changed() => {}
                 _ = connections.changed(), if last.is_some() => {}
                 _ = servers.changed(), if last.is_some() => {}
                 _ = records.changed(), if last.is_some() => {}
@@ -257,7 +257,7 @@ impl Whole {
 
 async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
     let Context { app, env, driver, policy } = context;
-    if app.tenures.held(env, held.name).as_ref() != Some(held) {
+    if app.controller_locks.held(env, held.name).as_ref() != Some(held) {
         return Next::OnChange;
     }
     let Some(whole) = Whole::read(app, env, name) else { return Next::OnChange };
@@ -274,8 +274,8 @@ async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
             return later();
         }
     };
-    match app.tenures.commit(held, txn).await {
-        Ok(Fenced::Committed { revision }) => {
+    match app.controller_locks.commit(held, txn).await {
+        Ok(FencedOutcome::Committed { revision }) => {
             match &advance.record {
                 Some(record) => tracing::debug!(node = %name, phase = record.phase.word(), "machine"),
                 None => {
@@ -285,14 +285,14 @@ async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
             if app.view.reach(revision).await.is_err() { later() } else { advance.next }
         }
         // Someone else moved it: the next turn begins with what they wrote.
-        Ok(Fenced::Refused { revision }) => {
+        Ok(FencedOutcome::Refused { revision }) => {
             if app.view.reach(revision).await.is_err() {
                 later()
             } else {
                 Next::AtOnce
             }
         }
-        Ok(Fenced::Deposed) => Next::OnChange,
+        Ok(FencedOutcome::Deposed) => Next::OnChange,
         Err(error) => {
             tracing::warn!(node = %name, %error, "the record of its machine cannot be committed");
             later()

@@ -7,7 +7,7 @@ use muster_store::StoreError;
 use thiserror::Error;
 
 use super::tree::TreeError;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// Why a revision of a design cannot be read.
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ pub enum ReviseError {
     #[error("a record cannot be written")]
     Record(#[from] serde_json::Error),
     #[error("what was written did not come back")]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
     #[error("the work was cut off")]
     CutOff,
 }

@@ -66,7 +66,10 @@ pub enum Revised {
 impl Base {
     /// Looks at what the store has acknowledged: a view that lags by a moment would give a wrong answer, not only an old one.
     pub async fn look(app: &App, env: &EnvName) -> Result<Self, BaseError> {
-        app.view.reach(app.newest.revision().await.map_err(ReviseError::Store)?).await.map_err(ReviseError::Behind)?;
+        app.view
+            .reach(app.latest_revision.read().await.map_err(ReviseError::Store)?)
+            .await
+            .map_err(ReviseError::StaleView)?;
         let (base, meant) = {
             let fleets = app.view.fleets();
             let empty = Fleet::new(env.clone());
@@ -144,7 +147,7 @@ pub async fn revise(app: &App, base: &Base, revise: Revise<'_>) -> Result<Revise
             return Ok(Revised::Overtaken);
         }
         Err(error @ StoreError::Unknown { .. }) => {
-            let newest = app.newest.revision().await?;
+            let newest = app.latest_revision.read().await?;
             app.view.reach(newest).await?;
             let fleets = app.view.fleets();
             let design = fleets.get(env).map(Fleet::design);

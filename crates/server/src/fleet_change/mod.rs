@@ -64,7 +64,7 @@ pub enum FollowError {
     #[error("someone else changes environment {env} at the same time")]
     Contended { env: EnvName },
     #[error("what was written did not come back")]
-    Behind(#[source] crate::view::Behind),
+    StaleView(#[source] crate::view::StaleView),
 }
 
 /// Makes `nodes/` follow a design, and waits until the view shows it. An environment that is not there yet begins.
@@ -102,7 +102,7 @@ pub async fn follow_design_while(
         if carried.moved {
             revision = revision.max(Some(carried.reached));
         }
-        app.view.reach(carried.reached).await.map_err(FollowError::Behind)?;
+        app.view.reach(carried.reached).await.map_err(FollowError::StaleView)?;
         if carried.done {
             return Ok(FleetChange { revision, ..first.clone() });
         }

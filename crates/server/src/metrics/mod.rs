@@ -1,18 +1,18 @@
 //! What the server tells monitoring: `GET /metrics`, as OpenMetrics text.
 //!
 //! There are no globals: [`crate::Server::start`] makes one registry and hands it to each part. What happens is counted
-//! where it happens ([`Measured`] around the store, [`ReportMetrics`] in the intake); how things *are* is not kept by
-//! hand, but read from the view and the hub when somebody asks ([`work::Work`], [`fleets::Fleets`]), so it cannot drift.
+//! where it happens ([`MeasuredStore`] around the store, [`ReportMetrics`] in the intake); how things *are* is not kept by
+//! hand, but read from the view and the hub when somebody asks ([`ServerMetrics`], [`fleet::FleetMetrics`]), so it cannot drift.
 //!
 //! Labels are words of ours and the names of environments; never a node, a version, a run or an address. Every series
 //! is there from the start, at zero: an alert on something that has never happened must not find nothing. So the number
 //! of series depends on the number of environments alone, and a test holds it to that.
 
-mod fleets;
-mod measured;
+mod fleet;
 mod process;
 mod reports;
-mod work;
+mod server;
+mod store;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use measured::Measured;
-pub(crate) use reports::{Left, ReportMetrics};
-pub(crate) use work::Work;
+pub(crate) use reports::{ReportMetrics, StateExit};
+pub(crate) use server::ServerMetrics;
+pub(crate) use store::MeasuredStore;
 
 /// What the text is, for whoever scrapes it.
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -44,10 +44,10 @@ pub(crate) fn text(registry: &Registry) -> Result<String, fmt::Error> {
 }
 
 /// Adds what is read from the parts of the server at each scrape.
-pub(crate) fn watch_over(registry: &mut Registry, work: Work, started: Timestamp) {
-    registry.register_collector(Box::new(process::Process::new(started)));
+pub(crate) fn watch_over(registry: &mut Registry, work: ServerMetrics, started: Timestamp) {
+    registry.register_collector(Box::new(process::ProcessMetrics::new(started)));
     let work = Arc::new(work);
-    registry.register_collector(Box::new(fleets::Fleets::new(work.clone())));
+    registry.register_collector(Box::new(fleet::FleetMetrics::new(work.clone())));
     registry.register_collector(Box::new(work));
 }
 

@@ -14,17 +14,17 @@ use super::{counter, describe, gauge};
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMetrics {
     started: Timestamp,
 }
 
-impl Process {
+impl ProcessMetrics {
     pub(super) fn new(started: Timestamp) -> Self {
         Self { started }
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
         let mut info = describe(encoder, "muster_build_info", "The version of the program", None, MetricType::Gauge)?;

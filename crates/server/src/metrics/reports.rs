@@ -32,12 +32,12 @@ pub(crate) struct ReportMetrics {
 
 /// A state that a node leaves, and how long it was in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Left {
+pub(crate) struct StateExit {
     word: &'static str,
     after: Duration,
 }
 
-impl Left {
+impl StateExit {
     /// None if the node stays where it was, or was nowhere.
     pub(crate) fn between(before: Option<&Observed>, after: &Observed) -> Option<Self> {
         let before = before.filter(|before| before.state != after.state)?;
@@ -72,8 +72,8 @@ impl ReportMetrics {
         self.groups.observe(u32::try_from(reports).map_or(f64::MAX, f64::from));
     }
 
-    pub(crate) fn left(&self, left: Option<Left>) {
-        if let Some(Left { word, after }) = left {
+    pub(crate) fn left(&self, left: Option<StateExit>) {
+        if let Some(StateExit { word, after }) = left {
             self.states.get_or_create(&[("state", word)]).observe(after.as_secs_f64());
         }
     }

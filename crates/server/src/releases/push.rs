@@ -16,7 +16,7 @@ use crate::App;
 use crate::design::error::ReviseError;
 use crate::design::revise::accepts;
 use crate::transactions::carry_out;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// Two who push at the same moment meet once.
 const TRIES: usize = 8;
@@ -44,7 +44,7 @@ pub enum PushError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
     #[error("the record of the release cannot be written")]
     Record(#[source] serde_json::Error),
     #[error("others change the releases of {env} at the same time")]
@@ -80,7 +80,7 @@ pub async fn push(
         return Err(PushError::Unsigned);
     }
     // Decided on what the store has acknowledged, as every change.
-    app.view.reach(app.newest.revision().await?).await?;
+    app.view.reach(app.latest_revision.read().await?).await?;
     let trusted = look(app, env, trusted_keys)?;
     let verified_by = match trusted {
         Some(keys) => {

@@ -18,7 +18,7 @@ use crate::App;
 use crate::design::error::ReviseError;
 use crate::design::revise::accepts;
 use crate::transactions::carry_out;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 const TRIES: usize = 8;
 
@@ -39,7 +39,7 @@ pub enum ReplaceTrustError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
     #[error("the list cannot be written")]
     Record(#[source] serde_json::Error),
     #[error("others change the list of trusted keys of {env} at the same time")]
@@ -66,7 +66,7 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) 
     let keys = Keys::of(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
     for _ in 0..TRIES {
-        app.view.reach(app.newest.revision().await?).await?;
+        app.view.reach(app.latest_revision.read().await?).await?;
         let (before, current, untrusted) = {
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);

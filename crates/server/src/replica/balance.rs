@@ -16,7 +16,7 @@ use muster_core::names::ReplicaId;
 use muster_core::standing::Activity;
 use tokio::time::sleep;
 
-use crate::hub::{Hub, Session};
+use crate::agents::{Hub, Session};
 use crate::view::View;
 
 /// How often a replica counts. A fleet is out of balance for minutes without harm.
@@ -120,10 +120,10 @@ mod tests {
     use tokio::task::JoinSet;
     use tokio_util::sync::CancellationToken;
 
-    use crate::Openings;
+    use crate::Admission;
+    use crate::agents::stream::{StreamInit, events};
+    use crate::agents::{JoinRequest, SessionGuard};
     use crate::clock::Clock;
-    use crate::hub::{Arrival, Connected};
-    use crate::stream::{Greeting, events};
 
     #[test]
     fn only_a_clear_surplus_counts_and_then_all_of_it() {
@@ -183,7 +183,7 @@ mod tests {
         moved: mpsc::Receiver<usize>,
     }
 
-    async fn begin(agents: usize, arrival: impl Fn(usize) -> Arrival) -> Story {
+    async fn begin(agents: usize, arrival: impl Fn(usize) -> JoinRequest) -> Story {
         let (env, store) = (EnvName::new("test").unwrap(), Arc::new(Model::default()));
         let keys = Keys::of(&env);
         let since = jiff::Timestamp::UNIX_EPOCH;
@@ -227,12 +227,12 @@ mod tests {
     }
 
     /// An agent that answers pings until it is told to go.
-    async fn is_told_to_go(view: Arc<View>, hub: &Hub, connected: Connected) -> bool {
+    async fn is_told_to_go(view: Arc<View>, hub: &Hub, connected: SessionGuard) -> bool {
         let session = connected.session.clone();
         let role = Role::new("web").unwrap();
         let (pause, asked) = (None, None);
-        let opening = Openings::default().enter().await.unwrap();
-        let greeting = Greeting {
+        let permit = Admission::default().enter().await.unwrap();
+        let greeting = StreamInit {
             incarnation: 1,
             role,
             generation: None,
@@ -241,7 +241,7 @@ mod tests {
             pause,
             asked,
             trust: 0,
-            opening,
+            permit,
         };
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
         while let Some(Ok(event)) = events.next().await {
@@ -255,7 +255,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_replica_with_too_many_agents_sends_those_who_want_to_go_and_no_more() {
-        let mut story = begin(30, |agent| Arrival { away: agent % 3 == 0, ..Arrival::default() }).await;
+        let mut story = begin(30, |agent| JoinRequest { away: agent % 3 == 0, ..JoinRequest::default() }).await;
         // Nobody who has just come is sent away.
         sleep(STAY - Duration::from_secs(1)).await;
         assert!(story.moved.try_recv().is_err());
@@ -275,7 +275,7 @@ mod tests {
         let env = EnvName::new("test").unwrap();
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let join = |agents: std::ops::Range<usize>, away| -> Vec<_> {
-            agents.map(|agent| hub.join(&env, &name(agent), Arrival { away, ..Arrival::default() })).collect()
+            agents.map(|agent| hub.join(&env, &name(agent), JoinRequest { away, ..JoinRequest::default() })).collect()
         };
         let going = |count| {
             let chosen = chosen(hub.all_sessions(), count);
@@ -297,7 +297,7 @@ mod tests {
             version: Version::new("v1").unwrap(),
             since: jiff::Timestamp::UNIX_EPOCH,
         };
-        let mut story = begin(30, |_| Arrival { activity: applying(), ..Arrival::default() }).await;
+        let mut story = begin(30, |_| JoinRequest { activity: applying(), ..JoinRequest::default() }).await;
         sleep(Duration::from_secs(300)).await;
         assert!(story.moved.try_recv().is_err());
 

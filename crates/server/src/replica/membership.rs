@@ -42,21 +42,13 @@ impl Default for LeasePace {
 
 /// Whether this replica may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum MembershipState {
     /// It has no lease yet.
     Joining,
     /// It has one, and has kept it in time.
     Member,
     /// It could not keep its lease alive: others may have taken over, and it must not act.
     CutOff,
-}
-
-/// Who may be there besides this replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cleared {
-    /// Nobody, for certain.
-    Alone,
-    Shared,
 }
 
 #[derive(Debug)]
@@ -81,11 +73,11 @@ struct Inner {
 }
 
 impl Inner {
-    fn state(&self) -> State {
+    fn state(&self) -> MembershipState {
         match (self.current, self.good_until) {
-            (Some(_), Some(until)) if Instant::now() < until => State::Member,
-            (None, None) => State::Joining,
-            (_, Some(_)) | (Some(_), None) => State::CutOff,
+            (Some(_), Some(until)) if Instant::now() < until => MembershipState::Member,
+            (None, None) => MembershipState::Joining,
+            (_, Some(_)) | (Some(_), None) => MembershipState::CutOff,
         }
     }
 }
@@ -108,14 +100,14 @@ impl Membership {
         self.changed.subscribe()
     }
 
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> MembershipState {
         self.inner().state()
     }
 
     /// The lease, as long as it surely lives.
     pub fn current(&self) -> Option<Current> {
         let inner = self.inner();
-        inner.current.filter(|_| inner.state() == State::Member)
+        inner.current.filter(|_| inner.state() == MembershipState::Member)
     }
 
     /// Since when the store has not answered; none while it does.
@@ -125,9 +117,9 @@ impl Membership {
 
     /// Ends what earlier replicas have left, on a store that this process has for itself: they are certainly gone, and
     /// nobody has to wait for their leases. On a store that others may use, nothing is ended: they may live.
-    pub async fn clear_predecessors(&self) -> Result<Cleared, StoreError> {
+    pub async fn clear_predecessors(&self) -> Result<Sharing, StoreError> {
         if self.store.sharing() == Sharing::Shared {
-            return Ok(Cleared::Shared);
+            return Ok(Sharing::Shared);
         }
         let left: Vec<String> = {
             let fleets = self.view.fleets();
@@ -147,7 +139,7 @@ impl Membership {
                 }
             }
         }
-        Ok(Cleared::Alone)
+        Ok(Sharing::Alone)
     }
 
     /// Keeps this replica a member, for ever.

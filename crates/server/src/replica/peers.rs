@@ -14,9 +14,9 @@ use muster_wire::client::{Client, ClientError, Download};
 use muster_wire::run_log::LogQuery;
 use tokio::time::timeout;
 
-use crate::links::{Links, Whereabouts};
-use crate::rows::Elsewhere;
+use crate::agents::{AgentLocation, Links};
 use crate::view::View;
+use crate::view::node_rows::RemoteActivities;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -31,10 +31,16 @@ const CLIENTS: usize = 16;
 
 impl Peers {
     /// What agents do that are connected to other replicas; of one node, or of all.
-    pub async fn activities(&self, view: &View, links: &Links, env: &EnvName, node: Option<&NodeName>) -> Elsewhere {
+    pub async fn activities(
+        &self,
+        view: &View,
+        links: &Links,
+        env: &EnvName,
+        node: Option<&NodeName>,
+    ) -> RemoteActivities {
         let urls = {
             let fleets = view.fleets();
-            let Some(fleet) = fleets.get(env) else { return Elsewhere::default() };
+            let Some(fleet) = fleets.get(env) else { return RemoteActivities::default() };
             urls(fleet, links, node)
         };
         let asked = urls.into_iter().map(|(replica, url)| async move {
@@ -91,8 +97,8 @@ fn urls(fleet: &Fleet, links: &Links, node: Option<&NodeName>) -> Vec<(ReplicaId
         return Vec::new();
     }
     let at = |name: &NodeName| match links.of(fleet, name).at {
-        Whereabouts::Elsewhere(replica) => Some(replica),
-        Whereabouts::Here(_) | Whereabouts::Nowhere => None,
+        AgentLocation::Remote(replica) => Some(replica),
+        AgentLocation::Local(_) | AgentLocation::Disconnected => None,
     };
     let named: BTreeSet<ReplicaId> = match node {
         Some(node) => at(node).into_iter().collect(),

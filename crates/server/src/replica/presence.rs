@@ -17,7 +17,7 @@ use muster_store::{Outcome, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::membership::Membership;
-use crate::hub::{Hub, Place};
+use crate::agents::{Hub, Place};
 use crate::view::View;
 
 /// How many transactions are under way at once: a whole fleet that comes is written in a second or two.

@@ -14,7 +14,7 @@ use muster_core::replicas::ReplicaRecord;
 use tokio::time::{sleep, timeout};
 
 use crate::App;
-use crate::start_error::StartError;
+use crate::server::StartError;
 use crate::view::View;
 
 /// How much longer than its lease a replica is waited for that may be dead.
@@ -24,11 +24,11 @@ pub(crate) const MARKS: &str = ".replicas";
 
 /// A replica's file, and those of the others.
 #[derive(Clone, Debug)]
-pub struct Marks {
+pub struct BlobMarks {
     directory: PathBuf,
 }
 
-impl Marks {
+impl BlobMarks {
     pub(crate) fn of(blobs: &Path) -> Self {
         Self { directory: blobs.join(MARKS) }
     }
@@ -70,7 +70,7 @@ impl Marks {
 /// been there for as long as a lease lives without a sign of life, so it does live.
 pub(crate) async fn unseen(
     view: &View,
-    marks: &Marks,
+    marks: &BlobMarks,
     me: &ReplicaId,
     lease: Duration,
 ) -> Option<(ReplicaId, ReplicaRecord)> {
@@ -89,7 +89,7 @@ pub(crate) async fn unseen(
     }
 }
 
-fn first_unseen(view: &View, marks: &Marks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
+fn first_unseen(view: &View, marks: &BlobMarks, me: &ReplicaId) -> Option<(ReplicaId, ReplicaRecord)> {
     others(view, me).into_iter().find(|(id, record)| !marks.shows(id, record))
 }
 
@@ -103,13 +103,13 @@ fn others(view: &View, me: &ReplicaId) -> Vec<(ReplicaId, ReplicaRecord)> {
 
 /// What a server needs to look for the marks of others while it runs.
 #[derive(Debug)]
-pub(crate) struct Watchful {
-    pub(crate) marks: Marks,
+pub(crate) struct BlobMarkWatch {
+    pub(crate) marks: BlobMarks,
     pub(crate) directory: PathBuf,
     pub(crate) lease: Duration,
 }
 
-impl Watchful {
+impl BlobMarkWatch {
     /// Looks for the mark of every replica that comes, for ever. Ends with the reason when this one has to go: of two
     /// that do not share their blobs, the one that came first stays.
     pub(crate) async fn apart(&self, app: &App) -> StartError {
@@ -166,7 +166,7 @@ impl Watchful {
 
 /// Whether a replica is there now: a view that lags, or a store that does not answer, proves nothing.
 async fn lives(app: &App, replica: &ReplicaId) -> bool {
-    let Ok(newest) = app.newest.revision().await else { return false };
+    let Ok(newest) = app.latest_revision.read().await else { return false };
     app.view.reach(newest).await.is_ok() && others(&app.view, app.membership.id()).iter().any(|(id, _)| id == replica)
 }
 
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_mark_is_seen_by_its_number_and_swept_when_it_is_old_and_its_replica_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let marks = Marks::of(dir.path());
+        let marks = BlobMarks::of(dir.path());
         let record = |nonce: &str| ReplicaRecord {
             url: String::new(),
             host: String::new(),

@@ -35,7 +35,7 @@ pub(crate) enum WordError {
 
 /// What would happen.
 pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanAnswer, BeginError> {
-    let newest = app.newest.revision().await.map_err(Lacking::from)?;
+    let newest = app.latest_revision.read().await.map_err(Lacking::from)?;
     bring(app, env, Need::View(newest)).await?;
     let way = way::of(app, env).await.map_err(Lacking::from)?;
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));

@@ -14,7 +14,7 @@ use super::{outcome, way};
 use crate::App;
 use crate::api::chain;
 use crate::design::error::ReadDesignError;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// Why something that is needed cannot be had now.
 #[derive(Debug, Error)]
@@ -30,13 +30,13 @@ pub(crate) enum Lacking {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
 }
 
 /// Brings what is needed.
 pub(crate) async fn bring(app: &App, env: &EnvName, need: Need) -> Result<Got, Lacking> {
     Ok(match need {
-        Need::Newest => Got::Newest(app.newest.revision().await?),
+        Need::Newest => Got::Newest(app.latest_revision.read().await?),
         Need::View(revision) => {
             app.view.reach(revision).await?;
             Got::Viewed

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
+mod admission;
 mod asked;
 mod bad_input;
 mod bundles;
@@ -13,7 +14,6 @@ mod logs;
 mod lookup;
 mod metrics;
 mod openapi;
-mod openings;
 mod openmetrics;
 mod pauses;
 mod questions;

@@ -1,7 +1,7 @@
 //! Replicas come, go, and are cut off.
 
 use muster_core::replicas::ControllerName;
-use muster_server::replica::State;
+use muster_server::replica::MembershipState;
 
 use crate::cluster::{Cluster, env, keys, until};
 
@@ -52,22 +52,22 @@ async fn a_key_that_somebody_removed_is_put_again_and_a_quiet_replica_writes_not
 async fn a_replica_that_is_cut_off_knows_it_and_comes_back_as_a_member_among_others() {
     let cluster = Cluster::new().await;
     let (a, b) = cluster.pair(&[("web1", "web")]).await;
-    until("a holds liveness", || a.app.tenures.held(&env(), LIVENESS).is_some()).await;
-    assert_eq!(a.app.membership.state(), State::Member);
+    until("a holds liveness", || a.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
+    assert_eq!(a.app.membership.state(), MembershipState::Member);
 
     a.way.cut(true);
-    until("a is cut off", || a.app.membership.state() == State::CutOff).await;
-    assert!(a.app.tenures.held(&env(), LIVENESS).is_none(), "it does nothing more");
+    until("a is cut off", || a.app.membership.state() == MembershipState::CutOff).await;
+    assert!(a.app.controller_locks.held(&env(), LIVENESS).is_none(), "it does nothing more");
     assert!(a.app.membership.store_unreachable_since().is_some());
-    until("b holds liveness", || b.app.tenures.held(&env(), LIVENESS).is_some()).await;
+    until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
     assert_eq!(b.fleet().replicas().keys().collect::<Vec<_>>(), [b.id()]);
 
     a.way.cut(false);
     b.sees("a again", |fleet| fleet.replicas().contains_key(a.id())).await;
-    until("a is a member", || a.app.membership.state() == State::Member).await;
+    until("a is a member", || a.app.membership.state() == MembershipState::Member).await;
     assert_eq!(a.app.membership.store_unreachable_since(), None);
     a.sees("that b holds it", |fleet| fleet.controllers()[&LIVENESS].0.replica == *b.id()).await;
-    assert!(a.app.tenures.held(&env(), LIVENESS).is_none());
+    assert!(a.app.controller_locks.held(&env(), LIVENESS).is_none());
     a.stop().await;
     b.stop().await;
 }

@@ -57,9 +57,9 @@ async fn a_view_that_lags_makes_no_verdict() {
 async fn whoever_asks_shares_a_read_that_began_after_the_question() {
     let cluster = Cluster::new().await;
     let way = crate::way::Way::new(cluster.store.clone());
-    let newest = muster_server::Newest::new(way.clone());
+    let newest = muster_server::LatestRevision::new(way.clone());
     way.slow.send_replace(true);
-    let mut early = std::pin::pin!(newest.revision());
+    let mut early = std::pin::pin!(newest.read());
     assert!(futures::poll!(&mut early).is_pending());
     until("the first read is under way", || {
         let _ = futures::FutureExt::now_or_never(&mut early);
@@ -70,7 +70,7 @@ async fn whoever_asks_shares_a_read_that_began_after_the_question() {
     // Something happens, and is known to those who ask next: the read that is under way does not tell them.
     let txn = muster_store::Txn::new().op(muster_store::Op::put("/muster/x", "y"));
     let muster_store::Outcome::Committed { revision } = cluster.store.commit(txn).await.unwrap() else { panic!() };
-    let late = join_all((0..50).map(|_| newest.revision()));
+    let late = join_all((0..50).map(|_| newest.read()));
     let (early, late, ()) = tokio::join!(early, late, async {
         way.slow.send_replace(false);
     });
@@ -88,10 +88,10 @@ async fn many_who_ask_at_once_share_a_read() {
     let (env, question) = (env(), question(0));
     // All of them ask while the first read is on its way back.
     b.way.slow.send_replace(true);
-    let asked = b.app.newest.asked();
+    let asked = b.app.latest_revision.requests();
     let answers = join_all((0..100).map(|_| b.client.verify_hosts(&env, &question)));
     let (answers, ()) = tokio::join!(answers, async {
-        until("all have asked", || b.app.newest.asked() == asked + 100).await;
+        until("all have asked", || b.app.latest_revision.requests() == asked + 100).await;
         b.way.slow.send_replace(false);
     });
     assert!(answers.into_iter().all(|answer| answer.unwrap().verified));

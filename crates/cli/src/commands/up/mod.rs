@@ -21,7 +21,7 @@ use muster_core::standing::Word;
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
-use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, register_design, rows};
+use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, node_rows, register_design};
 use muster_wire::operator::NodeRow;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -222,14 +222,14 @@ impl LocalFleet {
     fn rows(&self) -> Vec<NodeRow> {
         let fleets = self.app.view.fleets();
         // The agents of this fleet are connected to this process; what others do elsewhere, `muster status` shows.
-        let elsewhere = rows::Elsewhere::new();
+        let elsewhere = node_rows::RemoteActivities::new();
         let agents = self.app.agents(&elsewhere);
-        fleets.get(&self.env).map(|fleet| rows::all(fleet, agents)).unwrap_or_default()
+        fleets.get(&self.env).map(|fleet| node_rows::all(fleet, agents)).unwrap_or_default()
     }
 
     /// Who looks after the machines instead of this process, if somebody does.
     fn machines_held_by(&self) -> Option<ControllerRecord> {
-        self.app.tenures.held_elsewhere(&self.env, ControllerName::Provision)
+        self.app.controller_locks.held_elsewhere(&self.env, ControllerName::Provision)
     }
 
     /// How the fleet stands, and which nodes have run since a moment.

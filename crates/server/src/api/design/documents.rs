@@ -54,7 +54,7 @@ type States = HashMap<String, &'static str>;
 
 async fn states(app: &App, scope: &Scope) -> Result<States, Refusal> {
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
-    let rows = scope.ask(app, |fleet| crate::rows::all(fleet, app.agents(&elsewhere)))?;
+    let rows = scope.ask(app, |fleet| crate::view::node_rows::all(fleet, app.agents(&elsewhere)))?;
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.standing.as_str())).collect())
 }
 

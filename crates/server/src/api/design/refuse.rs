@@ -49,7 +49,7 @@ impl From<ReviseError> for Refusal {
             ReviseError::Blobs(_) => Self(Problem::new(Code::StoreUnavailable, text)),
             ReviseError::Store(error) => error.into(),
             ReviseError::Record(_) => Self(Problem::new(Code::Internal, text)),
-            ReviseError::Behind(behind) => behind.into(),
+            ReviseError::StaleView(behind) => behind.into(),
             ReviseError::CutOff => Self::stopping(),
         }
     }

@@ -17,9 +17,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use crate::App;
-use crate::hub::Hub;
-use crate::live_logs::LiveRun;
-use crate::stream::PING;
+use crate::agents::Hub;
+use crate::agents::live_logs::LiveRun;
+use crate::agents::stream::PING;
 
 use super::super::answer::Refusal;
 

@@ -60,7 +60,7 @@ pub(crate) async fn show(
     let (status, part) = match part {
         Part::Whole => (StatusCode::OK, 0..size),
         Part::Some(part) => (StatusCode::PARTIAL_CONTENT, part),
-        Part::Behind => {
+        Part::StaleView => {
             let problem = Problem::new(Code::RangeNotSatisfiable, format!("{digest} has {size} bytes"));
             let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
             return Ok((range, Refusal(problem)).into_response());

@@ -8,7 +8,7 @@ pub(super) enum Part {
     Whole,
     Some(Range<u64>),
     /// It begins behind the end.
-    Behind,
+    StaleView,
 }
 
 impl Part {
@@ -32,7 +32,7 @@ impl Part {
             (false, Some(first), false, Some(last)) if first > last => Part::Whole,
             (true, None, false, Some(count)) if count > 0 && size > 0 => Part::Some(size.saturating_sub(count)..size),
             (false, Some(_), true, None) | (false, Some(_), false, Some(_)) | (true, None, false, Some(_)) => {
-                Part::Behind
+                Part::StaleView
             }
             _ => Part::Whole,
         }
@@ -54,12 +54,12 @@ mod tests {
             (Some("bytes=3-5"), Part::Some(3..6)),
             (Some(" bytes=3-99999999999999999999999"), Part::Some(3..10)),
             (Some("bytes=9-"), Part::Some(9..10)),
-            (Some("bytes=10-"), Part::Behind),
-            (Some("bytes=10-20"), Part::Behind),
-            (Some("bytes=99999999999999999999999-"), Part::Behind),
+            (Some("bytes=10-"), Part::StaleView),
+            (Some("bytes=10-20"), Part::StaleView),
+            (Some("bytes=99999999999999999999999-"), Part::StaleView),
             (Some("bytes=-3"), Part::Some(7..10)),
             (Some("bytes=-30"), Part::Some(0..10)),
-            (Some("bytes=-0"), Part::Behind),
+            (Some("bytes=-0"), Part::StaleView),
             // Not understood, or more than one: the whole.
             (Some("bytes=5-3"), Part::Whole),
             (Some("bytes=0-1,3-4"), Part::Whole),
@@ -72,8 +72,8 @@ mod tests {
         for (header, part) in table {
             assert_eq!(Part::of(header, 10), part, "{header:?}");
         }
-        assert_eq!(Part::of(Some("bytes=0-"), 0), Part::Behind);
-        assert_eq!(Part::of(Some("bytes=-1"), 0), Part::Behind);
+        assert_eq!(Part::of(Some("bytes=0-"), 0), Part::StaleView);
+        assert_eq!(Part::of(Some("bytes=-1"), 0), Part::StaleView);
     }
 
     proptest! {

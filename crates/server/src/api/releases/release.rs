@@ -105,7 +105,7 @@ impl From<PushError> for Refusal {
             }
             PushError::NotAccepting(error) => (*error).into(),
             PushError::Store(error) => error.into(),
-            PushError::Behind(behind) => behind.into(),
+            PushError::StaleView(behind) => behind.into(),
             PushError::Record(_) => Self(Problem::new(Code::Internal, text)),
             PushError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
             PushError::Stopping => Self::stopping(),

@@ -70,7 +70,7 @@ impl From<ReplaceTrustError> for Refusal {
             }
             ReplaceTrustError::NotAccepting(error) => (*error).into(),
             ReplaceTrustError::Store(error) => error.into(),
-            ReplaceTrustError::Behind(behind) => behind.into(),
+            ReplaceTrustError::StaleView(behind) => behind.into(),
             ReplaceTrustError::Record(_) => Self(Problem::new(Code::Internal, text)),
             ReplaceTrustError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
         }

@@ -24,7 +24,7 @@ impl From<Lacking> for Refusal {
             }
             Lacking::Keep(_) | Lacking::Plan(_) => Refusal(Problem::new(Code::StoreUnavailable, text)),
             Lacking::Store(error) => error.into(),
-            Lacking::Behind(behind) => behind.into(),
+            Lacking::StaleView(behind) => behind.into(),
         }
     }
 }

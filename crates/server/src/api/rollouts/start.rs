@@ -51,7 +51,7 @@ pub(crate) async fn begin_downloadable(
         Start::Plan(plan) => &plan.to,
         Start::Now(asked) => &asked.to,
     };
-    app.view.reach(app.newest.revision().await?).await?;
+    app.view.reach(app.latest_revision.read().await?).await?;
     if let Some(release) = scope.ask(app, |fleet| fleet.releases().get(to).cloned())? {
         let digest = download::digest_in(&release, to)?;
         download::open(app, to, &digest).await?;

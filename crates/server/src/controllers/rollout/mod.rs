@@ -16,7 +16,7 @@ use muster_store::StoreError;
 
 use crate::App;
 use crate::api::chain;
-use crate::replica::{Fenced, Held};
+use crate::replica::{FencedOutcome, Held};
 use crate::rollouts::bring::{bring, look};
 use crate::rollouts::gate::Mark;
 use gates::Gates;
@@ -31,21 +31,21 @@ impl RolloutController {
     pub async fn run(&self) {
         let mut connections = self.app.hub.subscribe();
         let mut rollouts = self.app.view.subscribe_rollouts();
-        let mut tenures = self.app.tenures.subscribe();
+        let mut controller_locks = self.app.controller_locks.subscribe();
         let mark = Mark::of(self.app.membership.record());
         mark.end_leftovers().await;
         let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark));
         loop {
             connections.mark_unchanged();
             rollouts.mark_unchanged();
-            tenures.mark_unchanged();
+            controller_locks.mark_unchanged();
             let (is_busy, wait) = self.look(&mut executors, &mut gates).await;
             // A rollout, a node of one that goes on, or a pause; an agent that comes or goes here; a controller that is
             // taken; what a gate says; or a moment at which something is due. Nothing in between.
             tokio::select! {
                 _ = connections.changed(), if is_busy => {}
                 _ = rollouts.changed() => {}
-                _ = tenures.changed() => {}
+                _ = controller_locks.changed() => {}
                 (env, question, verdict) = gates.answered() => {
                     if let Some(executor) = executors.get_mut(&env) {
                         executor.answered(question, verdict);
@@ -69,7 +69,7 @@ impl RolloutController {
         let mut sooner = |at: Duration| wait = Some(wait.map_or(at, |before| before.min(at)));
         for env in envs {
             let executor = executors.entry(env.clone()).or_default();
-            let looked = match self.app.tenures.held(&env, ControllerName::Rollout) {
+            let looked = match self.app.controller_locks.held(&env, ControllerName::Rollout) {
                 Some(held) => self.look_at(&held, executor).await,
                 None => {
                     *executor = Executor::default();
@@ -90,7 +90,7 @@ impl RolloutController {
                 Looked::More => sooner(Duration::ZERO),
             }
         }
-        self.app.rollouts_looked_at.send_replace(seen);
+        self.app.rollouts_checked_at.send_replace(seen);
         (is_busy, wait)
     }
 
@@ -118,13 +118,13 @@ impl RolloutController {
 
     async fn commit(&self, held: &Held, Write { txn, what }: Write) -> Wrote {
         let env = &held.env;
-        match self.app.tenures.commit(held, txn).await {
-            Ok(Fenced::Committed { revision }) => {
+        match self.app.controller_locks.commit(held, txn).await {
+            Ok(FencedOutcome::Committed { revision }) => {
                 tell::written(env, &what);
                 Wrote::Committed(revision)
             }
-            Ok(Fenced::Refused { revision }) => Wrote::Refused(revision),
-            Ok(Fenced::Deposed) => Wrote::Deposed,
+            Ok(FencedOutcome::Refused { revision }) => Wrote::Refused(revision),
+            Ok(FencedOutcome::Deposed) => Wrote::Deposed,
             // No store takes it, however often it is asked.
             Err(StoreError::Invalid(error)) => {
                 tracing::error!(%env, error = chain(&error), "{}", tell::failed(&what));

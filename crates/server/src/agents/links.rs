@@ -9,23 +9,23 @@ use muster_core::links::{Absences, Here, Whereabouts as Place};
 use muster_core::liveness::Link;
 use muster_core::names::{NodeName, ReplicaId};
 
+use crate::agents::{Hub, Session};
 use crate::clock::Clock;
-use crate::hub::{Hub, Session};
 use crate::view::View;
 
 /// Where a node's agent is connected.
 #[derive(Clone, Debug)]
-pub enum Whereabouts {
-    Here(Arc<Session>),
+pub enum AgentLocation {
+    Local(Arc<Session>),
     /// Only that replica knows what the agent does.
-    Elsewhere(ReplicaId),
-    Nowhere,
+    Remote(ReplicaId),
+    Disconnected,
 }
 
 #[derive(Clone, Debug)]
-pub struct Contact {
+pub struct AgentLink {
     pub link: Link,
-    pub at: Whereabouts,
+    pub at: AgentLocation,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Links {
     }
 
     /// Whether a node's agent is connected, and to whom.
-    pub fn of(&self, fleet: &Fleet, name: &NodeName) -> Contact {
+    pub fn of(&self, fleet: &Fleet, name: &NodeName) -> AgentLink {
         let session = self.hub.session(&fleet.env, name);
         let here = match &session {
             Some(session) => Here::Connected { since: session.since },
@@ -66,11 +66,11 @@ impl Links {
         };
         let (link, place) = self.absences().link(fleet, name, here, self.clock.now());
         let at = match (place, session) {
-            (Place::Here, Some(session)) => Whereabouts::Here(session),
-            (Place::Elsewhere(replica), _) => Whereabouts::Elsewhere(replica),
-            (Place::Nowhere, _) | (Place::Here, None) => Whereabouts::Nowhere,
+            (Place::Here, Some(session)) => AgentLocation::Local(session),
+            (Place::Elsewhere(replica), _) => AgentLocation::Remote(replica),
+            (Place::Nowhere, _) | (Place::Here, None) => AgentLocation::Disconnected,
         };
-        Contact { link, at }
+        AgentLink { link, at }
     }
 
     /// Notes the moment at which each replica goes, for ever.

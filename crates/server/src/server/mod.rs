@@ -1,5 +1,7 @@
 //! Starting and stopping: the tasks of a server, and who owns what.
 
+mod start_error;
+
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::liveness::Patience;
 use muster_core::names::ReplicaId;
-use muster_store::Store;
+use muster_store::{Sharing, Store};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
@@ -17,6 +19,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::App;
+use crate::agents::Hub;
+use crate::agents::Links;
+use crate::agents::admission::Admission;
 use crate::api;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
@@ -26,21 +31,17 @@ use crate::controllers::liveness::Liveness;
 use crate::controllers::rollout::RolloutController;
 use crate::design::cache::Designs;
 use crate::design::tree::name_all;
-use crate::hub::Hub;
-use crate::intake::Intake;
-use crate::links::Links;
-use crate::metrics::{self, Measured, ReportMetrics, Work};
-use crate::newest::Newest;
-use crate::openings::Openings;
+use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
 use crate::replica::balance::Balance;
-use crate::replica::membership::Cleared;
 use crate::replica::presence::Presence;
-use crate::replica::shared_blobs::{Marks, Watchful, unseen};
-use crate::replica::{Identity, LeasePace, Membership, Tenures};
+use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks, unseen};
+use crate::replica::{ControllerLocks, Identity, LeasePace, Membership};
+use crate::reports::intake::Intake;
 use crate::reports::{Committer, Reports};
 use crate::rollouts::plans::Plans;
-use crate::start_error::StartError;
+use crate::view::LatestRevision;
 use crate::view::View;
+pub use start_error::StartError;
 
 /// A mark that is older than this, and whose replica is not in the store, was left by one that died.
 const OLD_MARK: Duration = Duration::from_secs(3600);
@@ -70,9 +71,9 @@ pub struct Server {
     app: App,
     address: SocketAddr,
     listener: TcpListener,
-    marks: Marks,
+    marks: BlobMarks,
     /// None on a store that nobody else can use.
-    watchful: Option<Watchful>,
+    watchful: Option<BlobMarkWatch>,
     tasks: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -86,10 +87,10 @@ impl Server {
         let unusable = |source| StartError::Blobs { path: blobs_dir.clone(), source };
         let identity = Identity::new(address, &blobs_dir, clock.now())?;
         let blobs = Arc::new(Blobs::open(&blobs_dir, identity.id.clone()).map_err(unusable)?);
-        let marks = Marks::of(&blobs_dir);
+        let marks = BlobMarks::of(&blobs_dir);
         marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;
         let mut registry = Registry::default();
-        let measured = Arc::new(Measured::new(store, &mut registry));
+        let measured = Arc::new(MeasuredStore::new(store, &mut registry));
         let store: Arc<dyn Store> = measured.clone();
         let view = Arc::new(View::default());
         let hub = Arc::new(Hub::new(clock.clone(), stop.child_token(), &view));
@@ -118,7 +119,7 @@ impl Server {
         view.ready().await;
         let membership = Membership::new(identity, lease, store.clone(), view.clone(), clock.clone());
         let cleared = membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
-        if cleared == Cleared::Shared
+        if cleared == Sharing::Shared
             && let Some((replica, record)) = unseen(&view, &marks, membership.id(), lease.ttl).await
         {
             marks.remove(membership.id());
@@ -132,16 +133,16 @@ impl Server {
             keep_mark(&all_marks, &id, &nonce, OLD_MARK / 4).await;
         });
         let membership = Arc::new(membership);
-        let tenures = Tenures::new(store.clone(), view.clone(), membership.clone(), clock.clone());
-        let tenures = Arc::new(tenures);
+        let controller_locks = ControllerLocks::new(store.clone(), view.clone(), membership.clone(), clock.clone());
+        let controller_locks = Arc::new(controller_locks);
         let links = Arc::new(Links::new(membership.id().clone(), hub.clone(), clock.clone(), &view));
-        let newest = Arc::new(Newest::new(store.clone()));
+        let latest_revision = Arc::new(LatestRevision::new(store.clone()));
         let liveness = Arc::new(Liveness {
             view: view.clone(),
             hub: hub.clone(),
             links: links.clone(),
-            tenures: tenures.clone(),
-            newest: newest.clone(),
+            controller_locks: controller_locks.clone(),
+            latest_revision: latest_revision.clone(),
             clock: clock.clone(),
             patience,
             held: Mutex::default(),
@@ -150,12 +151,12 @@ impl Server {
             view: view.clone(),
             hub: hub.clone(),
             links: links.clone(),
-            tenures: tenures.clone(),
+            controller_locks: controller_locks.clone(),
             clock: clock.clone(),
             patience,
         };
         tasks.spawn(async move { leaders.run().await });
-        let (member, holding, living) = (membership.clone(), tenures.clone(), liveness.clone());
+        let (member, holding, living) = (membership.clone(), controller_locks.clone(), liveness.clone());
         tasks.spawn(async move { member.run().await });
         tasks.spawn(async move { holding.run().await });
         let (linking, seen) = (links.clone(), view.clone());
@@ -167,9 +168,9 @@ impl Server {
         let balance = Balance { me: membership.id().clone(), view: view.clone(), hub: hub.clone() };
         tasks.spawn(async move { balance.run().await });
 
-        let openings = Arc::new(Openings::default());
-        let work = Work {
-            openings: openings.clone(),
+        let admission = Arc::new(Admission::default());
+        let work = ServerMetrics {
+            admission: admission.clone(),
             store: measured,
             view: view.clone(),
             hub: hub.clone(),
@@ -189,18 +190,18 @@ impl Server {
             reports,
             designs: Arc::new(Designs::new(blobs.clone())),
             plans: Arc::new(Plans::new(blobs.clone())),
-            rollouts_looked_at: Arc::new(tokio::sync::watch::Sender::new(None)),
+            rollouts_checked_at: Arc::new(tokio::sync::watch::Sender::new(None)),
             patience,
             blobs,
             downloads: Arc::default(),
             liveness,
             membership,
-            tenures,
+            controller_locks,
             links,
             peers: Arc::default(),
-            newest,
+            latest_revision,
             clock,
-            openings,
+            admission,
             log_readers: Arc::new(Semaphore::new(LOG_READERS)),
             metrics: Arc::new(registry),
         };
@@ -209,8 +210,8 @@ impl Server {
         let rolling = RolloutController { app: app.clone() };
         tasks.spawn(async move { rolling.run().await });
         let watchful = match cleared {
-            Cleared::Shared => Some(Watchful { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
-            Cleared::Alone => None,
+            Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
+            Sharing::Alone => None,
         };
         Ok(Self { app, address, listener, marks, watchful, tasks, stop })
     }
@@ -258,7 +259,7 @@ impl Server {
 }
 
 /// Removes the blobs that no history, no design, no release and no rollout names, and the marks of replicas that are gone.
-async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
+async fn sweep(blobs: Arc<Blobs>, marks: BlobMarks, view: Arc<View>, store: &str) {
     #[expect(clippy::disallowed_methods, reason = "compared with the times of files, which are the machine's own")]
     let now = SystemTime::now();
     let (mut needed, manifests, live): (HashSet<String>, Vec<String>, HashSet<ReplicaId>) = {
@@ -299,7 +300,7 @@ async fn sweep(blobs: Arc<Blobs>, marks: Marks, view: Arc<View>, store: &str) {
 /// Keeps the mark of this replica young, for ever. While it is cut off from the store its key is not there, and a server
 /// that starts at that moment would take an old mark for one that was left behind; and whoever starts later would not
 /// find it, and not start.
-async fn keep_mark(marks: &Marks, id: &ReplicaId, nonce: &str, every: Duration) {
+async fn keep_mark(marks: &BlobMarks, id: &ReplicaId, nonce: &str, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let (marks, id, nonce) = (marks.clone(), id.clone(), nonce.to_owned());
@@ -331,7 +332,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_mark_that_somebody_swept_comes_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (marks, id) = (Marks::of(dir.path()), ReplicaId::new("one-1").unwrap());
+        let (marks, id) = (BlobMarks::of(dir.path()), ReplicaId::new("one-1").unwrap());
         let blobs = BlobsMark { directory: String::new(), nonce: "7".into() };
         let (url, host, version) = (String::new(), String::new(), String::new());
         let record = ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs };

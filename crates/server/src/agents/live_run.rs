@@ -7,7 +7,7 @@ use muster_wire::run_log::{LogEnd, LogPiece};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::PieceError;
+use super::live_logs::PieceError;
 
 /// How much a reader is given at once.
 const READ: usize = 64 * 1024;

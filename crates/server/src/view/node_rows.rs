@@ -12,46 +12,46 @@ use muster_core::standing::{self, Activity, Standing};
 use muster_wire::operator::NodeRow;
 use muster_wire::replica::AgentActivity;
 
-use crate::links::{Links, Whereabouts};
-use crate::node_fields::NodeFields;
+use crate::agents::{AgentLocation, Links};
+use crate::view::node_fields::NodeFields;
 
 /// What other replicas have told of their agents; empty where they were not asked, or did not answer.
-pub type Elsewhere = BTreeMap<NodeName, AgentActivity>;
+pub type RemoteActivities = BTreeMap<NodeName, AgentActivity>;
 
 /// Who knows what agents do.
 #[derive(Clone, Copy, Debug)]
-pub struct Agents<'a> {
+pub struct AgentActivities<'a> {
     pub links: &'a Links,
-    pub elsewhere: &'a Elsewhere,
+    pub elsewhere: &'a RemoteActivities,
 }
 
-impl Agents<'_> {
+impl AgentActivities<'_> {
     /// Whether a node's agent is connected, and what it does as far as that is known.
     pub fn of(&self, fleet: &Fleet, name: &NodeName) -> (Link, Activity) {
         let contact = self.links.of(fleet, name);
         let activity = match &contact.at {
-            Whereabouts::Here(session) => session.activity(),
-            Whereabouts::Elsewhere(_) => self.elsewhere.get(name).map(|told| told.doing.clone()).unwrap_or_default(),
-            Whereabouts::Nowhere => Activity::Idle,
+            AgentLocation::Local(session) => session.activity(),
+            AgentLocation::Remote(_) => self.elsewhere.get(name).map(|told| told.doing.clone()).unwrap_or_default(),
+            AgentLocation::Disconnected => Activity::Idle,
         };
         (contact.link, activity)
     }
 }
 
 /// What keeps a node from running.
-fn paused(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node) -> Option<Paused> {
+fn paused(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Option<Paused> {
     let role = &node.record.as_ref()?.role;
     fleet.pause_of(name, role, agents.links.now())
 }
 
 /// How a node stands now.
-pub fn standing(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node) -> Standing {
+pub fn standing(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Standing {
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
     standing::judge(fleet, node, fleet.desired_of(name).as_ref(), link, &activity, paused.as_ref())
 }
 
-pub fn row(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node, record: &NodeRecord) -> NodeRow {
+pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node, record: &NodeRecord) -> NodeRow {
     let desired = fleet.desired_of(name);
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
@@ -72,12 +72,12 @@ pub fn row(fleet: &Fleet, agents: Agents<'_>, name: &NodeName, node: &Node, reco
 }
 
 /// All nodes of the design, in its order, and those that leave it.
-pub fn all(fleet: &Fleet, agents: Agents<'_>) -> Vec<NodeRow> {
+pub fn all(fleet: &Fleet, agents: AgentActivities<'_>) -> Vec<NodeRow> {
     chosen(fleet, agents, &Filter::default())
 }
 
 /// The nodes that a filter chooses, in the order of the design.
-pub fn chosen(fleet: &Fleet, agents: Agents<'_>, filter: &Filter) -> Vec<NodeRow> {
+pub fn chosen(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Vec<NodeRow> {
     let mut nodes: Vec<_> = fleet.recorded().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
     let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {

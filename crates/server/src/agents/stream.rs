@@ -20,9 +20,9 @@ use muster_wire::sse;
 use muster_wire::sync::SyncEvent;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::agents::admission::AdmissionPermit;
+use crate::agents::{Session, SessionGuard};
 use crate::clock::Clock;
-use crate::hub::{Connected, Session};
-use crate::openings::Opening;
 use crate::view::View;
 
 /// An agent that hears nothing for two of these looks for another connection. It answers each by saying what it does.
@@ -33,7 +33,7 @@ const UNHEARD: Duration = Duration::from_secs(25);
 
 /// What the agent has when it connects.
 #[derive(Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct StreamInit {
     pub incarnation: u64,
     pub role: Role,
     pub generation: Option<Generation>,
@@ -42,13 +42,13 @@ pub(crate) struct Greeting {
     pub pause: Option<Paused>,
     pub asked: Option<String>,
     pub trust: u64,
-    pub opening: Opening,
+    pub permit: AdmissionPermit,
 }
 
 #[derive(Debug)]
 struct State {
     view: Arc<View>,
-    connected: Connected,
+    connected: SessionGuard,
     ping: Interval,
     ready: VecDeque<Bytes>,
     generation: Option<Generation>,
@@ -62,20 +62,20 @@ struct State {
     trust_at: Option<Revision>,
     clock: Clock,
     /// Until the agent has taken what it is told first.
-    opening: Option<Opening>,
+    permit: Option<AdmissionPermit>,
     compared: bool,
 }
 
 /// The body of a sync stream. Dropping it ends the session.
 pub(crate) fn events(
     view: Arc<View>,
-    connected: Connected,
-    greeting: Greeting,
+    connected: SessionGuard,
+    greeting: StreamInit,
     clock: Clock,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let Greeting { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, opening } = greeting;
+    let StreamInit { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, permit } = greeting;
     let mut state = State {
         view,
         connected,
@@ -89,7 +89,7 @@ pub(crate) fn events(
         trust,
         trust_at: None,
         clock,
-        opening: Some(opening),
+        permit: Some(permit),
         compared: false,
     };
     let now = state.clock.now();
@@ -109,7 +109,7 @@ impl State {
                 return Some(event);
             }
             if self.compared {
-                self.opening = None;
+                self.permit = None;
             }
             let session: &Session = &self.connected.session;
             tokio::select! {
@@ -240,18 +240,18 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::hub::{Arrival, Hub};
-    use crate::openings::Openings;
+    use crate::agents::admission::Admission;
+    use crate::agents::{Hub, JoinRequest};
 
     /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
     async fn heard(answers: usize) -> (Vec<String>, bool) {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
-        let connected = hub.join(&env, &node, Arrival::default());
+        let connected = hub.join(&env, &node, JoinRequest::default());
         let role = Role::new("web").unwrap();
-        let opening = Openings::default().enter().await.unwrap();
+        let permit = Admission::default().enter().await.unwrap();
         let (pause, asked) = (None, None);
-        let greeting = Greeting {
+        let greeting = StreamInit {
             incarnation: 1,
             role,
             generation: None,
@@ -260,7 +260,7 @@ mod tests {
             pause,
             asked,
             trust: 0,
-            opening,
+            permit,
         };
         let view = Arc::new(View::default());
         let mut events = Box::pin(events(view, connected, greeting, Clock::system()));

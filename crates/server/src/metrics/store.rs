@@ -45,7 +45,7 @@ type Latency = Family<Labels, Histogram, fn() -> Histogram>;
 
 /// Counts and times what is asked of a store.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredStore {
     store: Arc<dyn Store>,
     requests: Family<Labels, Counter>,
     latency: Latency,
@@ -61,7 +61,7 @@ struct Watched {
     head: Arc<AtomicU64>,
 }
 
-impl Measured {
+impl MeasuredStore {
     pub(crate) fn new(store: Arc<dyn Store>, registry: &mut Registry) -> Self {
         let requests = Family::<Labels, Counter>::default();
         let latency = Latency::new_with_constructor(|| Histogram::new(LATENCIES));
@@ -169,7 +169,7 @@ fn kind(error: &StoreError) -> &'static str {
     }
 }
 
-impl Store for Measured {
+impl Store for MeasuredStore {
     fn name(&self) -> &str {
         self.store.name()
     }

@@ -11,7 +11,7 @@ use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
 use crate::App;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// Several agents that find it out at the same moment begin one epoch; each of the others sees it at its second try.
 const TRIES: usize = 5;
@@ -21,7 +21,7 @@ pub(crate) enum EpochError {
     #[error("a new epoch cannot be begun")]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
     #[error("the epoch of {env} is being changed elsewhere")]
     Contended { env: EnvName },
 }
@@ -37,7 +37,7 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
             return Ok(());
         }
         if !view_is_fresh {
-            app.view.reach(app.newest.revision().await?).await?;
+            app.view.reach(app.latest_revision.read().await?).await?;
             view_is_fresh = true;
             continue;
         }

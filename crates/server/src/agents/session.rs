@@ -1,5 +1,6 @@
 //! One agent's connection: what the agent has seen, what it does, and when it was last heard.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::interests::Seen;
+use super::lookup_index::Seen;
 
 /// One agent's connection.
 #[derive(Debug)]
@@ -97,8 +98,49 @@ impl Session {
 
 /// What an agent says of itself when it connects, as far as it is the hub's business.
 #[derive(Clone, Debug, Default)]
-pub struct Arrival {
+pub struct JoinRequest {
     pub lookups: Lookups,
     pub activity: Activity,
     pub away: bool,
+}
+
+/// The sessions, by environment and node.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(HashMap<EnvName, HashMap<NodeName, Arc<Session>>>);
+
+impl Sessions {
+    pub(super) fn get(&self, env: &EnvName, node: &NodeName) -> Option<&Arc<Session>> {
+        self.0.get(env)?.get(node)
+    }
+
+    /// Adds one, and returns the one whose place it takes.
+    pub(super) fn insert(&mut self, session: Arc<Session>) -> Option<Arc<Session>> {
+        self.0.entry(session.env.clone()).or_default().insert(session.node.clone(), session)
+    }
+
+    /// Removes one; false if it is not there, or another one has its place.
+    pub(super) fn remove(&mut self, session: &Arc<Session>) -> bool {
+        let Some(there) = self.0.get_mut(&session.env) else { return false };
+        if !there.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session)) {
+            return false;
+        }
+        there.remove(&session.node);
+        if there.is_empty() {
+            self.0.remove(&session.env);
+        }
+        true
+    }
+
+    /// Those of one environment.
+    pub(super) fn of(&self, env: &EnvName) -> impl Iterator<Item = &Arc<Session>> {
+        self.0.get(env).into_iter().flat_map(HashMap::values)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Session>> {
+        self.0.values().flat_map(HashMap::values)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(HashMap::len).sum()
+    }
 }

@@ -57,9 +57,9 @@ fn apart(keys: usize) -> (Vec<Lookups>, HashMap<String, HashSet<NodeName>>) {
 async fn what_a_session_weighs_does_not_grow_with_what_it_looked_up() {
     let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
     let before = resident();
-    let sessions: Vec<Connected> = (0..SESSIONS)
+    let sessions: Vec<SessionGuard> = (0..SESSIONS)
         .map(|number| {
-            let arrival = Arrival { lookups: many(2000), ..Arrival::default() };
+            let arrival = JoinRequest { lookups: many(2000), ..JoinRequest::default() };
             hub.join(&env(), &node(&format!("web{}", number + 1)), arrival)
         })
         .collect();
@@ -122,8 +122,8 @@ impl Rig {
                 let tag = |key: &str| (key.to_owned(), fleets[&env()].tag(key, Some(&name)));
                 if of == "web" && number >= 10 { Lookups::new() } else { looked_up.into_iter().map(tag).collect() }
             };
-            let connected = hub.join(&env(), &name, Arrival { lookups, ..Arrival::default() });
-            let greeting = crate::stream::Greeting {
+            let connected = hub.join(&env(), &name, JoinRequest { lookups, ..JoinRequest::default() });
+            let greeting = crate::agents::stream::StreamInit {
                 incarnation: 1,
                 role: role(&of),
                 generation: None,
@@ -132,9 +132,10 @@ impl Rig {
                 pause: None,
                 asked: None,
                 trust: 0,
-                opening: crate::openings::Openings::default().enter().await.unwrap(),
+                permit: crate::agents::admission::Admission::default().enter().await.unwrap(),
             };
-            let mut events = Box::pin(crate::stream::events(view.clone(), connected, greeting, Clock::system()));
+            let mut events =
+                Box::pin(crate::agents::stream::events(view.clone(), connected, greeting, Clock::system()));
             let say = say.clone();
             tasks.spawn(async move {
                 while let Some(Ok(event)) = futures::StreamExt::next(&mut events).await {

@@ -4,12 +4,9 @@
 //! looked up what changed; a woken stream then compares tags with the view and says what is new. Waking is a hint that
 //! can be given too often or twice without harm; what is sent depends on the comparison alone.
 
-mod comparisons;
-mod interests;
 #[cfg(test)]
-mod scale;
-mod session;
-mod sessions;
+#[path = "scale_tests.rs"]
+mod scale_tests;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,16 +23,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::live_logs::LiveLogs;
+use super::lookup_index::{Compared, Comparisons, Interests, Seen};
+use super::session::{JoinRequest, Session, Sessions, Told};
 use crate::clock::Clock;
-use crate::live_logs::LiveLogs;
-use crate::view::{Changed, View};
-
-use self::comparisons::{Compared, Comparisons};
-use self::interests::Interests;
-pub(crate) use self::interests::Seen;
-use self::session::Told;
-pub(crate) use self::session::{Arrival, Session};
-use self::sessions::Sessions;
+use crate::view::{View, ViewChange};
 
 pub(crate) type Place = (EnvName, NodeName);
 
@@ -69,12 +61,12 @@ struct Inner {
 
 /// Ends the session when the stream is dropped, however that comes about.
 #[derive(Debug)]
-pub struct Connected {
+pub struct SessionGuard {
     pub session: Arc<Session>,
     hub: Arc<Hub>,
 }
 
-impl Connected {
+impl SessionGuard {
     /// Compares what the node has seen with what it would see now; none if it is connected anew.
     pub(crate) fn compare(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Arc<Seen>, Arc<Compared>)> {
         let seen = self.session.seen()?;
@@ -94,7 +86,7 @@ impl Connected {
     }
 }
 
-impl Drop for Connected {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.hub.leave(&self.session);
         self.hub.ended.fetch_add(1, Ordering::Relaxed);
@@ -144,8 +136,8 @@ impl Hub {
     }
 
     /// An agent has connected. An older connection of the same node ends.
-    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, arrival: Arrival) -> Connected {
-        let Arrival { lookups, activity, away } = arrival;
+    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, arrival: JoinRequest) -> SessionGuard {
+        let JoinRequest { lookups, activity, away } = arrival;
         let session = Arc::new(Session {
             env: env.clone(),
             node: node.clone(),
@@ -175,7 +167,7 @@ impl Hub {
         drop(inner);
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.step();
-        Connected { session, hub: self.clone() }
+        SessionGuard { session, hub: self.clone() }
     }
 
     fn leave(&self, session: &Arc<Session>) {
@@ -262,14 +254,14 @@ impl Hub {
     }
 
     /// Wakes whom the changes of the view concern, for ever.
-    pub async fn wake(&self, mut changes: mpsc::Receiver<Changed>) {
+    pub async fn wake(&self, mut changes: mpsc::Receiver<ViewChange>) {
         while let Some(change) = changes.recv().await {
             match change {
-                Changed::Everything => self.inner().sessions.all().for_each(|session| session.wake.notify_one()),
-                Changed::Env(env, effects) if effects.desired => {
+                ViewChange::Everything => self.inner().sessions.all().for_each(|session| session.wake.notify_one()),
+                ViewChange::Env(env, effects) if effects.desired => {
                     self.inner().sessions.of(&env).for_each(|session| session.wake.notify_one());
                 }
-                Changed::Env(env, effects) => {
+                ViewChange::Env(env, effects) => {
                     let inner = self.inner();
                     for node in &effects.told {
                         if let Some(session) = inner.sessions.get(&env, node) {

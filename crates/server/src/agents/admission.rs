@@ -24,7 +24,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 const COME_BACK: u16 = 2;
 
 #[derive(Debug)]
-pub struct Openings {
+pub struct Admission {
     inside: Arc<Semaphore>,
     waiting: Semaphore,
     /// Who is inside, in the order of their coming. A permit is here and not with the agent's stream, because nobody
@@ -39,12 +39,12 @@ pub struct Openings {
 
 /// An agent whose stream is being opened: until this is dropped, or has taken too long.
 #[derive(Debug)]
-pub(crate) struct Opening {
+pub(crate) struct AdmissionPermit {
     number: u64,
     permits: Arc<Mutex<BTreeMap<u64, (Instant, OwnedSemaphorePermit)>>>,
 }
 
-impl Drop for Opening {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         lock(&self.permits).remove(&self.number);
     }
@@ -52,17 +52,17 @@ impl Drop for Opening {
 
 /// Too many are there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ComeBack {
+pub(crate) struct RetryAfter {
     pub(crate) seconds: u16,
 }
 
-impl Default for Openings {
+impl Default for Admission {
     fn default() -> Self {
         Self::new(INSIDE, WAITING)
     }
 }
 
-impl Openings {
+impl Admission {
     fn new(inside: usize, waiting: usize) -> Self {
         Self {
             inside: Arc::new(Semaphore::new(inside)),
@@ -76,12 +76,12 @@ impl Openings {
     }
 
     /// Lets an agent in, at once or when it is its turn.
-    pub(crate) async fn enter(&self) -> Result<Opening, ComeBack> {
+    pub(crate) async fn enter(&self) -> Result<AdmissionPermit, RetryAfter> {
         match self.turn().await {
             Some(permit) => Ok(self.open(permit)),
             None => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                Err(ComeBack { seconds: COME_BACK })
+                Err(RetryAfter { seconds: COME_BACK })
             }
         }
     }
@@ -95,11 +95,11 @@ impl Openings {
         timeout(TURN, Arc::clone(&self.inside).acquire_owned()).await.ok()?.ok()
     }
 
-    fn open(&self, permit: OwnedSemaphorePermit) -> Opening {
+    fn open(&self, permit: OwnedSemaphorePermit) -> AdmissionPermit {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         lock(&self.permits).insert(number, (Instant::now(), permit));
         self.most.fetch_max(self.limit - self.inside.available_permits(), Ordering::Relaxed);
-        Opening { number, permits: self.permits.clone() }
+        AdmissionPermit { number, permits: self.permits.clone() }
     }
 
     fn turn_out_the_slow(&self) {
@@ -128,26 +128,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn some_are_let_in_some_wait_and_the_rest_come_back() {
-        let openings = Arc::new(Openings::new(2, 1));
-        let first = openings.enter().await.unwrap();
-        let _second = openings.enter().await.unwrap();
+        let admission = Arc::new(Admission::new(2, 1));
+        let first = admission.enter().await.unwrap();
+        let _second = admission.enter().await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
-        let waiting = Arc::clone(&openings);
+        let waiting = Arc::clone(&admission);
         tasks.spawn(async move { waiting.enter().await.is_ok() });
         tokio::task::yield_now().await;
-        assert_eq!(openings.enter().await.unwrap_err(), ComeBack { seconds: COME_BACK }, "one waits already");
+        assert_eq!(admission.enter().await.unwrap_err(), RetryAfter { seconds: COME_BACK }, "one waits already");
         drop(first);
         assert!(tasks.join_next().await.unwrap().unwrap(), "its turn has come");
-        assert_eq!(openings.counts().1, 2);
+        assert_eq!(admission.counts().1, 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever_and_nobody_keeps_others_out_for_ever() {
-        let openings = Openings::new(1, 1);
-        let _slow = openings.enter().await.unwrap();
-        assert!(openings.enter().await.is_err(), "its turn did not come");
+        let admission = Admission::new(1, 1);
+        let _slow = admission.enter().await.unwrap();
+        assert!(admission.enter().await.is_err(), "its turn did not come");
         tokio::time::sleep(TAKEN_WITHIN).await;
-        assert!(openings.enter().await.is_ok(), "the slow one counts no more");
-        assert_eq!(openings.counts().2, 1);
+        assert!(admission.enter().await.is_ok(), "the slow one counts no more");
+        assert_eq!(admission.counts().2, 1);
     }
 }

@@ -5,8 +5,6 @@
 //!
 //! Readers pull: nobody buffers for a reader who is slow. One who falls behind what is kept is told how much it missed.
 
-mod run;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +14,7 @@ use muster_wire::run_log::{LogEnd, LogPiece};
 use thiserror::Error;
 use tokio::time::Instant;
 
-pub(crate) use run::LiveRun;
+pub(crate) use super::live_run::LiveRun;
 
 /// Of one run. A reader who comes late sees so much of what was before.
 const RUN: usize = 256 * 1024;

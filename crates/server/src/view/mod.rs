@@ -4,6 +4,11 @@
 //! transaction is taken in whole, so no reader sees half a move. After a gap everything is built anew beside the old
 //! state and swapped in.
 
+pub(crate) mod event_cache;
+mod latest_revision;
+pub(crate) mod node_fields;
+pub mod node_rows;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -20,15 +25,15 @@ use muster_store::{Change, Event, KeyValue, Sharing, Store, StoreError, WatchFro
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-use crate::desired_texts::DesiredTexts;
-use crate::snapshot_texts::{SnapshotText, SnapshotTexts};
+use event_cache::{DesiredTexts, SnapshotText, SnapshotTexts};
+pub use latest_revision::LatestRevision;
 
 /// How long a reader that demands a revision waits for it. The watch is milliseconds behind when all is well.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the followers of the view are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
+pub enum ViewChange {
     /// One transaction, for one environment.
     Env(EnvName, Effects),
     /// Everything may be different: the view was built anew.
@@ -38,7 +43,7 @@ pub enum Changed {
 /// The view has not reached a revision in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the view is at revision {at}, and {demanded} was demanded")]
-pub struct Behind {
+pub struct StaleView {
     pub at: Revision,
     pub demanded: Revision,
 }
@@ -136,12 +141,12 @@ impl View {
     }
 
     /// Waits until the view has reached a revision.
-    pub async fn reach(&self, demanded: Revision) -> Result<(), Behind> {
+    pub async fn reach(&self, demanded: Revision) -> Result<(), StaleView> {
         let mut steps = self.subscribe();
         let reached = steps.wait_for(|at| at.is_some_and(|at| at >= demanded));
         match timeout(PATIENCE, reached).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Behind { at: self.revision().unwrap_or_default(), demanded }),
+            Ok(Err(_)) | Err(_) => Err(StaleView { at: self.revision().unwrap_or_default(), demanded }),
         }
     }
 
@@ -166,7 +171,7 @@ impl View {
     }
 
     /// Keeps the view equal to the store, for ever; ends only when the store is closed.
-    pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<Changed>) -> StoreError {
+    pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>) -> StoreError {
         let mut watch = store.watch(ROOT, WatchFrom::Now);
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
         loop {
@@ -189,7 +194,7 @@ impl View {
                         // By this machine's clock, in an earlier life of this server.
                         self.arrivals().0.trust_all();
                     }
-                    vec![Changed::Everything]
+                    vec![ViewChange::Everything]
                 }
                 Ok(Event::Changes { revision, changes }) => {
                     let told = self.take(revision, &changes);
@@ -243,8 +248,8 @@ impl View {
     }
 
     /// Everything that is decided on: the rollout itself, its nodes, and who is not to run.
-    fn concerns_rollouts(&self, changed: &Changed) -> bool {
-        let Changed::Env(env, effects) = changed else { return true };
+    fn concerns_rollouts(&self, changed: &ViewChange) -> bool {
+        let ViewChange::Env(env, effects) = changed else { return true };
         let goes_on = || {
             let fleets = self.fleets();
             let rollout = fleets.get(env).and_then(Fleet::deciding_rollout);
@@ -253,7 +258,7 @@ impl View {
         effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && goes_on())
     }
 
-    fn take(&self, revision: Revision, changes: &[Change]) -> Vec<Changed> {
+    fn take(&self, revision: Revision, changes: &[Change]) -> Vec<ViewChange> {
         let mut by_env: BTreeMap<EnvName, Vec<(KeyChange<'_>, Key)>> = BTreeMap::new();
         for change in changes {
             let (key, value, revision) = match change {
@@ -273,7 +278,7 @@ impl View {
                 // Under the lock: whoever reads the fleet as it is now finds no text of before.
                 self.snapshots.forget(&env);
             }
-            told.push(Changed::Env(env, effects));
+            told.push(ViewChange::Env(env, effects));
         }
         all_at(&mut fleets, revision);
         told
@@ -285,24 +290,24 @@ fn all_at(fleets: &mut BTreeMap<EnvName, Fleet>, revision: Revision) {
     fleets.values_mut().for_each(|fleet| fleet.revision = revision);
 }
 
-fn concerns_servers(changed: &Changed) -> bool {
+fn concerns_servers(changed: &ViewChange) -> bool {
     match changed {
-        Changed::Everything => true,
-        Changed::Env(_, effects) => effects.servers || effects.design,
+        ViewChange::Everything => true,
+        ViewChange::Env(_, effects) => effects.servers || effects.design,
     }
 }
 
-fn concerns_records(changed: &Changed) -> bool {
+fn concerns_records(changed: &ViewChange) -> bool {
     match changed {
-        Changed::Everything => true,
-        Changed::Env(_, effects) => effects.records,
+        ViewChange::Everything => true,
+        ViewChange::Env(_, effects) => effects.records,
     }
 }
 
-fn concerns_leading(changed: &Changed) -> bool {
+fn concerns_leading(changed: &ViewChange) -> bool {
     match changed {
-        Changed::Everything => true,
-        Changed::Env(_, effects) => {
+        ViewChange::Everything => true,
+        ViewChange::Env(_, effects) => {
             let serving = || effects.lookups.iter().any(|key| key.starts_with("active_roles::"));
             effects.leaders || effects.desired || effects.records || serving()
         }

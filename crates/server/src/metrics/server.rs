@@ -10,35 +10,35 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use tokio::sync::mpsc::WeakSender;
 
-use super::{Measured, counter, describe, gauge};
+use super::{MeasuredStore, counter, describe, gauge};
+use crate::agents::Hub;
+use crate::agents::Links;
+use crate::agents::admission::Admission;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;
-use crate::hub::Hub;
-use crate::links::Links;
-use crate::openings::Openings;
 use crate::replica::Membership;
 use crate::reports::Reports;
-use crate::view::{Changed, View};
+use crate::view::{View, ViewChange};
 
 /// The parts of the server that are looked at.
 #[derive(Debug)]
-pub(crate) struct Work {
-    pub(crate) store: Arc<Measured>,
+pub(crate) struct ServerMetrics {
+    pub(crate) store: Arc<MeasuredStore>,
     pub(crate) view: Arc<View>,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) openings: Arc<Openings>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) links: Arc<Links>,
     pub(crate) reports: Reports,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) membership: Arc<Membership>,
     /// Weak: the channel ends with the view, whoever looks at it.
-    pub(crate) changes: WeakSender<Changed>,
+    pub(crate) changes: WeakSender<ViewChange>,
     pub(crate) clock: Clock,
 }
 
-impl Work {
+impl ServerMetrics {
     /// How many wait in each queue, and how many have room there.
     fn queues(&self) -> [(&'static str, usize, usize); 2] {
         let changes = self.changes.upgrade();
@@ -49,7 +49,7 @@ impl Work {
     }
 }
 
-impl Collector for Work {
+impl Collector for ServerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
         // The view first: a head that is read later is never behind it.
@@ -89,7 +89,7 @@ impl Collector for Work {
         gauge(encoder, "muster_sync_streams", "Agents that are connected to this server", None, connected)?;
         counter(encoder, "muster_sync_streams_opened", "Streams that agents have opened", None, opened)?;
         counter(encoder, "muster_sync_streams_ended", "Streams of agents that have ended", None, ended)?;
-        let (opening, most, sent_away) = self.openings.counts();
+        let (opening, most, sent_away) = self.admission.counts();
         gauge(encoder, "muster_sync_openings", "Streams that are being opened", None, opening as u64)?;
         let help = "The most streams that were being opened at once";
         gauge(encoder, "muster_sync_openings_most", help, None, most as u64)?;

@@ -10,13 +10,13 @@ use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
 use crate::App;
-use crate::view::Behind;
+use crate::view::StaleView;
 
 /// Only another server that greets the same node at the same moment, or a report of it, makes a try fail.
 const TRIES: usize = 5;
 
 #[derive(Debug, Error)]
-pub(crate) enum GreetError {
+pub(crate) enum IncarnationError {
     #[error("an incarnation cannot be given out")]
     Store(#[source] StoreError),
     #[error("what the store holds of {node} cannot be read: {problem}")]
@@ -28,7 +28,7 @@ pub(crate) enum GreetError {
         source: serde_json::Error,
     },
     #[error(transparent)]
-    Behind(#[from] Behind),
+    StaleView(#[from] StaleView),
     #[error("{node} is being greeted elsewhere")]
     Contended { node: NodeName },
 }
@@ -36,24 +36,24 @@ pub(crate) enum GreetError {
 /// Welcomes an agent that says hello, and gives the incarnation that it is to use.
 ///
 /// An agent that has kept its memory, on a machine that was not started again, keeps its incarnation.
-pub(crate) async fn greet(
+pub(crate) async fn assign(
     app: &App,
     env: &EnvName,
     node: &NodeName,
     has: Option<u64>,
     boot: Option<&str>,
-) -> Result<u64, GreetError> {
+) -> Result<u64, IncarnationError> {
     let keys = Keys::of(env);
     for _ in 0..TRIES {
         let welcome = {
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);
             if let Some(problem) = fleet.and_then(|fleet| fleet.unreadable().get(&keys.observed(node))) {
-                return Err(GreetError::Unreadable { node: node.clone(), problem: problem.clone() });
+                return Err(IncarnationError::Unreadable { node: node.clone(), problem: problem.clone() });
             }
             let observed = fleet.and_then(|fleet| fleet.get(node)?.observed.as_ref());
             let seen = observed.map(|(observed, at)| (observed, *at));
-            let unwritable = |source| GreetError::Unwritable { node: node.clone(), source };
+            let unwritable = |source| IncarnationError::Unwritable { node: node.clone(), source };
             status_move::greet(&keys, node, seen, has, boot).map_err(unwritable)?
         };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
@@ -62,11 +62,11 @@ pub(crate) async fn greet(
             Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
             // A further number is given out if this one was: gaps do no harm.
             Err(StoreError::Unknown { .. }) => {
-                let newest = app.newest.revision().await.map_err(GreetError::Store)?;
+                let newest = app.latest_revision.read().await.map_err(IncarnationError::Store)?;
                 app.view.reach(newest).await?;
             }
-            Err(error) => return Err(GreetError::Store(error)),
+            Err(error) => return Err(IncarnationError::Store(error)),
         }
     }
-    Err(GreetError::Contended { node: node.clone() })
+    Err(IncarnationError::Contended { node: node.clone() })
 }

@@ -34,7 +34,7 @@ fn place(held: &Held) -> Place {
 
 /// What became of a controller's write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fenced {
+pub enum FencedOutcome {
     Committed {
         revision: Revision,
     },
@@ -47,7 +47,7 @@ pub enum Fenced {
 }
 
 #[derive(Debug)]
-pub struct Tenures {
+pub struct ControllerLocks {
     store: Arc<dyn Store>,
     view: Arc<View>,
     membership: Arc<Membership>,
@@ -70,7 +70,7 @@ struct Inner {
     restoring: BTreeSet<EnvName>,
 }
 
-impl Tenures {
+impl ControllerLocks {
     pub fn new(store: Arc<dyn Store>, view: Arc<View>, membership: Arc<Membership>, clock: Clock) -> Self {
         let (inner, changed) = (Mutex::default(), watch::Sender::new(0));
         Self { store, view, membership, clock, inner, changed, look: Notify::new() }
@@ -103,19 +103,19 @@ impl Tenures {
     }
 
     /// Commits a write of a controller, if this replica still holds it at the moment at which it is committed.
-    pub async fn commit(&self, held: &Held, txn: Txn) -> Result<Fenced, StoreError> {
+    pub async fn commit(&self, held: &Held, txn: Txn) -> Result<FencedOutcome, StoreError> {
         if self.held(&held.env, held.name).as_ref() != Some(held) {
-            return Ok(Fenced::Deposed);
+            return Ok(FencedOutcome::Deposed);
         }
         let guard = held.guard();
         let key = guard.key().to_owned();
         Ok(match self.store.commit(txn.guard(guard)).await? {
-            Outcome::Committed { revision } => Fenced::Committed { revision },
+            Outcome::Committed { revision } => FencedOutcome::Committed { revision },
             Outcome::Refused { revision, failed } if failed.contains(&key) => {
                 self.deposed(held, revision);
-                Fenced::Deposed
+                FencedOutcome::Deposed
             }
-            Outcome::Refused { revision, .. } => Fenced::Refused { revision },
+            Outcome::Refused { revision, .. } => FencedOutcome::Refused { revision },
         })
     }
 

@@ -7,11 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::fleet::{Fleet, Node};
+use bytes::Bytes;
+use muster_core::fleet::{Desired, Fleet, Node};
 use muster_core::lookups::{Tag, text_tag};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
+use muster_wire::sse;
+use muster_wire::sync::{DesiredState, SyncEvent};
 
 /// The texts of each environment.
 #[derive(Debug, Default)]
@@ -113,5 +116,40 @@ impl SnapshotText {
         let Self { tag, revision, shared, data } = self;
         // A tag is letters and digits.
         format!("{{\"revision\":{},\"tag\":\"{}\",{shared},\"data\":{data}}}", revision.0, tag.as_str())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct DesiredTexts(Mutex<Option<Last>>);
+
+#[derive(Debug)]
+struct Last {
+    env: EnvName,
+    /// The release of a version is part of the text, and belongs to a revision.
+    revision: Revision,
+    desired: Desired,
+    text: Bytes,
+}
+
+impl DesiredTexts {
+    /// The event for a node that should run this. None while the release is not registered.
+    pub(crate) fn of(
+        &self,
+        fleet: &Fleet,
+        node: &NodeName,
+        desired: &Desired,
+    ) -> Result<Option<Bytes>, serde_json::Error> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last
+            .as_ref()
+            .filter(|last| last.revision == fleet.revision && last.desired == *desired && last.env == fleet.env);
+        if let Some(known) = known {
+            return Ok(Some(known.text.clone()));
+        }
+        let Some(state) = DesiredState::of(fleet, node) else { return Ok(None) };
+        let text = Bytes::from(sse::encode(&SyncEvent::Desired(state))?);
+        let (env, revision, desired) = (fleet.env.clone(), fleet.revision, desired.clone());
+        *last = Some(Last { env, revision, desired, text: text.clone() });
+        Ok(Some(text))
     }
 }

@@ -14,11 +14,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::reports::STATE_WORDS;
-use super::{Work, describe};
-use crate::rows::{self, Agents, Elsewhere};
+use super::{ServerMetrics, describe};
+use crate::view::node_rows::{self, AgentActivities, RemoteActivities};
 
 #[derive(Debug)]
-pub(super) struct Fleets(Arc<Work>);
+pub(super) struct FleetMetrics(Arc<ServerMetrics>);
 
 /// One environment in numbers.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ struct Stood {
     longest: f64,
 }
 
-impl Fleets {
-    pub(super) fn new(work: Arc<Work>) -> Self {
+impl FleetMetrics {
+    pub(super) fn new(work: Arc<ServerMetrics>) -> Self {
         Self(work)
     }
 
@@ -72,9 +72,9 @@ impl Fleets {
         let mut standings: BTreeMap<Word, Stood> = Word::ALL.map(|word| (word, Stood::default())).into();
         let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
         // Other replicas are not asked: each counts what its own agents do, and who is silent is known to all.
-        let agents = Agents { links: &self.0.links, elsewhere: &Elsewhere::new() };
+        let agents = AgentActivities { links: &self.0.links, elsewhere: &RemoteActivities::new() };
         for (name, node, _) in fleet.recorded() {
-            let standing = rows::standing(fleet, agents, name, node);
+            let standing = node_rows::standing(fleet, agents, name, node);
             let stood = standings.entry(standing.word).or_default();
             stood.nodes += 1;
             let waited = standing.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
@@ -93,7 +93,7 @@ impl Fleets {
     }
 }
 
-impl Collector for Fleets {
+impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let now = self.0.clock.now();
         let counted: Vec<(String, Counted)> = {

@@ -3,6 +3,8 @@
 //! The logs of a group are written to files together, and then it becomes one transaction. When that is refused, because
 //! one of its nodes moved meanwhile, its reports are committed one by one with what the store says now.
 
+pub(crate) mod intake;
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +25,7 @@ use tokio::time::timeout;
 
 use crate::blobs::Blobs;
 use crate::clock::Clock;
-use crate::metrics::{Left, ReportMetrics};
+use crate::metrics::{ReportMetrics, StateExit};
 use crate::view::View;
 
 /// How many reports may wait to be taken; more senders wait for their turn.
@@ -80,7 +82,7 @@ pub(crate) struct Job {
 /// Which node, of which environment.
 pub(crate) type Place = Arc<(EnvName, NodeName)>;
 
-/// Carries out what reports change; [`crate::intake::Intake`] says which of them together.
+/// Carries out what reports change; [`crate::reports::intake::Intake`] says which of them together.
 #[derive(Debug)]
 pub(crate) struct Committer {
     pub(crate) store: Arc<dyn Store>,
@@ -137,7 +139,7 @@ impl Reports {
 pub(crate) struct Planned {
     job: Job,
     applied: Box<Applied>,
-    left: Option<Left>,
+    left: Option<StateExit>,
 }
 
 impl Committer {
@@ -326,8 +328,8 @@ impl Committer {
     }
 }
 
-fn left(before: &Status, applied: &Applied) -> Option<Left> {
-    Left::between(before.observed.as_ref().map(|(observed, _)| observed), &applied.observed)
+fn left(before: &Status, applied: &Applied) -> Option<StateExit> {
+    StateExit::between(before.observed.as_ref().map(|(observed, _)| observed), &applied.observed)
 }
 
 fn taken(unmoved: &Move) -> Taken {
