@@ -294,7 +294,7 @@ fn refused(error: RegisterError) -> Failure {
         | RegisterError::Store(_)
         | RegisterError::Record(_)
         | RegisterError::Contended { .. }
-        | RegisterError::Behind(_)
+        | RegisterError::StaleView(_)
         | RegisterError::Nodes(_)
         | RegisterError::Design(_) => None,
     };
