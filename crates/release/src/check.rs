@@ -1,5 +1,5 @@
-//! Understands `release.yaml`, and proves that what it names is there: a release that cannot run is found where it is
-//! built, and not on the nodes.
+//! Parses `release.yaml` and checks that the files that it names exist. A release that cannot run is refused when it is
+//! built, not on the nodes.
 
 use std::fmt;
 use std::fs;
@@ -12,14 +12,14 @@ use thiserror::Error;
 use crate::tree::{Tree, TreeError};
 use crate::yaml::{self, YamlError};
 
-/// The file that makes a directory a release.
+/// The file that describes a release.
 pub const SPEC: &str = "release.yaml";
-/// A longer one is refused before it is read.
+/// Bytes of `release.yaml`; a longer file is not read.
 const SPEC_LIMIT: u64 = 1024 * 1024;
 
 #[derive(Debug, Error)]
 pub enum CheckError {
-    #[error("there is no {SPEC}: it says what a release applies and how it is validated")]
+    #[error("{SPEC} is missing: it defines what a release applies and how it is validated")]
     NoSpec,
     #[error("{SPEC} is longer than {SPEC_LIMIT} bytes")]
     TooLong,
@@ -27,20 +27,20 @@ pub enum CheckError {
     Read(#[source] io::Error),
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    #[error("{}", in_one_line(.0))]
-    Problems(Vec<Problem>),
+    #[error("{}", join_problems(.0))]
+    Problems(Vec<SpecProblem>),
     #[error(transparent)]
     Tree(#[from] TreeError),
 }
 
-/// One thing that is wrong, and where it is written if that can be told.
+/// A problem of `release.yaml`, with its line if it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct SpecProblem {
     pub line: Option<usize>,
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for SpecProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{SPEC}:{line}: {}", self.message),
@@ -49,13 +49,13 @@ impl fmt::Display for Problem {
     }
 }
 
-fn in_one_line(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("; ")
+fn join_problems(problems: &[SpecProblem]) -> String {
+    problems.iter().map(SpecProblem::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Checks the release in a directory.
 pub fn check_directory(directory: &Path) -> Result<ReleaseSpec, CheckError> {
-    check(&Tree::of(directory)?)
+    check(&Tree::read(directory)?)
 }
 
 /// Checks a release before it is packed.
@@ -66,72 +66,74 @@ pub fn check(tree: &Tree) -> Result<ReleaseSpec, CheckError> {
     }
     let text = fs::read_to_string(&file.source).map_err(CheckError::Read)?;
     let spec: ReleaseSpec = yaml::read(SPEC, &text)?;
-    let mut problems: Vec<Problem> =
-        spec.problems().into_iter().map(|message| Problem { line: None, message }).collect();
+    let mut problems: Vec<SpecProblem> =
+        spec.problems().into_iter().map(|message| SpecProblem { line: None, message }).collect();
     if problems.is_empty() {
-        problems = named_files(&spec).filter_map(|(path, wanted)| wanted.problem(tree, path, &text)).collect();
+        problems = named_files(&spec).filter_map(|(path, required)| required.problem(tree, path, &text)).collect();
     }
     if problems.is_empty() { Ok(spec) } else { Err(CheckError::Problems(problems)) }
 }
 
-/// What a path of `release.yaml` must lead to.
+/// The kind of file that a path of `release.yaml` must name.
 #[derive(Clone, Copy)]
-enum Wanted {
+enum PathRequirement {
     File,
     Executable,
     Directory,
     FileOrDirectory,
 }
 
-fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, Wanted)> {
+fn named_files(spec: &ReleaseSpec) -> impl Iterator<Item = (&str, PathRequirement)> {
     let manifest = match spec.applier {
-        // Puppet takes a directory of manifests too.
-        Applier::Puppet => Wanted::FileOrDirectory,
-        Applier::Script => Wanted::Executable,
+        // Puppet accepts a directory of manifests, too.
+        Applier::Puppet => PathRequirement::FileOrDirectory,
+        Applier::Script => PathRequirement::Executable,
     };
-    let hiera = spec.hiera.as_deref().map(|path| (path, Wanted::File));
-    let modules = spec.modulepath.iter().map(|path| (path.as_str(), Wanted::Directory));
-    let execs = spec.validate.iter().filter_map(|check| Some((check.exec.as_deref()?, Wanted::Executable)));
-    let hooks = spec.hooks.iter().map(|hook| (hook.run.as_str(), Wanted::Executable));
+    let hiera = spec.hiera.as_deref().map(|path| (path, PathRequirement::File));
+    let modules = spec.modulepath.iter().map(|path| (path.as_str(), PathRequirement::Directory));
+    let execs = spec.validate.iter().filter_map(|check| Some((check.exec.as_deref()?, PathRequirement::Executable)));
+    let hooks = spec.hooks.iter().map(|hook| (hook.run.as_str(), PathRequirement::Executable));
     [(spec.manifest.as_str(), manifest)].into_iter().chain(hiera).chain(modules).chain(execs).chain(hooks)
 }
 
-impl Wanted {
-    fn problem(self, tree: &Tree, path: &str, text: &str) -> Option<Problem> {
-        let plain = plain(path);
-        let file = tree.file(&plain);
-        let directory = plain.is_empty() || tree.has_directory(&plain);
+impl PathRequirement {
+    fn problem(self, tree: &Tree, path: &str, text: &str) -> Option<SpecProblem> {
+        let normal = normalized(path);
+        let file = tree.file(&normal);
+        let directory = normal.is_empty() || tree.has_directory(&normal);
         let message = match (self, file, directory) {
-            (Wanted::File | Wanted::FileOrDirectory, Some(_), _) => return None,
-            (Wanted::Directory | Wanted::FileOrDirectory, None, true) => return None,
-            (Wanted::Executable, Some(file), _) if file.executable => return None,
-            (Wanted::Executable, Some(_), _) => format!("{path:?} is not executable; run `chmod +x` on it"),
-            (Wanted::Directory, Some(_), _) => format!("{path:?} is a file and should be a directory"),
-            (Wanted::File | Wanted::Executable, None, true) => format!("{path:?} is a directory and should be a file"),
-            (Wanted::Directory | Wanted::FileOrDirectory, None, false) => {
+            (PathRequirement::File | PathRequirement::FileOrDirectory, Some(_), _) => return None,
+            (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, true) => return None,
+            (PathRequirement::Executable, Some(file), _) if file.executable => return None,
+            (PathRequirement::Executable, Some(_), _) => format!("{path:?} is not executable; run `chmod +x` on it"),
+            (PathRequirement::Directory, Some(_), _) => format!("{path:?} is a file and should be a directory"),
+            (PathRequirement::File | PathRequirement::Executable, None, true) => {
+                format!("{path:?} is a directory and should be a file")
+            }
+            (PathRequirement::Directory | PathRequirement::FileOrDirectory, None, false) => {
                 format!("it names {path:?}, which is not in the release, or is an empty directory")
             }
-            (Wanted::File | Wanted::Executable, None, false) => {
+            (PathRequirement::File | PathRequirement::Executable, None, false) => {
                 format!("it names {path:?}, which is not in the release")
             }
         };
-        Some(Problem { line: line_of(text, path), message })
+        Some(SpecProblem { line: line_of(text, path), message })
     }
 }
 
-/// The path without the `.` and the `/` at its end that people write.
-fn plain(path: &str) -> String {
+/// The path without `.` parts and without a trailing `/`.
+fn normalized(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
-/// The line that says a value, if it is written there as it is.
+/// The first line that contains a value as a word of its own, outside of comments.
 fn line_of(text: &str, value: &str) -> Option<usize> {
-    let says = |line: &str| {
+    let contains = |line: &str| {
         let line = line.split(" #").next().unwrap_or(line);
         let parts = line.split([' ', ',', '[', ']', '{', '}', '"', '\'', '\t']);
         !line.trim_start().starts_with('#') && parts.into_iter().any(|part| part == value)
     };
-    text.lines().position(says).map(|line| line + 1)
+    text.lines().position(contains).map(|line| line + 1)
 }
 
 #[cfg(test)]
@@ -154,16 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_is_taken() {
+    fn valid_releases_are_accepted() {
         let puppet = "applier: puppet\nmanifest: manifests/\nmodulepath: [./modules]\nhiera: hiera.yaml\n";
         assert_eq!(problem(puppet, &[("manifests/site.pp", 0o644), ("modules/a/b", 0o644), ("hiera.yaml", 0o600)]), "");
         assert_eq!(problem("applier: script\nmanifest: apply\n", &[("apply", 0o700)]), "");
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn problems_have_their_line() {
         let apply = ("apply", 0o755);
-        for (spec, files, says) in [
+        for (spec, files, expected) in [
             (
                 "applier: script\nmanifest: apply\nvalidat: []\n",
                 &[apply][..],
@@ -172,7 +174,7 @@ mod tests {
             (
                 "applier: script\nmanifest: apply\ncolour: red\n",
                 &[apply],
-                "release.yaml:3:1: unknown key \"colour\"; there are ",
+                "release.yaml:3:1: unknown key \"colour\"; known keys are ",
             ),
             ("applier: scrip\nmanifest: apply\n", &[apply], "release.yaml:1:10: "),
             ("applier: script\nmanifest: [\n", &[apply], "release.yaml:"),
@@ -213,12 +215,12 @@ mod tests {
             ),
         ] {
             let problem = problem(spec, files);
-            assert!(problem.starts_with(says) && !problem.contains('\n'), "{says:?} is not what is said: {problem}");
+            assert!(problem.starts_with(expected) && !problem.contains('\n'), "expected {expected:?}: {problem}");
         }
     }
 
     #[test]
-    fn a_directory_without_release_yaml_is_no_release() {
+    fn directory_without_release_yaml_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(check_directory(dir.path()), Err(CheckError::NoSpec)));
     }

@@ -1,4 +1,4 @@
-//! What is in a release, file by file: of a directory, or of a bundle that nobody needs to unpack.
+//! Lists the files of a release, from a directory or from a bundle without unpacking it, and compares two releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,9 +13,9 @@ use crate::entries::{EntryError, EntryKind, VisitError, visit};
 use crate::hashing::digest_of;
 use crate::tree::{Tree, TreeError};
 
-/// A longer text is not shown line by line: nobody reads it.
+/// Bytes of a text file that is compared line by line; larger files are compared by digest only.
 const TEXT_LIMIT: u64 = 256 * 1024;
-/// So much text is held at a time.
+/// Bytes of text that are held in memory at a time.
 const TEXTS_LIMIT: u64 = 16 * 1024 * 1024;
 
 #[derive(Debug, Error)]
@@ -26,7 +26,7 @@ pub enum ContentsError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is not a bundle that could be used", path.display())]
+    #[error("{} is not a valid bundle", path.display())]
     Bundle {
         path: PathBuf,
         #[source]
@@ -36,43 +36,43 @@ pub enum ContentsError {
     Tree(#[from] TreeError),
 }
 
-/// One file of a release.
+/// Properties of one file of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileFacts {
+pub struct FileInfo {
     pub size: u64,
     pub executable: bool,
     pub digest: Digest,
 }
 
-/// Files by their paths.
-pub type Contents = BTreeMap<String, FileFacts>;
+/// The files of a release by path.
+pub type Contents = BTreeMap<String, FileInfo>;
 
-/// Where a release's files are.
+/// Location of the files of a release.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ReleaseSource {
     Directory(Tree),
-    /// A `tar.zst`. It is read with all limits; whether somebody stands for it is another question.
+    /// A `tar.zst`. All limits are checked; signatures are not.
     Bundle(PathBuf),
 }
 
-impl Source {
+impl ReleaseSource {
     pub fn contents(&self) -> Result<Contents, ContentsError> {
         let mut contents = Contents::new();
-        self.each(|path, executable, content| {
+        self.visit_files(|path, executable, content| {
             let (digest, size) = digest_of(content)?;
-            contents.insert(path.to_owned(), FileFacts { size, executable, digest });
+            contents.insert(path.to_owned(), FileInfo { size, executable, digest });
             Ok(())
         })?;
         Ok(contents)
     }
 
-    /// The text of those files, as far as it is text and small enough to be read by a person.
-    pub fn texts(&self, wanted: &BTreeSet<&str>) -> Result<BTreeMap<String, String>, ContentsError> {
+    /// Reads the given files, without those that are not text or are too large to show.
+    pub fn texts(&self, paths: &BTreeSet<&str>) -> Result<BTreeMap<String, String>, ContentsError> {
         let mut texts = BTreeMap::new();
         let mut left = TEXTS_LIMIT;
-        self.each(|path, _, content| {
+        self.visit_files(|path, _, content| {
             let mut bytes = Vec::new();
-            if wanted.contains(path) && left > 0 {
+            if paths.contains(path) && left > 0 {
                 Read::take(&mut *content, TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
                 left = left.saturating_sub(bytes.len() as u64);
                 if bytes.len() as u64 <= TEXT_LIMIT
@@ -87,29 +87,64 @@ impl Source {
         Ok(texts)
     }
 
-    fn each(&self, mut take: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>) -> Result<(), ContentsError> {
+    fn visit_files(
+        &self,
+        mut visit: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>,
+    ) -> Result<(), ContentsError> {
         match self {
-            Source::Directory(tree) => tree.files().try_for_each(|(path, file)| {
-                let read = File::open(&file.source).and_then(|mut opened| take(path, file.executable, &mut opened));
+            ReleaseSource::Directory(tree) => tree.files().try_for_each(|(path, file)| {
+                let read = File::open(&file.source).and_then(|mut opened| visit(path, file.executable, &mut opened));
                 read.map_err(|source| ContentsError::Read { path: file.source.clone(), source })
             }),
-            Source::Bundle(bundle) => each_of_bundle(bundle, take),
+            ReleaseSource::Bundle(bundle) => visit_bundle(bundle, visit),
         }
     }
 }
 
-fn each_of_bundle(
+fn visit_bundle(
     bundle: &Path,
-    mut take: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>,
+    mut visitor: impl FnMut(&str, bool, &mut dyn Read) -> io::Result<()>,
 ) -> Result<(), ContentsError> {
     let failed = |source| ContentsError::Read { path: bundle.to_owned(), source };
     let file = File::open(bundle).map_err(failed)?;
     let visited = visit(BufReader::new(file), |entry, content| match entry.kind {
         EntryKind::Directory => Ok(()),
-        EntryKind::File { executable, .. } => take(&entry.path, executable, content),
+        EntryKind::File { executable, .. } => visitor(&entry.path, executable, content),
     });
     visited.map_err(|error| match error {
         VisitError::Bundle(source) => ContentsError::Bundle { path: bundle.to_owned(), source },
         VisitError::Visitor(source) => failed(source),
     })
+}
+
+/// A file that differs between two releases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileChange {
+    pub path: String,
+    #[serde(flatten)]
+    pub what: FileChangeKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum FileChangeKind {
+    Added { after: FileInfo },
+    Removed { before: FileInfo },
+    Changed { before: FileInfo, after: FileInfo },
+}
+
+/// Lists the files that differ, in the order of their paths.
+pub fn diff(before: &Contents, after: &Contents) -> Vec<FileChange> {
+    let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let change = |path: &String| {
+        let what = match (before.get(path).cloned(), after.get(path).cloned()) {
+            (None, None) => return None,
+            (None, Some(after)) => FileChangeKind::Added { after },
+            (Some(before), None) => FileChangeKind::Removed { before },
+            (Some(before), Some(after)) if before == after => return None,
+            (Some(before), Some(after)) => FileChangeKind::Changed { before, after },
+        };
+        Some(FileChange { path: path.clone(), what })
+    };
+    paths.into_iter().filter_map(change).collect()
 }

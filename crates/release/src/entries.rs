@@ -1,8 +1,8 @@
-//! Reads the entries of a bundle, and refuses every one that a release does not hold. Nothing is written here.
+//! Reads the entries of a bundle and refuses every entry that a release cannot contain. Writes nothing.
 //!
-//! A bundle is what [`crate::pack()`] makes: regular files, long names as GNU tar writes them, and nothing else that tar knows.
-//! So it is read entry by entry as it stands: an extended header, or a sparse file, is an unknown kind of entry and is
-//! refused, and no name is ever longer than a path may be. Memory is bounded by the limits, whatever the bundle says.
+//! A bundle as [`crate::pack()`] writes it has regular files and GNU long names, and no other tar features. Extended headers
+//! and sparse files are refused, and names are limited to the length of a path. Memory use is bounded by the limits,
+//! independent of the content of the bundle.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -11,20 +11,20 @@ use thiserror::Error;
 
 use crate::limits::{DIRECTORY_LIMIT, FILE_LIMIT, PATH_LIMIT, SIZE_LIMIT, WINDOW_LOG_LIMIT, path_problem};
 
-/// Why a bundle is not one, with the entry at fault.
+/// Reasons to refuse a bundle, with the entry at fault.
 #[derive(Debug, Error)]
 pub enum EntryError {
-    #[error("the bundle is damaged, or no bundle: it cannot be decompressed")]
+    #[error("the bundle is damaged, or is not a bundle: it cannot be decompressed")]
     Damaged(#[source] io::Error),
     #[error("the bundle ends within {entry:?}")]
     Truncated { entry: String },
-    #[error("{entry:?} is {kind}: a release holds files and directories alone")]
+    #[error("{entry:?} is {kind}: a release contains files and directories only")]
     NotAFile { entry: String, kind: &'static str },
     #[error("the path {entry:?} {problem}")]
     Path { entry: String, problem: &'static str },
     #[error("the name {entry:?} is not UTF-8")]
     NotUtf8 { entry: String },
-    #[error("{entry:?} is there twice")]
+    #[error("{entry:?} occurs twice")]
     Duplicate { entry: String },
     #[error("{entry:?} goes through {file:?}, which is a file")]
     ThroughFile { entry: String, file: String },
@@ -36,7 +36,7 @@ pub enum EntryError {
     TooLarge { entry: String },
 }
 
-/// One entry of a bundle that may be taken.
+/// One valid entry of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub path: String,
@@ -49,14 +49,14 @@ pub enum EntryKind {
     File { executable: bool, size: u64 },
 }
 
-/// Whoever visits the entries failed, or the bundle did.
+/// An error of the bundle, or of the visitor.
 #[derive(Debug)]
 pub(crate) enum VisitError<E> {
     Bundle(EntryError),
     Visitor(E),
 }
 
-/// Calls `visit` with each entry in turn and its content; that reads all of it or fails.
+/// Calls `visit` with each entry and its content. The visitor reads all of the content or returns an error.
 pub(crate) fn visit<E>(
     bundle: impl BufRead,
     mut visit: impl FnMut(&Entry, &mut dyn Read) -> Result<(), E>,
@@ -65,7 +65,7 @@ pub(crate) fn visit<E>(
     let mut zstd = zstd::Decoder::with_buffer(bundle).map_err(damaged)?;
     zstd.window_log_max(WINDOW_LOG_LIMIT).map_err(damaged)?;
     let mut archive = tar::Archive::new(zstd);
-    let mut seen = Seen::default();
+    let mut admitted = AdmittedEntries::default();
     let mut long_name = None;
     for entry in archive.entries().map_err(damaged)?.raw(true) {
         let mut entry = entry.map_err(damaged)?;
@@ -74,9 +74,9 @@ pub(crate) fn visit<E>(
             continue;
         }
         let name = long_name.take().unwrap_or_else(|| entry.path_bytes().into_owned());
-        let found = understand(name, &entry).and_then(|found| seen.admit(&found).map(|()| found));
+        let found = parse_entry(name, &entry).and_then(|found| admitted.admit(&found).map(|()| found));
         let found = found.map_err(VisitError::Bundle)?;
-        let mut counted = Counted { inner: &mut entry, read: 0, failed: None };
+        let mut counted = CountingReader { inner: &mut entry, read: 0, failed: None };
         let visited = visit(&found, &mut counted);
         if let Some(error) = counted.failed.take() {
             return Err(damaged(error));
@@ -91,32 +91,33 @@ pub(crate) fn visit<E>(
     }
     match long_name {
         None => Ok(()),
-        Some(name) => Err(VisitError::Bundle(EntryError::Truncated { entry: shown(&name) })),
+        Some(name) => Err(VisitError::Bundle(EntryError::Truncated { entry: printable(&name) })),
     }
 }
 
 fn read_long_name<R: Read>(entry: &mut tar::Entry<'_, R>, before: Option<&[u8]>) -> Result<Vec<u8>, EntryError> {
     if let Some(before) = before {
-        return Err(EntryError::NotAFile { entry: shown(before), kind: "a name without a file" });
+        return Err(EntryError::NotAFile { entry: printable(before), kind: "a name without a file" });
     }
-    // One more for the zero at its end, and one to see that it is too long.
+    // One more byte for the zero at its end, and one to detect a name that is too long.
     let mut name = Vec::new();
     entry.take(PATH_LIMIT as u64 + 2).read_to_end(&mut name).map_err(EntryError::Damaged)?;
     if name.last() == Some(&0) {
         name.pop();
     }
     if name.len() > PATH_LIMIT {
-        return Err(EntryError::Path { entry: shown(&name), problem: "is longer than 512 bytes" });
+        return Err(EntryError::Path { entry: printable(&name), problem: "is longer than 512 bytes" });
     }
     Ok(name)
 }
 
-fn understand<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Entry, EntryError> {
-    let mut path = String::from_utf8(name).map_err(|error| EntryError::NotUtf8 { entry: shown(error.as_bytes()) })?;
+fn parse_entry<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Entry, EntryError> {
+    let mut path =
+        String::from_utf8(name).map_err(|error| EntryError::NotUtf8 { entry: printable(error.as_bytes()) })?;
     let refused = |kind| Err(EntryError::NotAFile { entry: path.clone(), kind });
     let kind = match entry.header().entry_type() {
         tar::EntryType::Regular => {
-            // Who wrote no mode that can be read did not make this bundle with us.
+            // Bundles of `pack` always have a valid mode.
             let mode = entry.header().mode().map_err(EntryError::Damaged)?;
             EntryKind::File { executable: mode & 0o111 != 0, size: entry.size() }
         }
@@ -124,66 +125,66 @@ fn understand<R: Read>(name: Vec<u8>, entry: &tar::Entry<'_, R>) -> Result<Entry
         tar::EntryType::Symlink | tar::EntryType::Link => return refused("a link"),
         tar::EntryType::Char | tar::EntryType::Block => return refused("a device"),
         tar::EntryType::Fifo => return refused("a named pipe"),
-        tar::EntryType::GNUSparse | tar::EntryType::Continuous => return refused("an unusual kind of file"),
+        tar::EntryType::GNUSparse | tar::EntryType::Continuous => return refused("a special kind of file"),
         tar::EntryType::GNULongName
         | tar::EntryType::GNULongLink
         | tar::EntryType::XGlobalHeader
         | tar::EntryType::XHeader => return refused("an extended header"),
-        // The library's list is open.
-        _ => return refused("of a kind that is not known"),
+        // The enum of the library is not exhaustive.
+        _ => return refused("of an unknown kind"),
     };
     if kind == EntryKind::Directory && path.ends_with('/') {
         path.pop();
     }
     match path_problem(&path) {
-        Some(problem) => Err(EntryError::Path { entry: shown(path.as_bytes()), problem }),
+        Some(problem) => Err(EntryError::Path { entry: printable(path.as_bytes()), problem }),
         None => Ok(Entry { path, kind }),
     }
 }
 
-/// A name for a message: what is not text, and what is too long, does not reach a person's terminal.
-fn shown(name: &[u8]) -> String {
+/// A name for a message: shortened to 80 characters, with invalid UTF-8 replaced.
+fn printable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     if text.chars().count() <= 80 { text.into_owned() } else { text.chars().take(79).chain(['…']).collect() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+enum PathKind {
     File,
-    /// A directory that an entry of its own names.
+    /// A directory with an entry of its own.
     Directory,
-    /// A directory that only paths go through so far.
+    /// A parent directory without an entry so far.
     Implied,
 }
 
-/// What has been admitted so far.
+/// The entries that were admitted so far.
 #[derive(Default)]
-struct Seen {
-    what: HashMap<String, What>,
+struct AdmittedEntries {
+    kinds: HashMap<String, PathKind>,
     files: usize,
     directories: usize,
     size: u64,
 }
 
-impl Seen {
+impl AdmittedEntries {
     fn admit(&mut self, entry: &Entry) -> Result<(), EntryError> {
         let path = &entry.path;
         for (end, _) in path.match_indices('/') {
             let above = &path[..end];
-            match self.what.get(above) {
-                Some(What::File) => {
+            match self.kinds.get(above) {
+                Some(PathKind::File) => {
                     return Err(EntryError::ThroughFile { entry: path.clone(), file: above.to_owned() });
                 }
-                Some(What::Directory | What::Implied) => {}
-                None => self.add_directory(above, What::Implied, path)?,
+                Some(PathKind::Directory | PathKind::Implied) => {}
+                None => self.add_directory(above, PathKind::Implied, path)?,
             }
         }
-        match (entry.kind, self.what.get(path)) {
-            (EntryKind::Directory, Some(What::Implied)) => {
-                self.what.insert(path.clone(), What::Directory);
+        match (entry.kind, self.kinds.get(path)) {
+            (EntryKind::Directory, Some(PathKind::Implied)) => {
+                self.kinds.insert(path.clone(), PathKind::Directory);
                 Ok(())
             }
-            (EntryKind::Directory, None) => self.add_directory(path, What::Directory, path),
+            (EntryKind::Directory, None) => self.add_directory(path, PathKind::Directory, path),
             (EntryKind::File { size, .. }, None) => {
                 self.files += 1;
                 if self.files > FILE_LIMIT {
@@ -193,7 +194,7 @@ impl Seen {
                 if self.size > SIZE_LIMIT {
                     return Err(EntryError::TooLarge { entry: path.clone() });
                 }
-                self.what.insert(path.clone(), What::File);
+                self.kinds.insert(path.clone(), PathKind::File);
                 Ok(())
             }
             (EntryKind::Directory | EntryKind::File { .. }, Some(_)) => {
@@ -202,24 +203,24 @@ impl Seen {
         }
     }
 
-    fn add_directory(&mut self, directory: &str, what: What, entry: &str) -> Result<(), EntryError> {
+    fn add_directory(&mut self, directory: &str, kind: PathKind, entry: &str) -> Result<(), EntryError> {
         self.directories += 1;
         if self.directories > DIRECTORY_LIMIT {
             return Err(EntryError::TooManyDirectories { entry: entry.to_owned() });
         }
-        self.what.insert(directory.to_owned(), what);
+        self.kinds.insert(directory.to_owned(), kind);
         Ok(())
     }
 }
 
-/// Counts what was read, and remembers whether it was the bundle that failed.
-struct Counted<'r, R> {
+/// Counts the bytes that were read, and keeps a read error to tell it from an error of the visitor.
+struct CountingReader<'r, R> {
     inner: &'r mut R,
     read: u64,
     failed: Option<io::Error>,
 }
 
-impl<R: Read> Read for Counted<'_, R> {
+impl<R: Read> Read for CountingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(buffer) {
             Ok(read) => {
@@ -228,9 +229,9 @@ impl<R: Read> Read for Counted<'_, R> {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) => {
-                let told = io::Error::new(error.kind(), "the bundle cannot be read");
+                let read_error = io::Error::new(error.kind(), "the bundle cannot be read");
                 self.failed = Some(error);
-                Err(told)
+                Err(read_error)
             }
         }
     }

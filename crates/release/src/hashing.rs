@@ -1,20 +1,19 @@
-//! SHA-256 of what goes by.
+//! Computes the SHA-256 digest and size of a stream while it is read or written.
 
 use std::io::{self, Read, Write};
 
 use muster_core::release_manifest::Digest;
 use sha2::{Digest as _, Sha256};
 
-/// Writes on, or reads on, and knows the size and digest of what has gone by. For a download that is hashed while it is
-/// written, and for an upload that is hashed while it is received.
+/// A reader or writer that hashes and counts the bytes that pass through it, such as those of an upload or download.
 #[derive(Debug)]
-pub struct Hashing<T> {
+pub struct HashStream<T> {
     inner: T,
     hash: Sha256,
     size: u64,
 }
 
-impl<T> Hashing<T> {
+impl<T> HashStream<T> {
     pub fn new(inner: T) -> Self {
         Self { inner, hash: Sha256::new(), size: 0 }
     }
@@ -32,16 +31,16 @@ impl<T> Hashing<T> {
         (self.inner, Digest::of_sha256(&self.hash.finalize().into()), self.size)
     }
 
-    fn saw(&mut self, bytes: &[u8]) {
+    fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
         self.size += bytes.len() as u64;
     }
 }
 
-impl<W: Write> Write for Hashing<W> {
+impl<W: Write> Write for HashStream<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
-        self.saw(bytes.get(..written).unwrap_or(bytes));
+        self.update(bytes.get(..written).unwrap_or(bytes));
         Ok(written)
     }
 
@@ -50,17 +49,17 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashStream<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        self.saw(buffer.get(..read).unwrap_or_default());
+        self.update(buffer.get(..read).unwrap_or_default());
         Ok(read)
     }
 }
 
-/// The digest and the size of everything that is left in a reader.
+/// Reads a stream to its end; returns the digest and the number of bytes.
 pub fn digest_of(from: impl Read) -> io::Result<(Digest, u64)> {
-    let mut hashing = Hashing::new(from);
+    let mut hashing = HashStream::new(from);
     let mut buffer = vec![0; 64 * 1024];
     while hashing.read(&mut buffer)? != 0 {}
     let (_, digest, size) = hashing.finish();

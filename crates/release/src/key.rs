@@ -1,4 +1,4 @@
-//! Signing keys: Ed25519, in a file that OpenSSL reads and writes too (PKCS#8 as PEM).
+//! Reads, writes and generates Ed25519 signing keys, in the format of OpenSSL (PKCS#8, PEM).
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,13 +16,13 @@ use thiserror::Error;
 
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
-/// A line before the key, which PEM allows: whose it is.
+/// A line before the key, which PEM allows; it names the owner.
 const COMMENT: &str = "Comment: ";
-/// What comes before the 32 bytes of an Ed25519 key in PKCS#8 (RFC 8410). Version 1, without the public key: OpenSSL
-/// refuses the other one.
+/// Header before the 32 bytes of an Ed25519 key in PKCS#8 (RFC 8410). Version 1, without the public key: OpenSSL refuses
+/// version 2.
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-/// A key's file has some 200 bytes; one that is longer is something else.
+/// Bytes of a key file, which has about 200; a longer file is something else.
 const FILE_LIMIT: u64 = 16 * 1024;
 
 #[derive(Debug, Error)]
@@ -33,11 +33,11 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
-    #[error("{} can be read by others (mode {mode:04o}): run `chmod 600` on it, and think about making a new one", path.display())]
-    Open { path: PathBuf, mode: u32 },
-    #[error("{} is not a private Ed25519 key (PKCS#8, PEM); `muster key new` makes one", path.display())]
+    #[error("{} can be read by other users (mode {mode:04o}): run `chmod 600` on it, and consider generating a new key", path.display())]
+    Readable { path: PathBuf, mode: u32 },
+    #[error("{} is not a private Ed25519 key (PKCS#8, PEM); `muster key new` generates one", path.display())]
     NotAKey { path: PathBuf },
-    #[error("{} is there already, and a key is never overwritten", path.display())]
+    #[error("{} exists already, and a key is never overwritten", path.display())]
     Exists { path: PathBuf },
     #[error("cannot write the key {}", path.display())]
     Write {
@@ -45,7 +45,7 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
-    #[error("the system gives no random numbers")]
+    #[error("the operating system provides no random numbers")]
     NoRandomness,
     #[error("a key's comment is one line of at most 128 bytes")]
     Comment,
@@ -57,7 +57,7 @@ pub enum KeyError {
     },
 }
 
-/// The private half. It never shows itself: neither in a message nor in a log.
+/// A private key. Its `Debug` output has the public half only, which keeps it out of messages and logs.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     pkcs8: Vec<u8>,
@@ -71,7 +71,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Makes a new key.
+    /// Generates a new key.
     pub fn generate(comment: &str) -> Result<Self, KeyError> {
         let mut pkcs8 = [PKCS8_HEAD, [0; 16], [0; 16]].concat();
         SystemRandom::new().fill(&mut pkcs8[PKCS8_HEAD.len()..]).map_err(|_| KeyError::NoRandomness)?;
@@ -81,13 +81,13 @@ impl SigningKey {
     }
 
     fn from_pkcs8(pkcs8: Vec<u8>) -> Option<Self> {
-        // Both versions, with and without the public key: the public half is made from the private one anyway.
+        // Both versions, with and without the public key: the public half is derived from the private one.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pkcs8).ok()?;
         let public = PublicKey::from_bytes(pair.public_key().as_ref().try_into().ok()?);
         Some(Self { pair, pkcs8, public })
     }
 
-    /// Understands the text of a key's file.
+    /// Parses the text of a key file.
     pub fn from_pem(text: &str) -> Option<Self> {
         let (before, rest) = text.split_once(BEGIN)?;
         let (body, _) = rest.split_once(END)?;
@@ -97,19 +97,19 @@ impl SigningKey {
         Some(Self { public: key.public.clone().with_comment(comment).unwrap_or(key.public), ..key })
     }
 
-    /// The text of its file.
+    /// The text of a key file.
     pub fn to_pem(&self) -> String {
         let comment = self.public.comment().map(|comment| format!("{COMMENT}{comment}\n")).unwrap_or_default();
         format!("{comment}{BEGIN}\n{}\n{END}\n", BASE64.encode(&self.pkcs8))
     }
 
-    /// Reads a key. One that others can read is refused: it is everybody's.
+    /// Reads a key file. Refuses one that other users can read.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let failed = |source| KeyError::Read { path: path.to_owned(), source };
         let meta = fs::metadata(path).map_err(failed)?;
         let mode = meta.permissions().mode() & 0o777;
         if meta.is_file() && mode & 0o077 != 0 {
-            return Err(KeyError::Open { path: path.to_owned(), mode });
+            return Err(KeyError::Readable { path: path.to_owned(), mode });
         }
         let not_a_key = || KeyError::NotAKey { path: path.to_owned() };
         if meta.len() > FILE_LIMIT {
@@ -119,7 +119,7 @@ impl SigningKey {
         std::str::from_utf8(&bytes).ok().and_then(Self::from_pem).ok_or_else(not_a_key)
     }
 
-    /// Writes it to a new file that its owner alone can read.
+    /// Writes the key to a new file with mode 0600.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         write_new(path, &self.to_pem(), 0o600)
     }
@@ -133,12 +133,12 @@ impl SigningKey {
     }
 }
 
-/// Writes the public half to a new file.
+/// Writes a public key to a new file.
 pub fn write_public(key: &PublicKey, path: &Path) -> Result<(), KeyError> {
     write_new(path, &format!("{key}\n"), 0o644)
 }
 
-/// Reads a public key from a file: its text, or the private key that it belongs to.
+/// Reads a public key from the file of a public key or of its private key.
 pub fn read_public(path: &Path) -> Result<PublicKey, KeyError> {
     let failed = |source| KeyError::Read { path: path.to_owned(), source };
     let text = fs::read_to_string(path).map_err(failed)?;
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_written_for_its_owner_alone_and_never_over_another() {
+    fn key_file_is_private_and_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("release.key");
         let key = SigningKey::generate("anna").unwrap();
@@ -179,11 +179,11 @@ mod tests {
         assert_eq!(read_public(&path).unwrap(), *key.public());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = SigningKey::read(&path).unwrap_err().to_string();
-        assert!(refused.contains("can be read by others (mode 0640)"), "{refused}");
+        assert!(refused.contains("can be read by other users (mode 0640)"), "{refused}");
     }
 
     #[test]
-    fn the_public_half_is_a_file_of_its_own() {
+    fn public_key_file_round_trips() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("release.key.pub");
         let key = SigningKey::generate("").unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_openssl_made_is_understood() {
+    fn key_of_openssl_is_read() {
         // openssl genpkey -algorithm ed25519; openssl pkey -pubout
         let pem = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n";
         let key = SigningKey::from_pem(pem).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_key_and_no_key_shows_itself() {
+    fn invalid_keys_are_refused_and_debug_hides_the_key() {
         for text in ["", "ed25519:", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
             assert!(SigningKey::from_pem(text).is_none(), "{text:?}");
         }

@@ -1,23 +1,21 @@
-//! What a release may hold at most. Building refuses what unpacking would refuse, so that nobody pushes a release that no
-//! node can take.
+//! Size limits of a release. Building checks the same limits as unpacking: a release that builds can be unpacked on a node.
 
 pub use muster_core::release_dir::{FILE_LIMIT, SIZE_LIMIT};
 
-/// So many directories: each file may have one of its own.
+/// Number of directories: each file may be alone in its directory.
 pub const DIRECTORY_LIMIT: usize = FILE_LIMIT;
-/// A path of more parts is a mistake, such as a directory that was copied into itself.
+/// Parts of a path. A deeper path is a mistake, such as a directory that was copied into itself.
 pub const DEPTH_LIMIT: usize = 32;
-/// A longer path is refused; with the node's own directory before it, it must fit into what Linux takes.
+/// Bytes of a path. With the node's own directory in front, it must fit into PATH_MAX of Linux.
 pub const PATH_LIMIT: usize = 512;
-/// A bundle is compressed with a window of so many bytes (as a power of two): 4 MiB. Whoever unpacks it needs as much
-/// memory, which is an agent on a node that has other work.
+/// Compression window of a bundle, as a power of two: 4 MiB. The agent that unpacks the bundle needs as much memory.
 pub const WINDOW_LOG: u32 = 22;
-/// A bundle that asks for a larger window is refused before the memory is taken.
+/// A bundle with a larger window is refused before the memory is allocated.
 pub const WINDOW_LOG_LIMIT: u32 = 23;
-/// A bundle is never much larger than its content.
+/// Bytes of a bundle. Content that does not compress grows by far less than an eighth.
 pub const BUNDLE_LIMIT: u64 = SIZE_LIMIT + SIZE_LIMIT / 8;
 
-/// Why a path cannot be one of a release; in words that go after the path.
+/// Checks a path of a release. Returns the problem as a phrase that follows the path in a message.
 pub(crate) fn path_problem(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("is empty");
@@ -37,5 +35,5 @@ pub(crate) fn path_problem(path: &str) -> Option<&'static str> {
     if path.split('/').count() > DEPTH_LIMIT {
         return Some("has more than 32 parts");
     }
-    path.contains('\0').then_some("has a byte that no file's name has")
+    path.contains('\0').then_some("contains a NUL byte")
 }

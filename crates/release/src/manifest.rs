@@ -1,4 +1,4 @@
-//! Makes, signs and proves the manifest of a release.
+//! Creates, signs and verifies the manifest of a release.
 
 use jiff::Timestamp;
 use muster_core::names::Version;
@@ -6,12 +6,12 @@ use muster_core::release_manifest::{FORMAT, KeyId, Manifest, PayloadError, Publi
 use thiserror::Error;
 
 use crate::key::SigningKey;
-use crate::pack::Packed;
-use crate::signatures::{self, SignatureError};
+use crate::pack::BundleInfo;
+use crate::trust::{self, SignatureError};
 
-/// What people say of a release; the rest is found when it is packed.
+/// The fields of a manifest that the operator chooses; the others are computed from the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct ReleaseLabel {
     pub version: Version,
     pub serial: u64,
     pub created: Timestamp,
@@ -19,50 +19,49 @@ pub struct Label {
     pub previous: Option<Version>,
 }
 
-/// Why a manifest does not count.
+/// Reasons to reject a manifest.
 #[derive(Debug, Error)]
 pub enum VerifyError {
-    #[error("the manifest does not count")]
+    #[error("the manifest has no valid signature")]
     Signature(#[from] SignatureError),
     #[error("the manifest expired at {at}")]
     Expired { at: Timestamp },
-    #[error("the manifest is not understood")]
+    #[error("the manifest cannot be parsed")]
     Malformed(#[from] PayloadError),
 }
 
-/// A manifest that a trusted key stands for.
+/// A manifest with a valid signature of a trusted key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authentic {
+pub struct VerifiedManifest {
     pub manifest: Manifest,
     pub signed_by: KeyId,
 }
 
-/// The manifest of what was packed.
-pub fn make(label: Label, packed: &Packed) -> Manifest {
-    let Label { version, serial, created, expires, previous } = label;
-    let (digest, size, content) = (packed.digest.clone(), packed.size, packed.content.clone());
+pub fn create(label: ReleaseLabel, bundle: &BundleInfo) -> Manifest {
+    let ReleaseLabel { version, serial, created, expires, previous } = label;
+    let (digest, size, content) = (bundle.digest.clone(), bundle.size, bundle.content.clone());
     Manifest { format: FORMAT, version, serial, digest, size, content, created, expires, previous }
 }
 
-/// Signs a manifest with each of the keys; with none, the release is built and no agent takes it.
+/// Signs a manifest with each of the keys. Agents refuse a release that is signed by none.
 pub fn sign(manifest: &Manifest, keys: &[SigningKey]) -> Result<SignedManifest, PayloadError> {
     let payload = serde_json::to_string(manifest).map_err(|source| PayloadError::Malformed { source })?;
     let mut signed = SignedManifest { payload, signatures: Vec::new() };
-    signed.signatures = signatures::sign(&signed.signed_bytes(), keys);
+    signed.signatures = trust::sign(&signed.signed_bytes(), keys);
     signed.read().map(|_| signed)
 }
 
-/// Proves that a trusted key stands for a manifest, whenever that was: what a node runs already may have expired since.
-pub fn authenticate(signed: &SignedManifest, trusted: &[PublicKey]) -> Result<Authentic, VerifyError> {
-    let signed_by = signatures::prove(&signed.signed_bytes(), &signed.signatures, trusted)?;
-    Ok(Authentic { manifest: signed.read()?, signed_by })
+/// Verifies the signature alone. Ignores the expiry: the release that a node runs already may have expired since.
+pub fn authenticate(signed: &SignedManifest, trusted: &[PublicKey]) -> Result<VerifiedManifest, VerifyError> {
+    let signed_by = trust::verify(&signed.signed_bytes(), &signed.signatures, trusted)?;
+    Ok(VerifiedManifest { manifest: signed.read()?, signed_by })
 }
 
-/// Proves that a trusted key stands for a manifest, and that it may still be gone to at `now`.
-pub fn verify(signed: &SignedManifest, trusted: &[PublicKey], now: Timestamp) -> Result<Authentic, VerifyError> {
-    let authentic = authenticate(signed, trusted)?;
-    match authentic.manifest.expires {
+/// Verifies the signature, and that the manifest has not expired at `now`.
+pub fn verify(signed: &SignedManifest, trusted: &[PublicKey], now: Timestamp) -> Result<VerifiedManifest, VerifyError> {
+    let verified = authenticate(signed, trusted)?;
+    match verified.manifest.expires {
         Some(at) if at <= now => Err(VerifyError::Expired { at }),
-        Some(_) | None => Ok(authentic),
+        Some(_) | None => Ok(verified),
     }
 }

@@ -1,5 +1,5 @@
-//! Packs a tree into a bundle. The same content gives the same bytes: entries in the order of their paths, modes 0644 and
-//! 0755, owner and times zero, one fixed level and window of zstd, one thread.
+//! Packs a tree into a bundle. Packing is reproducible: entries in the order of their paths, modes 0644 and 0755, owner
+//! and times zero, a fixed level and window of zstd, one thread.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -9,13 +9,13 @@ use muster_core::release_dir::ContentHash;
 use muster_core::release_manifest::Digest;
 use thiserror::Error;
 
-use crate::hashing::Hashing;
+use crate::hashing::HashStream;
 use crate::limits::WINDOW_LOG;
+use crate::temp_path::TempPath;
 use crate::tree::{Tree, TreeFile};
-use crate::unfinished::Unfinished;
 
-/// Text shrinks to a sixth at this level, at some 50 MB in a second; higher ones cost far more than they gain. It is part of
-/// the format: another level is another digest.
+/// Text shrinks to a sixth at this level, at about 50 MB per second; higher levels cost far more than they gain. The level
+/// is part of the format: another level gives another digest.
 const LEVEL: i32 = 9;
 
 #[derive(Debug, Error)]
@@ -26,29 +26,29 @@ pub enum PackError {
         #[source]
         source: io::Error,
     },
-    #[error("{} changed while it was packed; try again when nobody writes there", path.display())]
+    #[error("{} changed while it was packed: retry when no process writes to it", path.display())]
     Changed { path: PathBuf },
     #[error("cannot write the bundle")]
     Write(#[source] io::Error),
 }
 
-/// What has been packed.
+/// Digests and sizes of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packed {
-    /// Of the bundle.
+pub struct BundleInfo {
+    /// Digest of the bundle.
     pub digest: Digest,
-    /// Of the bundle, in bytes.
+    /// Size of the bundle, in bytes.
     pub size: u64,
-    /// Of the tree: what [`muster_core::release_dir::digest`] says of it when it is unpacked.
+    /// Digest of the files, as [`muster_core::release_dir::digest`] computes it after unpacking.
     pub content: Digest,
     pub files: usize,
-    /// Of the tree, in bytes.
+    /// Total size of the files, in bytes.
     pub content_size: u64,
 }
 
 /// Packs a tree into a stream.
-pub fn pack(tree: &Tree, to: impl Write) -> Result<Packed, PackError> {
-    let mut hashing = Hashing::new(to);
+pub fn pack(tree: &Tree, to: impl Write) -> Result<BundleInfo, PackError> {
+    let mut hashing = HashStream::new(to);
     let mut content = ContentHash::default();
     let mut zstd = zstd::Encoder::new(&mut hashing, LEVEL).map_err(PackError::Write)?;
     zstd.window_log(WINDOW_LOG).and_then(|()| zstd.include_checksum(true)).map_err(PackError::Write)?;
@@ -60,24 +60,24 @@ pub fn pack(tree: &Tree, to: impl Write) -> Result<Packed, PackError> {
     finished.map_err(PackError::Write)?;
     let (_, digest, size) = hashing.finish();
     let content = content.finish();
-    Ok(Packed { digest, size, content, files: tree.files().len(), content_size: tree.size() })
+    Ok(BundleInfo { digest, size, content, files: tree.files().len(), content_size: tree.size() })
 }
 
-/// Packs a tree into a file of that directory, named by its digest. Nothing half is left if it fails; a file of that name
-/// is replaced by itself.
-pub fn pack_into(tree: &Tree, directory: &Path) -> Result<(PathBuf, Packed), PackError> {
+/// Packs a tree into a file of the directory, named by its digest. A failure leaves no partial file; an existing file of
+/// the same name is replaced by the same content.
+pub fn pack_into(tree: &Tree, directory: &Path) -> Result<(PathBuf, BundleInfo), PackError> {
     fs::create_dir_all(directory).map_err(PackError::Write)?;
-    let unfinished = Unfinished::beside(directory, "bundle");
-    let mut file = BufWriter::new(File::create_new(unfinished.path()).map_err(PackError::Write)?);
+    let temporary = TempPath::in_dir(directory, "bundle");
+    let mut file = BufWriter::new(File::create_new(temporary.path()).map_err(PackError::Write)?);
     let packed = pack(tree, &mut file)?;
     let file = file.into_inner().map_err(|error| PackError::Write(error.into_error()))?;
     file.sync_all().map_err(PackError::Write)?;
     let path = directory.join(file_name(&packed.digest));
-    unfinished.rename_to(&path).map_err(PackError::Write)?;
+    temporary.rename_to(&path).map_err(PackError::Write)?;
     Ok((path, packed))
 }
 
-/// What the file of a bundle is called.
+/// File name of a bundle.
 pub fn file_name(digest: &Digest) -> String {
     format!("sha256-{}.tar.zst", digest.hex())
 }
@@ -98,9 +98,9 @@ fn append<W: Write>(
     header.set_mtime(0);
     header.set_size(file.size);
     content.begin(path, file.executable, file.size);
-    let mut reading = Reading { inner: opened.take(file.size), content, left: file.size, failed: None };
+    let mut reading = HashingReader { inner: opened.take(file.size), content, left: file.size, failed: None };
     let appended = tar.append_data(&mut header, path, &mut reading);
-    let Reading { inner, left, failed: read_error, .. } = reading;
+    let HashingReader { inner, left, failed: read_error, .. } = reading;
     if let Some(error) = read_error {
         return Err(failed(error));
     }
@@ -109,15 +109,15 @@ fn append<W: Write>(
     if left == 0 && more == 0 { Ok(()) } else { Err(PackError::Changed { path: file.source.clone() }) }
 }
 
-/// Hashes a file on its way into the bundle, and remembers whether it was the reading that failed.
-struct Reading<'c> {
+/// Hashes a file while it is packed, and keeps a read error to tell it from a write error.
+struct HashingReader<'c> {
     inner: io::Take<File>,
     content: &'c mut ContentHash,
     left: u64,
     failed: Option<io::Error>,
 }
 
-impl Read for Reading<'_> {
+impl Read for HashingReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.inner.read(buffer) {
             Ok(read) => {
@@ -127,9 +127,9 @@ impl Read for Reading<'_> {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) => {
-                let told = io::Error::new(error.kind(), "the file cannot be read");
+                let read_error = io::Error::new(error.kind(), "the file cannot be read");
                 self.failed = Some(error);
-                Err(told)
+                Err(read_error)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The files of a release before it is packed: a directory, and what repositories add to it.
+//! The files of a release before packing, from its directory and its repositories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::limits::{DIRECTORY_LIMIT, FILE_LIMIT, SIZE_LIMIT, path_problem};
 
-/// Never part of a release: it differs between two clones of the same commit.
+/// Excluded from releases: it differs between two clones of the same commit.
 const GIT: &str = ".git";
 
 #[derive(Debug, Error)]
@@ -22,8 +22,8 @@ pub enum TreeError {
         source: io::Error,
     },
     #[error(
-        "{} is neither a file nor a directory: a release holds no links, devices or sockets; put the file itself there, \
-         or leave it out",
+        "{} is neither a file nor a directory: a release cannot contain links, devices or sockets; replace it by a regular \
+         file, or remove it",
         path.display()
     )]
     NotAFile { path: PathBuf },
@@ -36,16 +36,16 @@ pub enum TreeError {
     #[error("{} has more than {DIRECTORY_LIMIT} directories", root.display())]
     TooManyDirectories { root: PathBuf },
     #[error(
-        "{} is larger than {} MiB; packages and images belong elsewhere",
+        "{} is larger than {} MiB; distribute packages and images by other means",
         root.display(),
         SIZE_LIMIT / 1024 / 1024
     )]
     TooLarge { root: PathBuf },
-    #[error("there is a file {path:?} already, where something else should go")]
-    Taken { path: String },
+    #[error("{path:?} exists already")]
+    PathInUse { path: String },
 }
 
-/// One file, and where its content is.
+/// One file, and the location of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeFile {
     pub executable: bool,
@@ -53,7 +53,7 @@ pub struct TreeFile {
     pub source: PathBuf,
 }
 
-/// Files by their path in the release, in the order in which they are packed.
+/// Files by their path in the release; this order is the order in the bundle.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
     root: PathBuf,
@@ -62,12 +62,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Everything in a directory, without what is git's own.
-    pub fn of(root: &Path) -> Result<Self, TreeError> {
+    /// Reads a directory, without `.git`.
+    pub fn read(root: &Path) -> Result<Self, TreeError> {
         let mut tree = Self { root: root.to_owned(), ..Self::default() };
-        let mut left = vec![String::new()];
+        let mut pending = vec![String::new()];
         let mut directories = 0;
-        while let Some(directory) = left.pop() {
+        while let Some(directory) = pending.pop() {
             let full = if directory.is_empty() { root.to_owned() } else { root.join(&directory) };
             let failed = |source| TreeError::Io { path: full.clone(), source };
             for entry in fs::read_dir(&full).map_err(failed)? {
@@ -88,7 +88,7 @@ impl Tree {
                     if let Some(problem) = path_problem(&inside) {
                         return Err(TreeError::Path { path: inside, problem });
                     }
-                    left.push(inside);
+                    pending.push(inside);
                 } else if meta.is_file() {
                     let executable = meta.permissions().mode() & 0o111 != 0;
                     tree.put(inside, TreeFile { executable, size: meta.len(), source: path })?;
@@ -115,10 +115,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts another tree into a directory of this one, which must not be there yet.
+    /// Adds another tree as a directory of this one, which must not exist yet.
     pub fn add(&mut self, directory: &str, other: Tree) -> Result<(), TreeError> {
-        if let Some(path) = self.taken(directory) {
-            return Err(TreeError::Taken { path });
+        if let Some(path) = self.occupied_by(directory) {
+            return Err(TreeError::PathInUse { path });
         }
         for (path, file) in other.files {
             self.put(format!("{directory}/{path}"), file)?;
@@ -126,8 +126,8 @@ impl Tree {
         Ok(())
     }
 
-    /// What is in the way of a directory: a file in it, or one where a directory would have to be.
-    pub fn taken(&self, directory: &str) -> Option<String> {
+    /// A file that prevents creating a directory: one inside it, or one in place of it or of a parent.
+    pub fn occupied_by(&self, directory: &str) -> Option<String> {
         let inside = self.below(directory).next().map(|(path, _)| path.clone());
         let above = directory.match_indices('/').map(|(end, _)| &directory[..end]).chain([directory]);
         inside.or_else(|| above.filter(|path| self.files.contains_key(*path)).map(str::to_owned).next())
@@ -142,7 +142,7 @@ impl Tree {
         self.files.get(path)
     }
 
-    /// Whether any file is in that directory; an empty one is not part of a release.
+    /// True if the directory has any file; empty directories are not part of a release.
     pub fn has_directory(&self, path: &str) -> bool {
         self.below(path).next().is_some()
     }
@@ -155,7 +155,7 @@ impl Tree {
         self.files.keys().map(String::as_str).collect()
     }
 
-    /// The sum of the files, in bytes.
+    /// Total size of the files, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }

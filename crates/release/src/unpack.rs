@@ -1,5 +1,5 @@
-//! Proves a bundle and unpacks it. First its digest, then each entry, then the content: before the last of them has passed
-//! there is nothing that anybody would execute, and after a failure there is nothing at all.
+//! Verifies a bundle and unpacks it: first its digest, then each entry, then the digest of the content.
+//! A failure removes everything that was unpacked.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -13,9 +13,9 @@ use thiserror::Error;
 use crate::entries::{Entry, EntryError, EntryKind, VisitError, visit};
 use crate::hashing::digest_of;
 use crate::limits::BUNDLE_LIMIT;
-use crate::unfinished::Unfinished;
+use crate::temp_path::TempPath;
 
-/// Why a bundle is not what its manifest promises.
+/// Differences between a bundle and its manifest.
 #[derive(Debug, Error)]
 pub enum BundleError {
     #[error("cannot read the bundle {}", path.display())]
@@ -24,9 +24,9 @@ pub enum BundleError {
         #[source]
         source: io::Error,
     },
-    #[error("the bundle has {found} bytes, and its manifest says {expected}")]
+    #[error("the bundle has {found} bytes, and its manifest requires {expected}")]
     Size { expected: u64, found: u64 },
-    #[error("the bundle is not the one that was signed: its digest is {found}, and the manifest says {expected}")]
+    #[error("the bundle is not the one that was signed: its digest is {found}, and the manifest requires {expected}")]
     Digest { expected: Digest, found: Digest },
 }
 
@@ -42,18 +42,20 @@ pub enum UnpackError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot read what was unpacked")]
+    #[error("cannot read the unpacked files")]
     ReadBack(#[from] ReadReleaseError),
-    #[error("what was unpacked is not what was signed: its digest is {found}, and the manifest says {expected}")]
+    #[error(
+        "the unpacked files are not those that were signed: their digest is {found}, and the manifest requires {expected}"
+    )]
     Content { expected: Digest, found: String },
 }
 
-/// Proves that a file is the bundle that a manifest speaks of: its size and its digest. Reads all of it.
-pub fn prove(bundle: &Path, manifest: &Manifest) -> Result<(), BundleError> {
-    open_proved(bundle, manifest).map(drop)
+/// Verifies the size and the digest of a bundle. Reads the whole file.
+pub fn verify_bundle(bundle: &Path, manifest: &Manifest) -> Result<(), BundleError> {
+    open_verified(bundle, manifest).map(drop)
 }
 
-fn open_proved(bundle: &Path, manifest: &Manifest) -> Result<File, BundleError> {
+fn open_verified(bundle: &Path, manifest: &Manifest) -> Result<File, BundleError> {
     let failed = |source| BundleError::Read { path: bundle.to_owned(), source };
     let mut file = File::open(bundle).map_err(failed)?;
     let found = file.metadata().map_err(failed)?.len();
@@ -68,15 +70,15 @@ fn open_proved(bundle: &Path, manifest: &Manifest) -> Result<File, BundleError> 
     Ok(file)
 }
 
-/// Proves a bundle and unpacks it into `target`, which must not be there and is gone again if anything fails.
+/// Verifies a bundle and unpacks it into `target`, which must not exist and is removed on failure.
 ///
-/// Whether the manifest may be believed is for the caller to know: see [`crate::manifest`].
+/// The caller verifies the manifest: see [`crate::manifest`].
 pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), UnpackError> {
-    let file = open_proved(bundle, manifest)?;
-    make_directory(target)?;
-    let unfinished = Unfinished::new(target);
-    let unpacked = visit(BufReader::new(file), |entry, content| write_entry(target, entry, content));
-    unpacked.map_err(|error| match error {
+    let file = open_verified(bundle, manifest)?;
+    create_directory(target)?;
+    let unpacked = TempPath::new(target);
+    let visited = visit(BufReader::new(file), |entry, content| write_entry(target, entry, content));
+    visited.map_err(|error| match error {
         VisitError::Bundle(error) => UnpackError::Entry(error),
         VisitError::Visitor(error) => error,
     })?;
@@ -84,11 +86,11 @@ pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), U
     if found != manifest.content.as_str() {
         return Err(UnpackError::Content { expected: manifest.content.clone(), found });
     }
-    unfinished.keep();
+    unpacked.keep();
     Ok(())
 }
 
-/// The entry's path is one that stays inside, and there are only directories of our own on the way to it.
+/// Writes one entry. Its path was checked: it stays inside `target` and contains no links.
 fn write_entry(target: &Path, entry: &Entry, content: &mut dyn Read) -> Result<(), UnpackError> {
     let path = target.join(&entry.path);
     let failed = |source| UnpackError::Write { path: path.clone(), source };
@@ -104,13 +106,13 @@ fn write_entry(target: &Path, entry: &Entry, content: &mut dyn Read) -> Result<(
             let mode = if executable { 0o755 } else { 0o644 };
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path).map_err(failed)?;
             io::copy(content, &mut file).map_err(failed)?;
-            // Whatever the umask is: content that cannot be executed is other content.
+            // Independent of the umask: the executable bit is part of the content's digest.
             file.set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)
         }
     }
 }
 
-fn make_directory(target: &Path) -> Result<(), UnpackError> {
+fn create_directory(target: &Path) -> Result<(), UnpackError> {
     let made = DirBuilder::new().mode(0o755).create(target);
     made.map_err(|source| UnpackError::Write { path: target.to_owned(), source })
 }

@@ -1,4 +1,4 @@
-//! Reads the YAML files of a release: where something is wrong, and what was probably meant.
+//! Parses the YAML files of a release; errors have a position and a suggestion for misspelled keys.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use muster_core::spelling;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// What is wrong with a file: `repos.yaml:3:5: …`, in one line.
+/// A parse error on one line: `repos.yaml:3:5: …`.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub struct YamlError {
     pub file: String,
@@ -42,7 +42,7 @@ fn message(error: &serde_saphyr::Error) -> String {
         return error.to_string().lines().next().unwrap_or_default().to_owned();
     };
     match spelling::nearest(field, expected.iter().copied()) {
-        Some(meant) => format!("unknown key {field:?}; did you mean {meant:?}?"),
-        None => format!("unknown key {field:?}; there are {}", expected.join(", ")),
+        Some(nearest) => format!("unknown key {field:?}; did you mean {nearest:?}?"),
+        None => format!("unknown key {field:?}; known keys are {}", expected.join(", ")),
     }
 }

@@ -8,11 +8,11 @@ use serde_json::json;
 
 use muster_core::names::Version;
 use muster_core::report::RunResult;
-use muster_release::built;
 use muster_release::key::SigningKey;
-use muster_release::manifest::Label;
-use muster_release::repos::assemble::{Settings, Update, assemble};
-use muster_release::repos::cancel::Cancel;
+use muster_release::manifest::ReleaseLabel;
+use muster_release::release_files;
+use muster_release::repos::assemble::{FetchSettings, PinUpdate, assemble};
+use muster_release::repos::git::CancelHandle;
 
 use crate::node::{TestNode, write_release};
 
@@ -45,10 +45,11 @@ fn module_in_git(directory: &Path) -> String {
 
 /// Builds what is in `site` and unpacks it where the node wants it, as the operator and the agent do.
 fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
-    let (cancel, cache) = (Cancel::new().unwrap(), scratch.join("cache"));
-    let settings = Settings { mirror: None, cache: &cache, parallel: 1, update: &Update::None, cancel: &cancel };
+    let (cancel, cache) = (CancelHandle::new().unwrap(), scratch.join("cache"));
+    let settings =
+        FetchSettings { mirror: None, cache: &cache, parallel: 1, update: &PinUpdate::None, cancel: &cancel };
     let assembled = assemble(site, &settings, &|_| ()).unwrap();
-    let label = Label {
+    let label = ReleaseLabel {
         version: Version::new("v1").unwrap(),
         serial: 1,
         created: "2026-11-15T12:00:00Z".parse().unwrap(),
@@ -56,7 +57,7 @@ fn build_and_unpack(site: &Path, scratch: &Path, target: &Path) {
         previous: None,
     };
     let key = SigningKey::generate("test").unwrap();
-    let built = built::build(&assembled.tree, &scratch.join("built"), label, true, &[key]).unwrap();
+    let built = release_files::build(&assembled.tree, &scratch.join("built"), label, true, &[key]).unwrap();
     muster_release::unpack(&built.bundle, &built.manifest, target).unwrap();
 }
 

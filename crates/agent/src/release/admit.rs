@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use muster_core::reason::Refusal;
 use muster_core::release_manifest::{Manifest, PublicKey};
 use muster_release::manifest::{VerifyError, authenticate};
-use muster_release::signatures::SignatureError;
+use muster_release::trust::SignatureError;
 use muster_wire::sync::DesiredState;
 
 /// What the node goes by.

@@ -71,7 +71,7 @@ impl Trust {
     pub fn take(&self, signed: SignedTrust) -> Result<(), TakeListError> {
         let mut last = self.last();
         let known = last.as_ref().map(|list| list.serial);
-        let taken = trust::verify(&signed, self.that_count(last.as_ref()), known)?;
+        let taken = trust::verify_list(&signed, self.that_count(last.as_ref()), known)?;
         let new = List { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
         durable::write_json(&self.path, &new)?;
         let ids: Vec<String> = new.keys.iter().map(|key| key.id().to_string()).collect();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     use muster_release::key::SigningKey;
-    use muster_release::signatures::SignatureError;
+    use muster_release::trust::SignatureError;
 
     fn key() -> SigningKey {
         SigningKey::generate("").unwrap()
@@ -108,7 +108,7 @@ mod tests {
     fn signed_list(serial: u64, keys: &[&SigningKey], signers: &[&SigningKey]) -> SignedTrust {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
         let signers: Vec<_> = signers.iter().map(|key| SigningKey::from_pem(&key.to_pem()).unwrap()).collect();
-        trust::make(serial, keys, &signers).unwrap()
+        trust::sign_list(serial, keys, &signers).unwrap()
     }
 
     struct Node {

@@ -16,7 +16,7 @@ use muster_core::report::Interfaces;
 use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
 use muster_release::key::SigningKey;
-use muster_release::manifest::{self, Label};
+use muster_release::manifest::{self, ReleaseLabel};
 use muster_release::pack::pack_into;
 use muster_release::tree::Tree;
 use muster_wire::sync::{DesiredState, SyncEvent};
@@ -94,12 +94,17 @@ impl Fixture {
 
     /// The same with an end.
     pub(crate) fn desired_until(&self, version: &str, number: u64, expires: Option<Timestamp>) -> DesiredState {
-        let tree = Tree::of(&self.path().join("releases").join(version)).unwrap();
+        let tree = Tree::read(&self.path().join("releases").join(version)).unwrap();
         let (bundle, packed) = pack_into(&tree, &self.path().join("packed")).unwrap();
         let version = Version::new(version).unwrap();
-        let label =
-            Label { version: version.clone(), serial: number, created: Timestamp::UNIX_EPOCH, expires, previous: None };
-        let manifest = manifest::make(label, &packed);
+        let label = ReleaseLabel {
+            version: version.clone(),
+            serial: number,
+            created: Timestamp::UNIX_EPOCH,
+            expires,
+            previous: None,
+        };
+        let manifest = manifest::create(label, &packed);
         let signed = manifest::sign(&manifest, std::slice::from_ref(&self.key)).unwrap();
         bundles::put(&self.path().join("bundles"), &version, &packed.digest, &fs::read(bundle).unwrap());
         DesiredState {

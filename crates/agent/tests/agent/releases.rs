@@ -11,8 +11,8 @@ use muster_core::release_manifest::Digest;
 use muster_core::report::{Outcome, Report, RunResult, Verdict};
 use muster_core::standing::Activity;
 use muster_release::key::SigningKey;
-use muster_release::manifest::{self, Label};
-use muster_release::pack::Packed;
+use muster_release::manifest::{self, ReleaseLabel};
+use muster_release::pack::BundleInfo;
 use muster_release::trust;
 use muster_small_disk::{SmallDisk, passed_in_a_namespace};
 use muster_wire::problem::Code;
@@ -252,11 +252,11 @@ async fn a_release_of_an_unknown_key_is_refused_until_a_trusted_key_vouches_for_
     assert_eq!(failed(&mut server).await, refused);
     // A list that the new key signs for itself is worth nothing.
     let keys = || vec![other.public().clone()];
-    let own = trust::make(1, keys(), std::slice::from_ref(&other)).unwrap();
+    let own = trust::sign_list(1, keys(), std::slice::from_ref(&other)).unwrap();
     server.say(SyncEvent::Trust { trust: own }).await;
     assert_eq!(failed(&mut server).await, refused);
     assert_eq!((runs(&fixture), bundles::asked(server.address).len()), (0, 0), "nothing is even fetched");
-    let list = trust::make(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
+    let list = trust::sign_list(2, keys(), std::slice::from_ref(fixture.key())).unwrap();
     server.say(SyncEvent::Trust { trust: list }).await;
     validated(&mut server).await;
     // It is said with the next stream, so that the server need not send it again.
@@ -390,11 +390,16 @@ async fn a_manifest_of_another_version_is_refused() {
 fn signed(fixture: &Fixture, bundle: &[u8]) -> DesiredState {
     let (digest, size) = muster_release::hashing::digest_of(bundle).unwrap();
     let version = Version::new("v1").unwrap();
-    let label =
-        Label { version: version.clone(), serial: 1, created: Timestamp::UNIX_EPOCH, expires: None, previous: None };
+    let label = ReleaseLabel {
+        version: version.clone(),
+        serial: 1,
+        created: Timestamp::UNIX_EPOCH,
+        expires: None,
+        previous: None,
+    };
     let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
-    let packed = Packed { digest: digest.clone(), size, content, files: 1, content_size: 1 };
-    let signed = manifest::sign(&manifest::make(label, &packed), std::slice::from_ref(fixture.key())).unwrap();
+    let packed = BundleInfo { digest: digest.clone(), size, content, files: 1, content_size: 1 };
+    let signed = manifest::sign(&manifest::create(label, &packed), std::slice::from_ref(fixture.key())).unwrap();
     bundles::put(&fixture.path().join("bundles"), &version, &digest, bundle);
     let mut desired = fixture.release("v1", "exit 0", "");
     bundles::put(&fixture.path().join("bundles"), &version, &digest, bundle);

@@ -1,4 +1,4 @@
-//! A directory and its repositories become one tree.
+//! Assembles the files of a release: its directory and the repositories that `repos.yaml` lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,53 +10,52 @@ use std::sync::Mutex;
 use muster_core::spelling;
 use thiserror::Error;
 
-use super::cancel::Cancel;
 use super::export::{ExportError, export};
-use super::fetch::{FetchError, Fetched, From, fetch};
+use super::fetch::{FetchError, FetchOrigin, FetchedCommit, fetch};
 use super::file::{self, REPOS, Repo, Repos, ReposError};
-use super::git::{Git, GitError};
+use super::git::{CancelHandle, Git, GitError};
 use super::lock::{Commit, LOCK, Lock, LockError, Pin};
+use crate::temp_path::TempPath;
 use crate::tree::{Tree, TreeError};
-use crate::unfinished::Unfinished;
 
-/// So many repositories are fetched at a time, unless somebody says otherwise: enough to hide the waiting, and few enough
-/// for a server of others.
+/// Default number of repositories that are fetched at a time: enough to hide latency, and few enough for a shared git
+/// server.
 pub const PARALLEL: usize = 4;
 
-/// How repositories are fetched.
+/// Settings for fetching repositories.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings<'a> {
-    /// Looked at first; before the one of `repos.yaml`.
+pub struct FetchSettings<'a> {
+    /// Overrides the mirror of `repos.yaml`.
     pub mirror: Option<&'a str>,
     pub cache: &'a Path,
     pub parallel: usize,
-    pub update: &'a Update,
-    pub cancel: &'a Cancel,
+    pub update: &'a PinUpdate,
+    pub cancel: &'a CancelHandle,
 }
 
-/// Which pins may move.
+/// Selects the pins that are moved to the newest commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Update {
+pub enum PinUpdate {
     None,
     All,
     These(BTreeSet<String>),
 }
 
-impl Update {
+impl PinUpdate {
     fn moves(&self, name: &str) -> bool {
         match self {
-            Update::None => false,
-            Update::All => true,
-            Update::These(names) => names.contains(name),
+            PinUpdate::None => false,
+            PinUpdate::All => true,
+            PinUpdate::These(names) => names.contains(name),
         }
     }
 }
 
-/// What goes on, for whoever looks at it.
+/// Progress events of the fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum FetchProgress {
     Fetching { name: String, source: String },
-    Fetched { name: String, commit: Commit, from: From },
+    Fetched { name: String, commit: Commit, from: FetchOrigin },
     Failed { name: String },
 }
 
@@ -80,21 +79,21 @@ pub enum AssembleError {
         #[source]
         source: io::Error,
     },
-    #[error("there is no repository {name:?} in {REPOS}{}", meant(nearest.as_deref()))]
+    #[error("there is no repository {name:?} in {REPOS}{}", suggestion(nearest.as_deref()))]
     Unknown { name: String, nearest: Option<String> },
-    #[error("{REPOS}: {name} goes to {dest:?}, and {path:?} is in the directory already")]
-    Taken { name: String, dest: String, path: String },
-    #[error("{} of {all} repositories cannot be had", failures.len())]
+    #[error("{REPOS}: {name} goes to {dest:?}, and the directory contains {path:?} already")]
+    PathInUse { name: String, dest: String, path: String },
+    #[error("{} of {all} repositories cannot be fetched", failures.len())]
     Failed { all: usize, failures: Vec<RepoFailure> },
     #[error("cancelled; nothing was changed")]
     Cancelled,
 }
 
-fn meant(nearest: Option<&str>) -> String {
+fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
-/// Why one repository cannot be had.
+/// The failure of one repository.
 #[derive(Debug)]
 pub struct RepoFailure {
     pub name: String,
@@ -119,15 +118,15 @@ pub enum RepoError {
 }
 
 impl RepoFailure {
-    /// What a person can do about it.
+    /// What the operator can do about it.
     pub fn hint(&self) -> Option<String> {
         match &self.error {
             RepoError::Fetch(error) => error.hint(&self.name),
             RepoError::Export(ExportError::Link { .. }) => {
-                Some(format!("take only a directory of {} that has none, with `path`", self.name))
+                Some(format!("use `path` to select a directory of {} without links", self.name))
             }
-            RepoError::Export(ExportError::Git(GitError::Failed { .. }) | ExportError::NotUnderstood) => {
-                Some("its copy in the cache may be damaged: remove the cache, and try again".to_owned())
+            RepoError::Export(ExportError::Git(GitError::Failed { .. }) | ExportError::Unparsable) => {
+                Some("its copy in the cache may be damaged: remove the cache and retry".to_owned())
             }
             RepoError::Export(
                 ExportError::Git(_)
@@ -150,13 +149,13 @@ impl RepoFailure {
     }
 }
 
-/// A release that can be checked and packed.
+/// The files of a release, ready to be checked and packed.
 #[derive(Debug)]
-pub struct Assembled {
+pub struct AssembledRelease {
     pub tree: Tree,
     pub repos: Vec<AssembledRepo>,
-    /// Holds the files of the repositories as long as the tree is in use.
-    _staging: Option<Unfinished>,
+    /// Keeps the exported files of the repositories while the tree is in use.
+    _staging: Option<TempPath>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,21 +163,21 @@ pub struct AssembledRepo {
     pub name: String,
     pub pin: Pin,
     pub dest: String,
-    /// The commit that it was pinned to before.
+    /// The previous pin.
     pub before: Option<Commit>,
 }
 
 /// Reads the directory of a release, fetches its repositories, and pins them.
 ///
-/// `repos.lock` is written only when every repository was had, and only when it says something new.
+/// `repos.lock` is written only if every repository was fetched and a pin has changed.
 pub fn assemble(
     directory: &Path,
-    settings: &Settings<'_>,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Assembled, AssembleError> {
-    let tree = Tree::of(directory)?;
+    settings: &FetchSettings<'_>,
+    progress: &(dyn Fn(FetchProgress) + Sync),
+) -> Result<AssembledRelease, AssembleError> {
+    let tree = Tree::read(directory)?;
     if tree.file(REPOS).is_none() {
-        return Ok(Assembled { tree, repos: Vec::new(), _staging: None });
+        return Ok(AssembledRelease { tree, repos: Vec::new(), _staging: None });
     }
     let text = read(&directory.join(REPOS))?;
     let repos = file::read(&text)?;
@@ -186,16 +185,16 @@ pub fn assemble(
     let before = if tree.file(LOCK).is_some() { Lock::read(&read(&lock_file)?)? } else { Lock::default() };
     check_names(settings.update, &repos)?;
     for (name, Repo { dest, .. }) in &repos.repos {
-        if let Some(path) = tree.taken(dest) {
-            return Err(AssembleError::Taken { name: name.clone(), dest: dest.clone(), path });
+        if let Some(path) = tree.occupied_by(dest) {
+            return Err(AssembleError::PathInUse { name: name.clone(), dest: dest.clone(), path });
         }
     }
     let failed = |source| AssembleError::Write { path: settings.cache.to_owned(), source };
     fs::create_dir_all(settings.cache).map_err(failed)?;
-    let staging = Unfinished::beside(settings.cache, "release");
+    let staging = TempPath::in_dir(settings.cache, "release");
     fs::create_dir(staging.path()).map_err(failed)?;
 
-    let had = fetch_all(directory, &repos, &before, staging.path(), settings, progress)?;
+    let fetched = fetch_all(directory, &repos, &before, staging.path(), settings, progress)?;
 
     let pin = |repo: &Repo, commit: &Commit| Pin {
         source: repo.source.clone(),
@@ -205,25 +204,25 @@ pub fn assemble(
     let pins = repos
         .repos
         .iter()
-        .filter_map(|(name, repo)| Some((name.clone(), pin(repo, had.get(name).map(|(commit, _)| commit)?))));
+        .filter_map(|(name, repo)| Some((name.clone(), pin(repo, fetched.get(name).map(|(commit, _)| commit)?))));
     let after = Lock { pins: pins.collect() };
     if after != before {
         write_lock(directory, &lock_file, &after)?;
     }
-    // Anew, since the lock is part of it.
-    let mut tree = Tree::of(directory)?;
+    // Read again: the lock is part of the release.
+    let mut tree = Tree::read(directory)?;
     let mut assembled = Vec::new();
-    for (name, (_, exported)) in had {
+    for (name, (_, exported)) in fetched {
         let (Some(repo), Some(pin)) = (repos.repos.get(&name), after.pins.get(&name)) else { continue };
         tree.add(&repo.dest, exported)?;
         let before = before.pins.get(&name).map(|pin| pin.commit.clone());
         assembled.push(AssembledRepo { name, pin: pin.clone(), dest: repo.dest.clone(), before });
     }
-    Ok(Assembled { tree, repos: assembled, _staging: Some(staging) })
+    Ok(AssembledRelease { tree, repos: assembled, _staging: Some(staging) })
 }
 
-fn check_names(update: &Update, repos: &Repos) -> Result<(), AssembleError> {
-    let Update::These(names) = update else { return Ok(()) };
+fn check_names(update: &PinUpdate, repos: &Repos) -> Result<(), AssembleError> {
+    let PinUpdate::These(names) = update else { return Ok(()) };
     match names.iter().find(|name| !repos.repos.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
@@ -233,43 +232,43 @@ fn check_names(update: &Update, repos: &Repos) -> Result<(), AssembleError> {
     }
 }
 
-type Had = BTreeMap<String, (Commit, Tree)>;
+type FetchedTrees = BTreeMap<String, (Commit, Tree)>;
 
-/// Fetches all of them, a few at a time. One that fails does not keep the others from being tried: a person wants to know
-/// all that is wrong.
+/// Fetches all repositories, `settings.parallel` at a time. After a failure the remaining ones are still tried, to report
+/// all failures together.
 fn fetch_all(
     directory: &Path,
     repos: &Repos,
     lock: &Lock,
     staging: &Path,
-    settings: &Settings<'_>,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Had, AssembleError> {
+    settings: &FetchSettings<'_>,
+    progress: &(dyn Fn(FetchProgress) + Sync),
+) -> Result<FetchedTrees, AssembleError> {
     let mirror = settings.mirror.or(repos.mirror.as_deref());
     let waiting = Mutex::new(repos.repos.iter());
-    let done: Mutex<(Had, Vec<RepoFailure>)> = Mutex::default();
-    let one = |name: &str, repo: &Repo| -> Result<(Commit, Tree, From), RepoError> {
+    let done: Mutex<(FetchedTrees, Vec<RepoFailure>)> = Mutex::default();
+    let one = |name: &str, repo: &Repo| -> Result<(Commit, Tree, FetchOrigin), RepoError> {
         let git = Git { directory, temporary: staging, deadline: repo.deadline, cancel: settings.cancel };
         let pinned = lock.commit_of(name, repo).filter(|_| !settings.update.moves(name));
         let fetched = fetch(&git, repo, pinned, mirror, settings.cache).map_err(RepoError::Fetch)?;
-        let Fetched { commit, repository, from } = fetched;
+        let FetchedCommit { commit, repository, from } = fetched;
         let target = staging.join(name);
         export(&git, &repository, &commit, repo.path.as_deref(), &target).map_err(RepoError::Export)?;
-        Ok((commit, Tree::of(&target).map_err(RepoError::Tree)?, from))
+        Ok((commit, Tree::read(&target).map_err(RepoError::Tree)?, from))
     };
     let work = || {
         while !settings.cancel.is_cancelled()
             && let Some((name, repo)) = locked(&waiting).next()
         {
             let name = name.clone();
-            progress(Progress::Fetching { name: name.clone(), source: repo.source.clone() });
+            progress(FetchProgress::Fetching { name: name.clone(), source: repo.source.clone() });
             match one(&name, repo) {
                 Ok((commit, tree, from)) => {
-                    progress(Progress::Fetched { name: name.clone(), commit: commit.clone(), from });
+                    progress(FetchProgress::Fetched { name: name.clone(), commit: commit.clone(), from });
                     locked(&done).0.insert(name, (commit, tree));
                 }
                 Err(error) => {
-                    progress(Progress::Failed { name: name.clone() });
+                    progress(FetchProgress::Failed { name: name.clone() });
                     locked(&done).1.push(RepoFailure { name, reference: repo.reference.clone(), error });
                 }
             }
@@ -280,18 +279,18 @@ fn fetch_all(
             scope.spawn(work);
         }
     });
-    let (had, mut failures) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (fetched, mut failures) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     if settings.cancel.is_cancelled() || failures.iter().any(RepoFailure::is_cancelled) {
         return Err(AssembleError::Cancelled);
     }
     if failures.is_empty() {
-        return Ok(had);
+        return Ok(fetched);
     }
     failures.sort_by(|a, b| a.name.cmp(&b.name));
     Err(AssembleError::Failed { all: repos.repos.len(), failures })
 }
 
-/// A thread that panicked left a map as it was before or after: both are whole.
+/// Ignores poisoning: each update is a single insert or push.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -302,7 +301,7 @@ fn read(path: &Path) -> Result<String, AssembleError> {
 
 fn write_lock(directory: &Path, path: &Path, lock: &Lock) -> Result<(), AssembleError> {
     let text = lock.write()?;
-    let unfinished = Unfinished::beside(directory, "lock");
-    let written = fs::write(unfinished.path(), text).and_then(|()| unfinished.rename_to(path));
+    let temporary = TempPath::in_dir(directory, "lock");
+    let written = fs::write(temporary.path(), text).and_then(|()| temporary.rename_to(path));
     written.map_err(|source| AssembleError::Write { path: path.to_owned(), source })
 }

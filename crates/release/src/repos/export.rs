@@ -1,5 +1,5 @@
-//! A commit's files, byte for byte as they were committed: no attribute, filter or line ending of this machine changes
-//! them, so that every machine builds the same bundle.
+//! Exports the files of a commit byte for byte. Attributes, filters and line endings of this machine do not apply, which
+//! makes the bundle the same on every machine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::git::{Git, GitError};
 use super::lock::Commit;
 use crate::limits::{FILE_LIMIT, SIZE_LIMIT, path_problem};
-use crate::unfinished::Unfinished;
+use crate::temp_path::TempPath;
 
 #[derive(Debug, Error)]
 pub enum ExportError {
@@ -19,16 +19,16 @@ pub enum ExportError {
     Git(GitError),
     #[error("there is no directory {path:?} in commit {commit}")]
     NoPath { path: String, commit: Commit },
-    #[error("{path:?} is a link, and a release holds none")]
+    #[error("{path:?} is a link, and a release cannot contain links")]
     Link { path: String },
-    #[error("{path:?} is a submodule: name its repository in repos.yaml as well, with a `dest` of its own")]
+    #[error("{path:?} is a submodule: add its repository to repos.yaml with a `dest` of its own")]
     Submodule { path: String },
     #[error("{path:?} cannot be in a release: it {problem}")]
     Path { path: String, problem: &'static str },
     #[error("it has more than {FILE_LIMIT} files, or more than {} MiB", SIZE_LIMIT / 1024 / 1024)]
     TooLarge,
-    #[error("git's answer is not understood")]
-    NotUnderstood,
+    #[error("the output of git cannot be parsed")]
+    Unparsable,
     #[error("cannot write {}: {error}", path.display())]
     Write { path: PathBuf, error: io::Error },
 }
@@ -51,8 +51,8 @@ pub fn export(
     let blobs = list(git, repository, commit, path)?;
     let failed = |error| ExportError::Write { path: target.to_owned(), error };
     fs::create_dir_all(target).map_err(failed)?;
-    let wanted = wanted(git.temporary, &blobs).map_err(failed)?;
-    let contents = git.run_with_input(repository, "cat-file", &["--batch"], wanted.into()).map_err(ExportError::Git)?;
+    let ids = blob_ids(git.temporary, &blobs).map_err(failed)?;
+    let contents = git.run_with_input(repository, "cat-file", &["--batch"], ids.into()).map_err(ExportError::Git)?;
     let mut contents = BufReader::new(contents);
     blobs.iter().try_for_each(|blob| write(&mut contents, blob, target))
 }
@@ -73,7 +73,7 @@ fn list(git: &Git<'_>, repository: &Path, commit: &Commit, path: Option<&str>) -
             path: String::from_utf8_lossy(error.as_bytes()).into_owned(),
             problem: "is not UTF-8",
         })?;
-        let blob = understand(&entry)?;
+        let blob = parse_entry(&entry)?;
         size = size.saturating_add(blob.size);
         blobs.push(blob);
         if blobs.len() > FILE_LIMIT || size > SIZE_LIMIT {
@@ -84,44 +84,44 @@ fn list(git: &Git<'_>, repository: &Path, commit: &Commit, path: Option<&str>) -
 }
 
 /// `<mode> <type> <id> <size>\t<path>`
-fn understand(entry: &str) -> Result<Blob, ExportError> {
-    let (facts, path) = entry.split_once('\t').ok_or(ExportError::NotUnderstood)?;
+fn parse_entry(entry: &str) -> Result<Blob, ExportError> {
+    let (facts, path) = entry.split_once('\t').ok_or(ExportError::Unparsable)?;
     let path = path.to_owned();
     let mut facts = facts.split_whitespace();
     let (Some(mode), Some(_), Some(id), Some(size)) = (facts.next(), facts.next(), facts.next(), facts.next()) else {
-        return Err(ExportError::NotUnderstood);
+        return Err(ExportError::Unparsable);
     };
     let executable = match mode {
         "100644" | "100664" => false,
         "100755" => true,
         "120000" => return Err(ExportError::Link { path }),
         "160000" => return Err(ExportError::Submodule { path }),
-        _ => return Err(ExportError::NotUnderstood),
+        _ => return Err(ExportError::Unparsable),
     };
     if let Some(problem) = path_problem(&path) {
         return Err(ExportError::Path { path, problem });
     }
-    let size = size.parse().map_err(|_| ExportError::NotUnderstood)?;
+    let size = size.parse().map_err(|_| ExportError::Unparsable)?;
     Ok(Blob { id: id.to_owned(), path, executable, size })
 }
 
-/// What git is asked for: one id in a line.
-fn wanted(temporary: &Path, blobs: &[Blob]) -> io::Result<File> {
-    let unfinished = Unfinished::beside(temporary, "wanted");
-    let mut file = File::options().read(true).write(true).create_new(true).open(unfinished.path())?;
+/// Input of `git cat-file`: one object id per line.
+fn blob_ids(temporary: &Path, blobs: &[Blob]) -> io::Result<File> {
+    let ids = TempPath::in_dir(temporary, "ids");
+    let mut file = File::options().read(true).write(true).create_new(true).open(ids.path())?;
     let text: String = blobs.iter().flat_map(|blob| [blob.id.as_str(), "\n"]).collect();
     file.write_all(text.as_bytes())?;
     file.seek(SeekFrom::Start(0))?;
     Ok(file)
 }
 
-/// `<id> blob <size>\n<content>\n`, in the order in which they were asked for.
+/// Writes the next file of the output of `git cat-file`: `<id> blob <size>\n<content>\n`.
 fn write(contents: &mut impl BufRead, blob: &Blob, target: &Path) -> Result<(), ExportError> {
     let unread = |error| ExportError::Git(GitError::Run(error));
     let mut head = String::new();
     contents.take(256).read_line(&mut head).map_err(unread)?;
     if head.trim_end() != format!("{} blob {}", blob.id, blob.size) {
-        return Err(ExportError::NotUnderstood);
+        return Err(ExportError::Unparsable);
     }
     let path = target.join(&blob.path);
     let failed = |error| ExportError::Write { path: path.clone(), error };
@@ -131,5 +131,5 @@ fn write(contents: &mut impl BufRead, blob: &Blob, target: &Path) -> Result<(), 
     let copied = io::copy(&mut contents.take(blob.size), &mut file).map_err(failed)?;
     let mut newline = [0];
     contents.read_exact(&mut newline).map_err(unread)?;
-    if copied == blob.size && newline == *b"\n" { Ok(()) } else { Err(ExportError::NotUnderstood) }
+    if copied == blob.size && newline == *b"\n" { Ok(()) } else { Err(ExportError::Unparsable) }
 }

@@ -1,7 +1,7 @@
-//! Gets one commit of a repository into the cache.
+//! Fetches one commit of a repository into the cache.
 //!
-//! The cache has a repository for each commit, and none of them ever changes: it is made under another name, and gets its
-//! own when it is whole. So a commit that is pinned and was fetched once needs no network.
+//! The cache has one bare repository per commit. It is created under a temporary name, renamed when it is complete, and
+//! never changes afterwards. A pinned commit that was fetched once needs no network.
 
 use std::fs;
 use std::io::{self, Read};
@@ -13,39 +13,39 @@ use thiserror::Error;
 use super::file::Repo;
 use super::git::{Git, GitError};
 use super::lock::Commit;
-use crate::unfinished::Unfinished;
+use crate::temp_path::TempPath;
 
-/// Why a repository cannot be had.
+/// Reasons that a repository cannot be fetched.
 #[derive(Debug, Error)]
 pub enum FetchError {
     #[error("{place}: {error}")]
     Git { place: String, error: GitError },
     #[error("{mirror}, and {source_place}")]
     Both { mirror: Box<FetchError>, source_place: Box<FetchError> },
-    #[error("the commit {commit} that it is pinned to is not in {reference:?} of {place} any more")]
+    #[error("the pinned commit {commit} is no longer in {reference:?} of {place}")]
     Gone { place: String, reference: String, commit: Commit },
-    #[error("git named {said:?} as the commit, which is none")]
-    NotACommit { said: String },
+    #[error("git returned {printed:?}, which is not a commit id")]
+    NotACommit { printed: String },
     #[error("cannot write to the cache {}: {error}", path.display())]
     Cache { path: PathBuf, error: io::Error },
 }
 
 impl FetchError {
-    /// What a person can do about it.
+    /// What the operator can do about it.
     pub fn hint(&self, name: &str) -> Option<String> {
         match self {
             FetchError::Git { error: GitError::NotInstalled, .. } => Some("install git".to_owned()),
-            FetchError::Git { error: GitError::Deadline { .. }, .. } => {
-                Some(format!("is the place reachable from here? Set a `mirror`, or give {name} a longer `deadline`"))
-            }
-            FetchError::Git { error: GitError::Failed { said, .. }, .. } => hint_for(said).map(str::to_owned),
+            FetchError::Git { error: GitError::Deadline { .. }, .. } => Some(format!(
+                "check that the address is reachable from here; set a `mirror`, or give {name} a longer `deadline`"
+            )),
+            FetchError::Git { error: GitError::Failed { stderr, .. }, .. } => hint_for(stderr).map(str::to_owned),
             FetchError::Git { error: GitError::Run(_) | GitError::Cancelled, .. } => None,
             FetchError::Both { mirror, source_place } => source_place.hint(name).or_else(|| mirror.hint(name)),
             FetchError::Gone { .. } => Some(format!(
-                "somebody has rewritten its history: look at what changed, then run `muster release build --update {name}`"
+                "its history was rewritten: review the change, then run `muster release build --update {name}`"
             )),
             FetchError::NotACommit { .. } => None,
-            FetchError::Cache { .. } => Some("name another directory with --cache".to_owned()),
+            FetchError::Cache { .. } => Some("choose another directory with --cache".to_owned()),
         }
     }
 
@@ -58,72 +58,76 @@ impl FetchError {
     }
 }
 
-fn hint_for(said: &str) -> Option<&'static str> {
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    if says(&["couldn't find remote ref"]) {
-        return Some("is there a branch or a tag of that name? A commit is written with all of its digits");
+fn hint_for(stderr: &str) -> Option<&'static str> {
+    let contains = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
+    if contains(&["couldn't find remote ref"]) {
+        return Some("check the name of the branch or tag; a commit needs its full id");
     }
-    if says(&["could not read Username", "could not read Password", "Authentication failed", "Permission denied"]) {
-        return Some("git needs credentials and may not ask: use a credential helper or an ssh agent");
+    if contains(&["could not read Username", "could not read Password", "Authentication failed", "Permission denied"]) {
+        return Some("git needs credentials and cannot prompt for them: use a credential helper or an ssh agent");
     }
-    if says(&["Could not resolve host", "unable to access", "Connection refused", "Could not connect"]) {
+    if contains(&["Could not resolve host", "unable to access", "Connection refused", "Could not connect"]) {
         return Some(
-            "is the place reachable from here? A `mirror` in repos.yaml, or MUSTER_GIT_MIRROR, is looked at first",
+            "check that the address is reachable from here, or set a `mirror` in repos.yaml or MUSTER_GIT_MIRROR",
         );
     }
-    if says(&["does not appear to be a git repository", "not found", "does not exist"]) {
-        return Some("is the source written correctly?");
+    if contains(&["does not appear to be a git repository", "not found", "does not exist"]) {
+        return Some("check the spelling of the source");
     }
     None
 }
 
 /// A commit in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedCommit {
     pub commit: Commit,
     pub repository: PathBuf,
-    pub from: From,
+    pub from: FetchOrigin,
 }
 
-/// Where a commit came from.
+/// The place that a commit was fetched from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum FetchOrigin {
     Cache,
     Mirror,
     Source,
-    /// The mirror is there, and does not have it.
+    /// The mirror failed or does not have the commit.
     SourceAfterMirror {
-        mirror_said: String,
+        mirror_error: String,
     },
 }
 
-/// Gets the pinned commit, or the one that the ref stands for now.
+/// Fetches the pinned commit, or the commit that the ref points to now. Tries the cache, the mirror, then the source.
 pub fn fetch(
     git: &Git<'_>,
     repo: &Repo,
     pinned: Option<&Commit>,
     mirror: Option<&str>,
     cache: &Path,
-) -> Result<Fetched, FetchError> {
-    let shelf = cache.join(shelf(&repo.source));
+) -> Result<FetchedCommit, FetchError> {
+    let source_dir = cache.join(source_dir(&repo.source));
     if let Some(commit) = pinned {
-        let repository = shelf.join(commit.as_str());
+        let repository = source_dir.join(commit.as_str());
         if repository.is_dir() {
-            return Ok(Fetched { commit: commit.clone(), repository, from: From::Cache });
+            return Ok(FetchedCommit { commit: commit.clone(), repository, from: FetchOrigin::Cache });
         }
     }
-    fs::create_dir_all(&shelf).map_err(|error| FetchError::Cache { path: shelf.clone(), error })?;
-    let from_source = || from_place(git, repo, pinned, &repo.source, &shelf);
+    fs::create_dir_all(&source_dir).map_err(|error| FetchError::Cache { path: source_dir.clone(), error })?;
+    let from_source = || from_place(git, repo, pinned, &repo.source, &source_dir);
     let Some(mirror) = mirror else {
-        return from_source().map(|(commit, repository)| Fetched { commit, repository, from: From::Source });
+        return from_source().map(|(commit, repository)| FetchedCommit {
+            commit,
+            repository,
+            from: FetchOrigin::Source,
+        });
     };
-    match from_place(git, repo, pinned, &in_mirror(mirror, &repo.source), &shelf) {
-        Ok((commit, repository)) => Ok(Fetched { commit, repository, from: From::Mirror }),
+    match from_place(git, repo, pinned, &in_mirror(mirror, &repo.source), &source_dir) {
+        Ok((commit, repository)) => Ok(FetchedCommit { commit, repository, from: FetchOrigin::Mirror }),
         Err(error) if error.is_cancelled() => Err(error),
         Err(mirror) => match from_source() {
             Ok((commit, repository)) => {
-                let from = From::SourceAfterMirror { mirror_said: mirror.to_string() };
-                Ok(Fetched { commit, repository, from })
+                let from = FetchOrigin::SourceAfterMirror { mirror_error: mirror.to_string() };
+                Ok(FetchedCommit { commit, repository, from })
             }
             Err(error) => Err(FetchError::Both { mirror: Box::new(mirror), source_place: Box::new(error) }),
         },
@@ -135,10 +139,10 @@ fn from_place(
     repo: &Repo,
     pinned: Option<&Commit>,
     place: &str,
-    shelf: &Path,
+    source_dir: &Path,
 ) -> Result<(Commit, PathBuf), FetchError> {
-    let unfinished = Unfinished::beside(shelf, "clone");
-    let at = unfinished.path();
+    let clone = TempPath::in_dir(source_dir, "clone");
+    let at = clone.path();
     let failed = |error| FetchError::Git { place: place.to_owned(), error };
     git.run(at, "init", &["--quiet", "--bare"]).map_err(failed)?;
     match pinned {
@@ -146,13 +150,13 @@ fn from_place(
         None => fetch_newest(git, &repo.reference, place, at).map_err(failed)?,
     }
     let wanted = pinned.map_or("FETCH_HEAD^{commit}".to_owned(), |commit| format!("{commit}^{{commit}}"));
-    let mut said = String::new();
+    let mut printed = String::new();
     let answer = git.run(at, "rev-parse", &["--verify", "--end-of-options", &wanted]).map_err(failed)?;
-    answer.take(256).read_to_string(&mut said).map_err(|error| failed(GitError::Run(error)))?;
-    let commit = Commit::new(said.trim()).ok_or(FetchError::NotACommit { said })?;
-    let repository = shelf.join(commit.as_str());
-    match unfinished.rename_to(&repository) {
-        // It was there already, or somebody was faster: theirs is the same.
+    answer.take(256).read_to_string(&mut printed).map_err(|error| failed(GitError::Run(error)))?;
+    let commit = Commit::new(printed.trim()).ok_or(FetchError::NotACommit { printed })?;
+    let repository = source_dir.join(commit.as_str());
+    match clone.rename_to(&repository) {
+        // Another build has cached the same commit already.
         Err(_) if repository.is_dir() => {}
         Err(error) => return Err(FetchError::Cache { path: repository, error }),
         Ok(()) => {}
@@ -160,18 +164,18 @@ fn from_place(
     Ok((commit, repository))
 }
 
-/// The newest commit alone, where the place can do that.
+/// Fetches the newest commit alone, or the whole history if the server cannot do shallow fetches.
 fn fetch_newest(git: &Git<'_>, reference: &str, place: &str, at: &Path) -> Result<(), GitError> {
     let shallow = git.run(at, "fetch", &["--quiet", "--no-tags", "--depth=1", "--end-of-options", place, reference]);
     match shallow {
-        Err(GitError::Failed { said, .. }) if said.contains("shallow") => {
+        Err(GitError::Failed { stderr, .. }) if stderr.contains("shallow") => {
             git.run(at, "fetch", &["--quiet", "--no-tags", "--end-of-options", place, reference]).map(drop)
         }
         other => other.map(drop),
     }
 }
 
-/// A commit by its name; where the place does not give it out by that, what its ref has ever been.
+/// Fetches a commit by its id, or the whole history of its ref if the server refuses to serve a commit by id.
 fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &Path) -> Result<(), FetchError> {
     let failed = |error| FetchError::Git { place: place.to_owned(), error };
     match fetch_newest(git, commit.as_str(), place, at) {
@@ -191,8 +195,8 @@ fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &P
     }
 }
 
-/// Where a source's commits are in the cache.
-fn shelf(source: &str) -> String {
+/// Directory of a source's commits in the cache: a hash of its address.
+fn source_dir(source: &str) -> String {
     let hash = Sha256::digest(source.as_bytes());
     muster_core::release_dir::hex(hash.get(..8).unwrap_or_default())
 }
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mirror_has_the_last_part_of_a_source() {
+    fn mirror_address_ends_with_last_part_of_source() {
         for source in ["https://git.example/a/nova.git", "git@git.example:nova.git", "/srv/git/nova.git/"] {
             assert_eq!(in_mirror("file:///mirror/", source), "file:///mirror/nova.git", "{source}");
         }

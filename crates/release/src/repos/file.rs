@@ -1,4 +1,4 @@
-//! `repos.yaml`: which repositories are part of a release, and where they go.
+//! Parses `repos.yaml`: the git repositories of a release, and the directories that they go to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::yaml::{self, YamlError};
 
 /// The file beside `release.yaml`.
 pub const REPOS: &str = "repos.yaml";
-/// How long git may take for a repository if nobody says: a large one over a slow line.
+/// Default time for one repository: enough for a large one over a slow line.
 const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Error)]
@@ -24,7 +24,7 @@ pub enum ReposError {
     Problems(Vec<RepoProblem>),
 }
 
-/// What is wrong with one repository.
+/// A problem of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoProblem {
     pub line: Option<usize>,
@@ -42,7 +42,7 @@ impl fmt::Display for RepoProblem {
 /// The repositories of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repos {
-    /// Where to look first: `<mirror>/<last part of the source>`.
+    /// Tried before each source, as `<mirror>/<last part of the source>`.
     pub mirror: Option<String>,
     pub repos: BTreeMap<String, Repo>,
 }
@@ -50,23 +50,23 @@ pub struct Repos {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repo {
     pub source: String,
-    /// A branch, a tag, or a commit in full.
+    /// A branch, a tag, or a full commit id.
     pub reference: String,
-    /// Where its files go, in the release.
+    /// Directory of its files in the release.
     pub dest: String,
-    /// Only what is in this directory of it.
+    /// Only this directory of the repository.
     pub path: Option<String>,
     pub deadline: Duration,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ReposDocument {
     #[serde(default)]
     mirror: Option<String>,
     #[serde(default)]
     defaults: Defaults,
-    repos: BTreeMap<String, WrittenRepo>,
+    repos: BTreeMap<String, RepoEntry>,
 }
 
 #[derive(Default, Deserialize)]
@@ -80,7 +80,7 @@ struct Defaults {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRepo {
+struct RepoEntry {
     source: String,
     #[serde(default, rename = "ref")]
     reference: Option<String>,
@@ -92,57 +92,57 @@ struct WrittenRepo {
     deadline: Option<SignedDuration>,
 }
 
-/// Understands the text of `repos.yaml`.
+/// Parses the text of `repos.yaml`; reports all problems at once.
 pub fn read(text: &str) -> Result<Repos, ReposError> {
-    let Written { mirror, defaults, repos } = yaml::read(REPOS, text)?;
+    let ReposDocument { mirror, defaults, repos } = yaml::read(REPOS, text)?;
     let mut problems = Vec::new();
-    let mut understood = BTreeMap::new();
-    for (name, written) in repos {
-        match understand(&name, written, &defaults) {
+    let mut parsed = BTreeMap::new();
+    for (name, entry) in repos {
+        match validate(&name, entry, &defaults) {
             Ok(repo) => {
-                understood.insert(name, repo);
+                parsed.insert(name, repo);
             }
             Err(messages) => problems.extend(messages.into_iter().map(|message| problem(text, &name, message))),
         }
     }
-    problems.extend(overlaps(&understood).into_iter().map(|(name, message)| problem(text, name, message)));
-    if problems.is_empty() { Ok(Repos { mirror, repos: understood }) } else { Err(ReposError::Problems(problems)) }
+    problems.extend(overlaps(&parsed).into_iter().map(|(name, message)| problem(text, name, message)));
+    if problems.is_empty() { Ok(Repos { mirror, repos: parsed }) } else { Err(ReposError::Problems(problems)) }
 }
 
-fn understand(name: &str, written: WrittenRepo, defaults: &Defaults) -> Result<Repo, Vec<String>> {
+fn validate(name: &str, entry: RepoEntry, defaults: &Defaults) -> Result<Repo, Vec<String>> {
     let mut problems = Vec::new();
     if !is_name(name) {
-        problems.push("the name of a repository is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'".to_owned());
+        problems.push("a repository name has 1 to 64 characters out of A-Z, a-z, 0-9, '.', '_' and '-'".to_owned());
     }
-    let source = written.source;
-    // It goes to git as an argument, and must not be taken for an option.
+    let source = entry.source;
+    // It becomes an argument of git, and must not look like an option.
     if source.is_empty() || source.starts_with('-') || source.chars().any(char::is_control) {
-        problems.push(format!("{source:?} is not a source that git could fetch from"));
+        problems.push(format!("{source:?} is not a source that git can fetch from"));
     }
-    let reference = written.reference.or_else(|| defaults.reference.clone()).unwrap_or_default();
+    let reference = entry.reference.or_else(|| defaults.reference.clone()).unwrap_or_default();
     if reference.is_empty() {
-        problems.push("it has no ref, and there is none in `defaults`: say which branch, tag or commit".to_owned());
+        problems.push("it has no ref, and `defaults` has none: set a branch, tag or commit".to_owned());
     } else if !is_reference(&reference) {
         problems.push(format!("{reference:?} is not the name of a branch or tag, nor a commit"));
     }
-    let dest = trimmed(written.dest.unwrap_or_else(|| format!("modules/{name}")));
-    let path = written.path.map(trimmed);
-    for (what, path) in [("dest", Some(&dest)), ("path", path.as_ref())] {
+    let dest = trimmed(entry.dest.unwrap_or_else(|| format!("modules/{name}")));
+    let path = entry.path.map(trimmed);
+    for (field, path) in [("dest", Some(&dest)), ("path", path.as_ref())] {
         if let Some(path) = path
             && let Some(problem) = path_problem(path)
         {
-            problems.push(format!("its {what} {path:?} {problem}"));
+            problems.push(format!("its {field} {path:?} {problem}"));
         }
     }
-    let deadline = written.deadline.or(defaults.deadline).unwrap_or(DEADLINE);
+    let deadline = entry.deadline.or(defaults.deadline).unwrap_or(DEADLINE);
     let deadline = Duration::try_from(deadline).unwrap_or_default();
     if deadline.is_zero() {
-        problems.push("its deadline must be longer than nothing".to_owned());
+        problems.push("its deadline must be longer than zero".to_owned());
     }
     if problems.is_empty() { Ok(Repo { source, reference, dest, path, deadline }) } else { Err(problems) }
 }
 
-/// Two repositories at one place, or one inside of the other.
+/// Finds repositories with the same destination, or with one inside another.
 fn overlaps(repos: &BTreeMap<String, Repo>) -> Vec<(&str, String)> {
     let mut places: Vec<(&str, &str)> = repos.iter().map(|(name, repo)| (repo.dest.as_str(), name.as_str())).collect();
     places.sort_unstable();
@@ -153,7 +153,7 @@ fn overlaps(repos: &BTreeMap<String, Repo>) -> Vec<(&str, String)> {
             .take(number)
             .find(|(other, _)| dest.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
         if let Some((other, of)) = before {
-            problems.push((*name, format!("its dest {dest:?} is taken: {of} goes to {other:?}")));
+            problems.push((*name, format!("its dest {dest:?} is in use: {of} goes to {other:?}")));
         }
     }
     problems
@@ -168,7 +168,7 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(legal) && name.as_bytes()[0].is_ascii_alphanumeric()
 }
 
-/// As `git check-ref-format` has it, as far as it matters here: neither an option nor a refspec.
+/// A subset of `git check-ref-format`: neither an option nor a refspec.
 fn is_reference(text: &str) -> bool {
     let illegal = |char: char| char.is_control() || char.is_whitespace() || "~^:?*[\\+".contains(char);
     text.len() <= 255 && !text.starts_with(['-', '/']) && !text.contains("..") && !text.contains(illegal)
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_as_it_is_documented() {
+    fn documented_file_is_parsed() {
         let repos = read(
             "\
 mirror: file:///srv/git
@@ -209,29 +209,29 @@ repos:
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place_and_all_at_once() {
-        for (text, says) in [
+    fn problems_have_line_numbers_and_are_reported_together() {
+        for (text, expected) in [
             ("repos: {}\nmiror: x\n", "repos.yaml:2:1: unknown key \"miror\"; did you mean \"mirror\"?"),
             ("repos:\n  nova: {sorce: x}\n", "repos.yaml:2:10: unknown key \"sorce\"; did you mean \"source\"?"),
             ("repos:\n  nova: {source: x, reff: y}\n", "unknown key \"reff\"; did you mean \"ref\"?"),
-            ("repos:\n  nova: {source: x}\n", "repos.yaml:2: nova: it has no ref, and there is none in `defaults`"),
-            ("repos:\n  nova: {source: --upload-pack=evil, ref: m}\n", "is not a source that git could fetch from"),
+            ("repos:\n  nova: {source: x}\n", "repos.yaml:2: nova: it has no ref, and `defaults` has none"),
+            ("repos:\n  nova: {source: --upload-pack=evil, ref: m}\n", "is not a source that git can fetch from"),
             ("repos:\n  nova: {source: x, ref: --evil}\n", "\"--evil\" is not the name of a branch or tag"),
             ("repos:\n  nova: {source: x, ref: 'a:b'}\n", "\"a:b\" is not the name of a branch or tag"),
             ("repos:\n  nova: {source: x, ref: m, dest: ../out}\n", "its dest \"../out\" leads out of the release"),
             ("repos:\n  nova: {source: x, ref: m, dest: /etc}\n", "its dest \"/etc\" is absolute"),
-            ("repos:\n  nova: {source: x, ref: m, deadline: 0s}\n", "its deadline must be longer than nothing"),
+            ("repos:\n  nova: {source: x, ref: m, deadline: 0s}\n", "its deadline must be longer than zero"),
             (
                 "repos:\n  a: {source: x, ref: m, dest: m/x}\n  b: {source: y, ref: m, dest: m/x}\n",
-                "repos.yaml:3: b: its dest \"m/x\" is taken: a goes to \"m/x\"",
+                "repos.yaml:3: b: its dest \"m/x\" is in use: a goes to \"m/x\"",
             ),
             (
                 "repos:\n  a: {source: x, ref: m, dest: m/x/y}\n  b: {source: y, ref: m, dest: m/x}\n",
-                "repos.yaml:2: a: its dest \"m/x/y\" is taken: b goes to \"m/x\"",
+                "repos.yaml:2: a: its dest \"m/x/y\" is in use: b goes to \"m/x\"",
             ),
         ] {
             let problem = read(text).unwrap_err().to_string();
-            assert!(problem.contains(says), "{says:?} is not in: {problem}");
+            assert!(problem.contains(expected), "{expected:?} is not in: {problem}");
         }
         let both = read("repos:\n  a: {source: x}\n  b: {source: y, ref: '-'}\n").unwrap_err().to_string();
         assert!(both.contains("repos.yaml:2: a: ") && both.contains("repos.yaml:3: b: "), "{both}");

@@ -1,29 +1,29 @@
-//! Runs `git`: without a shell, without questions, with a deadline, and never longer than whoever asked.
+//! Runs `git` without a shell and without prompts; each command has a deadline and can be cancelled.
 //!
-//! Its output goes to files and not through pipes: what it leaves running behind it (ssh keeps a connection open for the
-//! next one) would hold a pipe open, and we would wait for it for ever.
+//! The output goes to files, not through pipes. A process that git leaves running, such as an ssh connection that is kept
+//! for the next command, would hold a pipe open for ever.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use thiserror::Error;
 
-use super::cancel::Cancel;
-
-/// So much of what git said is kept, from its end: there it says why it failed.
-const SAID: u64 = 4 * 1024;
-/// What git says after every failure of a transport; our own hints are nearer to the cause.
+/// Bytes of standard error that are kept, from its end, where git says why it failed.
+const STDERR_LIMIT: u64 = 4 * 1024;
+/// Lines that git prints after every transport failure; our own hints are more specific.
 const ADVICE: [&str; 2] = ["Please make sure you have the correct access rights", "and the repository exists."];
-/// How long git may take to tidy up after itself once it was told to end.
-const TIDYING: Duration = Duration::from_secs(2);
-/// What a repository around us, or a hook that we were started from, would have git believe.
-const NOT_OURS: [&str; 8] = [
+/// Time between SIGTERM and SIGKILL, in which git removes its temporary files.
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// Variables of a surrounding repository or git hook that would redirect git; they are removed.
+const INHERITED_VARIABLES: [&str; 8] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -40,32 +40,32 @@ pub enum GitError {
     NotInstalled,
     #[error("cannot run git")]
     Run(#[source] io::Error),
-    #[error("git {verb} failed: {}", if said.is_empty() { "it did not say why" } else { said })]
-    Failed { verb: &'static str, said: String },
-    #[error("no answer within {after:?}{}", if said.is_empty() { String::new() } else { format!("; git said: {said}") })]
-    Deadline { after: Duration, said: String },
+    #[error("git {verb} failed: {}", if stderr.is_empty() { "no error message" } else { stderr })]
+    Failed { verb: &'static str, stderr: String },
+    #[error("no answer within {after:?}{}", if stderr.is_empty() { String::new() } else { format!("; git printed: {stderr}") })]
+    Deadline { after: Duration, stderr: String },
     #[error("cancelled")]
     Cancelled,
 }
 
-/// Where, and until when, git may work.
+/// Directories, deadline and cancellation of git commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Git<'a> {
-    /// Where relative sources begin: the release.
+    /// The directory of the release; relative sources start here.
     pub directory: &'a Path,
-    /// Where the files for its output are made.
+    /// Directory for the files that take the output.
     pub temporary: &'a Path,
     pub deadline: Duration,
-    pub cancel: &'a Cancel,
+    pub cancel: &'a CancelHandle,
 }
 
 impl Git<'_> {
-    /// Runs one command in a repository; gives what it printed, as a file at its beginning.
+    /// Runs one command in a repository; returns its standard output as a file, positioned at the start.
     pub fn run(&self, repository: &Path, verb: &'static str, args: &[&str]) -> Result<File, GitError> {
         self.run_with_input(repository, verb, args, Stdio::null())
     }
 
-    /// The same with something to read.
+    /// Runs one command with standard input.
     pub fn run_with_input(
         &self,
         repository: &Path,
@@ -73,40 +73,40 @@ impl Git<'_> {
         args: &[&str],
         input: Stdio,
     ) -> Result<File, GitError> {
-        let mut printed = tempfile_in(self.temporary).map_err(GitError::Run)?;
-        let mut said = tempfile_in(self.temporary).map_err(GitError::Run)?;
+        let mut stdout = tempfile_in(self.temporary).map_err(GitError::Run)?;
+        let mut stderr = tempfile_in(self.temporary).map_err(GitError::Run)?;
         let mut command = Command::new("git");
         command.arg("--git-dir").arg(repository).arg(verb).args(args);
         command.current_dir(self.directory).stdin(input);
-        command.stdout(printed.try_clone().map_err(GitError::Run)?).stderr(said.try_clone().map_err(GitError::Run)?);
-        NOT_OURS.iter().for_each(|name| {
+        command.stdout(stdout.try_clone().map_err(GitError::Run)?).stderr(stderr.try_clone().map_err(GitError::Run)?);
+        INHERITED_VARIABLES.iter().for_each(|name| {
             command.env_remove(name);
         });
-        // Nobody sits there to answer; and what it says is compared with words that we know.
+        // There is no terminal to prompt on. The error texts are matched in English.
         command.env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C").process_group(0);
         let child = command.spawn().map_err(|error| match error.kind() == io::ErrorKind::NotFound {
             true => GitError::NotInstalled,
             false => GitError::Run(error),
         })?;
         let ended = self.wait(child).map_err(GitError::Run)?;
-        let said = end_of(&mut said);
+        let stderr = tail(&mut stderr);
         match ended {
-            Ended::Itself(status) if status.success() => {
-                printed.seek(SeekFrom::Start(0)).map_err(GitError::Run)?;
-                Ok(printed)
+            GitExit::Exited(status) if status.success() => {
+                stdout.seek(SeekFrom::Start(0)).map_err(GitError::Run)?;
+                Ok(stdout)
             }
-            Ended::Itself(_) => Err(GitError::Failed { verb, said }),
-            Ended::Deadline => Err(GitError::Deadline { after: self.deadline, said }),
-            Ended::Cancelled => Err(GitError::Cancelled),
+            GitExit::Exited(_) => Err(GitError::Failed { verb, stderr }),
+            GitExit::Deadline => Err(GitError::Deadline { after: self.deadline, stderr }),
+            GitExit::Cancelled => Err(GitError::Cancelled),
         }
     }
 
-    fn wait(&self, mut child: Child) -> io::Result<Ended> {
+    fn wait(&self, mut child: Child) -> io::Result<GitExit> {
         let group = Pid::from_child(&child);
         let process = match pidfd_open(group, PidfdFlags::empty()) {
             Ok(process) => process,
             Err(error) => {
-                end(group, Signal::KILL);
+                signal(group, Signal::KILL);
                 child.wait()?;
                 return Err(error.into());
             }
@@ -116,14 +116,14 @@ impl Git<'_> {
         let mut fds = [PollFd::new(&process, PollFlags::IN), PollFd::new(self.cancel, PollFlags::IN)];
         loop {
             let left = signal_at.saturating_duration_since(Instant::now());
-            // Once it has been told to end, only that counts.
+            // After SIGTERM only the end of the process is polled.
             let watched = if ended.is_none() { 2 } else { 1 };
             let time =
                 Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
             match poll(&mut fds[..watched], Some(&time)) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
-                    end(group, Signal::KILL);
+                    signal(group, Signal::KILL);
                     child.wait()?;
                     return Err(error.into());
                 }
@@ -135,17 +135,17 @@ impl Git<'_> {
             let cancelled = watched == 2 && fds[1].revents().contains(PollFlags::IN);
             match (cancelled, Instant::now() >= signal_at, &ended) {
                 (true, _, None) => {
-                    ended = Some(Ended::Cancelled);
-                    end(group, Signal::TERM);
-                    signal_at = Instant::now() + TIDYING;
+                    ended = Some(GitExit::Cancelled);
+                    signal(group, Signal::TERM);
+                    signal_at = Instant::now() + KILL_AFTER;
                 }
                 (_, true, None) => {
-                    ended = Some(Ended::Deadline);
-                    end(group, Signal::TERM);
-                    signal_at = Instant::now() + TIDYING;
+                    ended = Some(GitExit::Deadline);
+                    signal(group, Signal::TERM);
+                    signal_at = Instant::now() + KILL_AFTER;
                 }
                 (_, true, Some(_)) => {
-                    end(group, Signal::KILL);
+                    signal(group, Signal::KILL);
                     break;
                 }
                 (_, false, _) => {}
@@ -153,45 +153,73 @@ impl Git<'_> {
         }
         let status = child.wait()?;
         match ended {
-            None => Ok(Ended::Itself(status)),
+            None => Ok(GitExit::Exited(status)),
             Some(ended) => {
-                // Those whom git started, and who did not hear it.
-                end(group, Signal::KILL);
+                // Processes that git started and that ignored SIGTERM.
+                signal(group, Signal::KILL);
                 Ok(ended)
             }
         }
     }
 }
 
-enum Ended {
-    Itself(ExitStatus),
+enum GitExit {
+    Exited(ExitStatus),
     Deadline,
     Cancelled,
 }
 
-/// Ends git and all that it has started; whoever is gone already is gone.
-fn end(group: Pid, signal: Signal) {
+/// Signals git and all processes that it started. A group that has ended already is no error.
+fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// A file without a name: it is gone with us.
+/// An unlinked file: it disappears with this process.
 fn tempfile_in(directory: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    let path: PathBuf = crate::unfinished::Unfinished::beside(directory, "output").path().to_owned();
+    let path: PathBuf = crate::temp_path::TempPath::in_dir(directory, "output").path().to_owned();
     let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
 
-fn end_of(said: &mut File) -> String {
+/// The last lines of standard error, joined into one.
+fn tail(stderr: &mut File) -> String {
     let mut text = Vec::new();
-    let length = said.seek(SeekFrom::End(0)).unwrap_or_default();
-    let read =
-        said.seek(SeekFrom::Start(length.saturating_sub(SAID))).and_then(|_| said.take(SAID).read_to_end(&mut text));
+    let length = stderr.seek(SeekFrom::End(0)).unwrap_or_default();
+    let read = stderr
+        .seek(SeekFrom::Start(length.saturating_sub(STDERR_LIMIT)))
+        .and_then(|_| stderr.take(STDERR_LIMIT).read_to_end(&mut text));
     if read.is_err() {
-        return "what it said cannot be read".to_owned();
+        return "its error output cannot be read".to_owned();
     }
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !ADVICE.contains(line));
     lines.collect::<Vec<_>>().join("; ")
+}
+
+/// Cancels git commands of other threads. It is a file descriptor: a thread that waits for a process polls both.
+#[derive(Clone, Debug)]
+pub struct CancelHandle(Arc<OwnedFd>);
+
+impl CancelHandle {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    pub fn cancel(&self) {
+        // It fails only after 2^64 calls.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        let mut fds = [PollFd::new(&*self.0, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for CancelHandle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }

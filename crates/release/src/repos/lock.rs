@@ -1,4 +1,4 @@
-//! `repos.lock`: the commit that each repository stands for. It belongs into version control, beside `repos.yaml`.
+//! Reads and writes `repos.lock`, which pins each repository to a commit. It is kept in version control with `repos.yaml`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,15 +13,15 @@ use crate::yaml::{self, YamlError};
 pub const LOCK: &str = "repos.lock";
 const FORMAT: u32 = 1;
 const HEADER: &str = "\
-# Written by `muster release build`: the commit that each repository of repos.yaml stands for.
-# Keep it in version control; `muster release build --update` moves it.
+# Written by `muster release build`: the commit that each repository of repos.yaml is pinned to.
+# Keep it in version control; `muster release build --update` moves the pins.
 ";
 
 #[derive(Debug, Error)]
 pub enum LockError {
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    #[error("{LOCK} is of format {found}, and this Muster understands {FORMAT}; a newer Muster wrote it")]
+    #[error("{LOCK} has format {found}, and this version of muster supports format {FORMAT}: use a newer muster")]
     Format { found: u32 },
     #[error("{LOCK}: {name}: {commit:?} is not a commit")]
     Commit { name: String, commit: String },
@@ -29,7 +29,7 @@ pub enum LockError {
     Write(String),
 }
 
-/// The name of a commit, in full.
+/// A full commit id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Commit(String);
@@ -37,7 +37,7 @@ pub struct Commit(String);
 impl Commit {
     pub fn new(text: &str) -> Option<Self> {
         let legal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        // SHA-1, or SHA-256 in a repository of that kind.
+        // SHA-1, or SHA-256 in a repository with that object format.
         (matches!(text.len(), 40 | 64) && text.bytes().all(legal)).then(|| Self(text.to_owned()))
     }
 
@@ -45,7 +45,7 @@ impl Commit {
         &self.0
     }
 
-    /// As people write it.
+    /// The first 12 digits.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
@@ -57,7 +57,7 @@ impl fmt::Display for Commit {
     }
 }
 
-/// What a repository stood for when it was pinned.
+/// The commit that a repository is pinned to, and the source and ref that it was resolved from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
@@ -74,14 +74,14 @@ pub struct Lock {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct LockDocument {
     format: u32,
     repos: BTreeMap<String, Pin>,
 }
 
 impl Lock {
     pub fn read(text: &str) -> Result<Self, LockError> {
-        let Written { format, repos } = yaml::read(LOCK, text)?;
+        let LockDocument { format, repos } = yaml::read(LOCK, text)?;
         if format != FORMAT {
             return Err(LockError::Format { found: format });
         }
@@ -94,12 +94,12 @@ impl Lock {
     }
 
     pub fn write(&self) -> Result<String, LockError> {
-        let written = Written { format: FORMAT, repos: self.pins.clone() };
+        let written = LockDocument { format: FORMAT, repos: self.pins.clone() };
         let text = serde_saphyr::to_string(&written).map_err(|error| LockError::Write(error.to_string()))?;
         Ok(format!("{HEADER}{}\n", text.trim_end()))
     }
 
-    /// The commit of a repository, if it is pinned as it is written now: another source or ref is another question.
+    /// The pinned commit of a repository; none if its source or ref has changed since.
     pub fn commit_of(&self, name: &str, repo: &Repo) -> Option<&Commit> {
         let pin = self.pins.get(name)?;
         (pin.source == repo.source && pin.reference == repo.reference).then_some(&pin.commit)
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_written_as_it_is_read() {
+    fn lock_round_trips() {
         let commit = Commit::new(&"a1".repeat(20)).unwrap();
         let pin = Pin { source: "https://git.example/nova.git".into(), reference: "yes".into(), commit };
         let lock = Lock { pins: BTreeMap::from([("nova".to_owned(), pin)]) };
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_by_hand_is_found() {
+    fn invalid_lock_is_refused() {
         let pin = "format: 1\nrepos:\n  nova: {source: x, ref: main, commit: abc}\n";
         assert_eq!(Lock::read(pin).unwrap_err().to_string(), "repos.lock: nova: \"abc\" is not a commit");
         assert!(matches!(Lock::read("format: 2\nrepos: {}\n"), Err(LockError::Format { found: 2 })));

@@ -1,18 +1,18 @@
-//! The git repositories that are part of a release: `repos.yaml` names them, `repos.lock` says which commit of each.
+//! Git repositories as parts of a release: `repos.yaml` lists them, and `repos.lock` pins each to a commit.
 //!
 //! ```text
 //!  repos.yaml ──▶ file ──┐
-//!                        ├─▶ fetch (a few at a time) ─▶ export ─▶ a tree for each ─▶ one tree with the directory
+//!                        ├─▶ fetch (some at a time) ─▶ export ─▶ one tree each ─▶ one tree with the directory
 //!  repos.lock ──▶ lock ──┘        git, cache
 //! ```
 //!
-//! - [`file`](mod@file): what is wanted. [`lock`]: what it was the last time; it stays so until somebody asks for more.
-//! - [`git`]: runs `git`, with a deadline, and ends it with all of its processes. [`cancel`]: how a person ends all of it.
-//! - [`fetch`]: gets a commit into the cache. [`export`]: a commit's files, byte for byte as they were committed.
-//! - [`assemble`](mod@assemble): all of it together. Every failure is told, not the first one alone, and none leaves anything half.
+//! - [`file`](mod@file): parses `repos.yaml`. [`lock`]: reads and writes the pins, which move only with `--update`.
+//! - [`git`]: runs `git` with a deadline, and kills it with all of its processes on a timeout or cancellation.
+//! - [`fetch`]: fetches a commit into the cache. [`export`]: writes the files of a commit, byte for byte.
+//! - [`assemble`](mod@assemble): the whole process. Reports all failures together and removes partial results.
 
 pub mod assemble;
-pub mod cancel;
+
 pub mod export;
 pub mod fetch;
 pub mod file;

@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use muster_release::built::{Built, OpenError, build, find};
 use muster_release::key::SigningKey;
-use muster_release::manifest::Label;
+use muster_release::manifest::ReleaseLabel;
+use muster_release::release_files::{BuiltRelease, OpenError, build, find};
 use muster_release::tree::Tree;
 
 use crate::support::{label, small_release, write};
 
-fn built(from: &Path, out: &Path, label: Label, keys: &[SigningKey]) -> Built {
-    build(&Tree::of(from).unwrap(), out, label, false, keys).unwrap()
+fn built(from: &Path, out: &Path, label: ReleaseLabel, keys: &[SigningKey]) -> BuiltRelease {
+    build(&Tree::read(from).unwrap(), out, label, false, keys).unwrap()
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn the_same_is_not_signed_anew_and_anything_else_is() {
     let keys = [SigningKey::generate("").unwrap()];
     let first = built(from.path(), out.path(), label("v1"), &keys);
     assert!(!first.unchanged);
-    let later = Label { serial: 9, created: "2026-05-01T00:00:00Z".parse().unwrap(), ..label("v1") };
+    let later = ReleaseLabel { serial: 9, created: "2026-05-01T00:00:00Z".parse().unwrap(), ..label("v1") };
     let again = built(from.path(), out.path(), later.clone(), &keys);
     assert!(again.unchanged);
     assert_eq!((again.manifest, again.signed), (first.manifest, first.signed));
-    let asked = build(&Tree::of(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
+    let asked = build(&Tree::read(from.path()).unwrap(), out.path(), later.clone(), true, &keys).unwrap();
     assert_eq!((asked.unchanged, asked.manifest.serial), (false, 9));
     assert!(!built(from.path(), out.path(), later.clone(), &[]).unchanged, "other signers");
     write(from.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use muster_release::contents::{ContentsError, Source};
-use muster_release::diff::{Change, diff};
+use muster_release::contents::{ContentsError, ReleaseSource};
+use muster_release::contents::{FileChangeKind, diff};
 use muster_release::pack::pack_into;
 use muster_release::tree::Tree;
 
@@ -14,16 +14,16 @@ use crate::support::{small_release, write};
 fn a_bundle_holds_what_its_directory_held() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(dir.path());
-    let tree = Tree::of(dir.path()).unwrap();
-    let bundle = Source::Bundle(pack_into(&tree, out.path()).unwrap().0);
+    let tree = Tree::read(dir.path()).unwrap();
+    let bundle = ReleaseSource::Bundle(pack_into(&tree, out.path()).unwrap().0);
     let before = bundle.contents().unwrap();
-    assert_eq!(diff(&before, &Source::Directory(tree).contents().unwrap()), []);
+    assert_eq!(diff(&before, &ReleaseSource::Directory(tree).contents().unwrap()), []);
 
     write(dir.path(), "apply", b"#!/bin/sh\nexit 2\n", 0o755);
     write(dir.path(), "new", b"\0\x01", 0o644);
     write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o755);
     fs::remove_file(dir.path().join("data/empty")).unwrap();
-    let after = Source::Directory(Tree::of(dir.path()).unwrap());
+    let after = ReleaseSource::Directory(Tree::read(dir.path()).unwrap());
     let changes = diff(&before, &after.contents().unwrap());
 
     let told: Vec<_> = changes.iter().map(|change| (change.path.as_str(), &change.what)).collect();
@@ -31,10 +31,10 @@ fn a_bundle_holds_what_its_directory_held() {
         matches!(
             told[..],
             [
-                ("apply", Change::Changed { .. }),
-                ("data/empty", Change::Removed { .. }),
-                ("new", Change::Added { .. }),
-                ("release.yaml", Change::Changed { .. })
+                ("apply", FileChangeKind::Changed { .. }),
+                ("data/empty", FileChangeKind::Removed { .. }),
+                ("new", FileChangeKind::Added { .. }),
+                ("release.yaml", FileChangeKind::Changed { .. })
             ]
         ),
         "{told:?}"
@@ -50,6 +50,6 @@ fn a_bundle_holds_what_its_directory_held() {
 fn what_is_no_bundle_is_said() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "x.tar.zst", b"nonsense", 0o644);
-    let refused = Source::Bundle(dir.path().join("x.tar.zst")).contents().unwrap_err();
+    let refused = ReleaseSource::Bundle(dir.path().join("x.tar.zst")).contents().unwrap_err();
     assert!(matches!(refused, ContentsError::Bundle { .. }), "{refused:?}");
 }

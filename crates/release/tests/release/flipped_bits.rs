@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use muster_release::manifest::make;
+use muster_release::manifest::create;
 use muster_release::pack::pack_into;
 use muster_release::tree::Tree;
 use muster_release::unpack::{BundleError, UnpackError, unpack};
@@ -18,8 +18,8 @@ fn a_flipped_bit_is_found_before_anything_is_unpacked() {
     let noise = std::iter::successors(Some(1u64), |n| Some(n ^ n << 13).map(|n| n ^ n >> 7).map(|n| n ^ n << 17));
     let noise: Vec<u8> = noise.map(|n| (n >> 32) as u8).take(200_000).collect();
     write(from.path(), "noise", &noise, 0o644);
-    let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
-    let manifest = make(label("v1"), &packed);
+    let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
+    let manifest = create(label("v1"), &packed);
     let bytes = fs::read(&bundle).unwrap();
     assert!(bytes.len() > 50_000, "{} bytes are too few for this test", bytes.len());
     let target = out.path().join("target");
@@ -41,7 +41,7 @@ proptest! {
     fn a_hurt_bundle_with_a_right_digest_is_refused_or_the_same(place in any::<prop::sample::Index>(), bit in 0..8u8) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         small_release(from.path());
-        let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+        let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
         let mut bytes = fs::read(&bundle).unwrap();
         let place = place.index(bytes.len());
         bytes[place] ^= 1 << bit;
@@ -60,7 +60,7 @@ proptest! {
     ) {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         small_release(from.path());
-        let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+        let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
         let mut tar = zstd::decode_all(fs::File::open(&bundle).unwrap()).unwrap();
         for (place, byte) in changes {
             let place = place.index(tar.len());

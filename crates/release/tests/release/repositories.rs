@@ -9,21 +9,23 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use muster_release::pack::pack;
-use muster_release::repos::assemble::{AssembleError, Assembled, Progress, Settings, Update, assemble};
-use muster_release::repos::cancel::Cancel;
+use muster_release::repos::assemble::{
+    AssembleError, AssembledRelease, FetchProgress, FetchSettings, PinUpdate, assemble,
+};
+use muster_release::repos::git::CancelHandle;
 
 use crate::support::{small_release, write};
 
 struct Site {
     dir: tempfile::TempDir,
-    cancel: Cancel,
+    cancel: CancelHandle,
 }
 
 impl Site {
     fn new(repos: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         small_release(&dir.path().join("site"));
-        let site = Self { dir, cancel: Cancel::new().unwrap() };
+        let site = Self { dir, cancel: CancelHandle::new().unwrap() };
         site.say(repos);
         site
     }
@@ -43,18 +45,18 @@ impl Site {
 
     fn assemble_with(
         &self,
-        update: &Update,
+        update: &PinUpdate,
         mirror: Option<&str>,
-    ) -> Result<(Assembled, Vec<Progress>), AssembleError> {
+    ) -> Result<(AssembledRelease, Vec<FetchProgress>), AssembleError> {
         let cache = self.path("cache");
-        let settings = Settings { mirror, cache: &cache, parallel: 2, update, cancel: &self.cancel };
+        let settings = FetchSettings { mirror, cache: &cache, parallel: 2, update, cancel: &self.cancel };
         let seen = Mutex::new(Vec::new());
         let assembled = assemble(&self.path("site"), &settings, &|progress| seen.lock().unwrap().push(progress))?;
         Ok((assembled, seen.into_inner().unwrap()))
     }
 
-    fn assemble(&self) -> Result<Assembled, AssembleError> {
-        self.assemble_with(&Update::None, None).map(|(assembled, _)| assembled)
+    fn assemble(&self) -> Result<AssembledRelease, AssembleError> {
+        self.assemble_with(&PinUpdate::None, None).map(|(assembled, _)| assembled)
     }
 
     /// Commits files to a repository of this name; gives the commit.
@@ -124,17 +126,17 @@ fn a_pin_stays_until_it_is_moved() {
     let first = pack(&site.assemble().unwrap().tree, io::sink()).unwrap();
     let new = [site.commit("a", &[("x", "2")]), site.commit("b", &[("x", "2")])];
 
-    let second = site.assemble_with(&Update::None, None).unwrap();
+    let second = site.assemble_with(&PinUpdate::None, None).unwrap();
     assert_eq!(pack(&second.0.tree, io::sink()).unwrap(), first);
-    assert!(second.1.iter().all(|progress| !matches!(progress, Progress::Failed { .. })));
+    assert!(second.1.iter().all(|progress| !matches!(progress, FetchProgress::Failed { .. })));
 
-    let a = Update::These(BTreeSet::from(["a".to_owned()]));
+    let a = PinUpdate::These(BTreeSet::from(["a".to_owned()]));
     let (moved, _) = site.assemble_with(&a, None).unwrap();
     assert!(site.lock().contains(&new[0]) && site.lock().contains(&old[1]), "{}", site.lock());
     assert_eq!(moved.repos[0].before.as_ref().unwrap().as_str(), old[0]);
-    site.assemble_with(&Update::All, None).unwrap();
+    site.assemble_with(&PinUpdate::All, None).unwrap();
     assert!(site.lock().contains(&new[1]));
-    let unknown = site.assemble_with(&Update::These(BTreeSet::from(["aa".to_owned()])), None).unwrap_err();
+    let unknown = site.assemble_with(&PinUpdate::These(BTreeSet::from(["aa".to_owned()])), None).unwrap_err();
     assert_eq!(unknown.to_string(), "there is no repository \"aa\" in repos.yaml; did you mean \"a\"?");
 }
 
@@ -190,7 +192,7 @@ fn the_mirror_is_looked_at_first_and_the_source_after_it() {
     site.commit("mirror/a", &[("x", "1")]);
     site.commit("b", &[("x", "1")]);
     let mirror = site.path("src/mirror");
-    let (assembled, progress) = site.assemble_with(&Update::None, mirror.to_str()).unwrap();
+    let (assembled, progress) = site.assemble_with(&PinUpdate::None, mirror.to_str()).unwrap();
     assert_eq!(
         assembled.repos[0].pin.source, "https://127.0.0.1:1/x/a",
         "the lock says the source, and not the mirror"

@@ -17,7 +17,7 @@ fn folder_modes_times_and_the_order_of_creation_do_not_show() {
     small_release(here.path());
     let there = tempfile::tempdir().unwrap();
     let there = there.path().join("a/much/deeper/place");
-    let mut paths: Vec<_> = Tree::of(here.path()).unwrap().files().map(|(path, _)| path.to_owned()).collect();
+    let mut paths: Vec<_> = Tree::read(here.path()).unwrap().files().map(|(path, _)| path.to_owned()).collect();
     paths.reverse();
     for (number, path) in paths.iter().enumerate() {
         let mode = if path == "apply" { 0o700 } else { 0o600 };
@@ -28,8 +28,8 @@ fn folder_modes_times_and_the_order_of_creation_do_not_show() {
     write(&there, ".git/HEAD", b"ref: refs/heads/main\n", 0o644);
     fs::create_dir_all(there.join("an/empty/directory")).unwrap();
 
-    let one = pack(&Tree::of(here.path()).unwrap(), io::sink()).unwrap();
-    let other = pack(&Tree::of(&there).unwrap(), io::sink()).unwrap();
+    let one = pack(&Tree::read(here.path()).unwrap(), io::sink()).unwrap();
+    let other = pack(&Tree::read(&there).unwrap(), io::sink()).unwrap();
 
     assert_eq!(one, other);
     assert_eq!(one.content.as_str(), release_dir::digest(here.path()).unwrap());
@@ -41,7 +41,7 @@ fn the_bytes_are_the_same_from_one_muster_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "release.yaml", b"applier: script\nmanifest: apply\n", 0o644);
     write(dir.path(), "apply", b"#!/bin/sh\nexit 0\n", 0o755);
-    let packed = pack(&Tree::of(dir.path()).unwrap(), io::sink()).unwrap();
+    let packed = pack(&Tree::read(dir.path()).unwrap(), io::sink()).unwrap();
     assert_eq!(packed.content.as_str(), "sha256:2d6103bef40dc4826d98691c46094b357cf549b6de8236f147581414ae5b645d");
     assert_eq!(packed.digest.as_str(), "sha256:5a11d195051cff8d975d65b1f79f36f765c3da0ebd025e5d76c47038321dbbbf");
 }
@@ -50,9 +50,9 @@ fn the_bytes_are_the_same_from_one_muster_to_the_next() {
 fn what_was_packed_is_what_is_unpacked() {
     let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     small_release(from.path());
-    let (bundle, packed) = pack_into(&Tree::of(from.path()).unwrap(), out.path()).unwrap();
+    let (bundle, packed) = pack_into(&Tree::read(from.path()).unwrap(), out.path()).unwrap();
     assert_eq!(bundle.file_name().unwrap().to_str().unwrap(), file_name(&packed.digest));
-    let manifest = muster_release::manifest::make(label("v1"), &packed);
+    let manifest = muster_release::manifest::create(label("v1"), &packed);
     let target = out.path().join("tree");
 
     unpack(&bundle, &manifest, &target).unwrap();
@@ -67,10 +67,10 @@ fn what_was_packed_is_what_is_unpacked() {
 fn what_no_release_holds_is_not_packed() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("release.yaml", dir.path().join("link")).unwrap();
-    assert!(matches!(Tree::of(dir.path()), Err(TreeError::NotAFile { path }) if path.ends_with("link")));
+    assert!(matches!(Tree::read(dir.path()), Err(TreeError::NotAFile { path }) if path.ends_with("link")));
     let deep = tempfile::tempdir().unwrap();
     write(deep.path(), &["d"; 33].join("/"), b"", 0o644);
-    assert!(matches!(Tree::of(deep.path()), Err(TreeError::Path { problem: "has more than 32 parts", .. })));
+    assert!(matches!(Tree::read(deep.path()), Err(TreeError::Path { problem: "has more than 32 parts", .. })));
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn a_tree_is_added_where_nothing_is_yet() {
     write(base.path(), "modules/web/init.pp", b"", 0o644);
     write(base.path(), "file", b"", 0o644);
     write(more.path(), "manifests/init.pp", b"", 0o644);
-    let more = Tree::of(more.path()).unwrap();
-    let mut tree = Tree::of(base.path()).unwrap();
+    let more = Tree::read(more.path()).unwrap();
+    let mut tree = Tree::read(base.path()).unwrap();
     tree.add("modules/nova", more.clone()).unwrap();
     assert!(tree.file("modules/nova/manifests/init.pp").is_some());
     for (directory, taken) in [("modules/web", "modules/web/init.pp"), ("file", "file"), ("file/deeper", "file")] {
         let refused = tree.clone().add(directory, more.clone());
-        assert!(matches!(refused, Err(TreeError::Taken { path }) if path == taken), "{directory}");
+        assert!(matches!(refused, Err(TreeError::PathInUse { path }) if path == taken), "{directory}");
     }
 }

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use muster_core::release_manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
 use muster_release::key::SigningKey;
-use muster_release::manifest::{Label, VerifyError, authenticate, make, sign, verify};
-use muster_release::pack::Packed;
-use muster_release::signatures::SignatureError;
+use muster_release::manifest::{ReleaseLabel, VerifyError, authenticate, create, sign, verify};
+use muster_release::pack::BundleInfo;
+use muster_release::trust::SignatureError;
 use muster_release::trust::{self, TrustError};
 
 use crate::support::label;
@@ -24,8 +24,8 @@ fn at(text: &str) -> Timestamp {
 
 fn signed(expires: Option<&str>, keys: &[SigningKey]) -> SignedManifest {
     let digest = Digest::new(format!("sha256:{}", "a".repeat(64))).unwrap();
-    let packed = Packed { digest: digest.clone(), size: 1, content: digest, files: 1, content_size: 1 };
-    sign(&make(Label { expires: expires.map(at), ..label("v2") }, &packed), keys).unwrap()
+    let packed = BundleInfo { digest: digest.clone(), size: 1, content: digest, files: 1, content_size: 1 };
+    sign(&create(ReleaseLabel { expires: expires.map(at), ..label("v2") }, &packed), keys).unwrap()
 }
 
 const NOW: &str = "2026-02-01T00:00:00Z";
@@ -104,15 +104,15 @@ fn an_expired_one_is_still_authentic_and_not_gone_to() {
 #[test]
 fn a_list_of_keys_is_taken_from_a_key_that_is_trusted_and_only_once() {
     let (old, new) = (key(), key());
-    let list = trust::make(2, public(&[&new]), std::slice::from_ref(&old)).unwrap();
-    assert_eq!(trust::verify(&list, &public(&[&old]), Some(1)).unwrap().keys, public(&[&new]));
-    assert!(trust::verify(&list, &public(&[&old]), None).is_ok());
+    let list = trust::sign_list(2, public(&[&new]), std::slice::from_ref(&old)).unwrap();
+    assert_eq!(trust::verify_list(&list, &public(&[&old]), Some(1)).unwrap().keys, public(&[&new]));
+    assert!(trust::verify_list(&list, &public(&[&old]), None).is_ok());
     assert!(matches!(
-        trust::verify(&list, &public(&[&old]), Some(2)),
+        trust::verify_list(&list, &public(&[&old]), Some(2)),
         Err(TrustError::NotNewer { known: 2, found: 2 })
     ));
-    assert!(matches!(trust::verify(&list, &public(&[&new]), None), Err(TrustError::Signature(_))));
-    assert!(trust::make(3, Vec::new(), &[old]).is_err());
+    assert!(matches!(trust::verify_list(&list, &public(&[&new]), None), Err(TrustError::Signature(_))));
+    assert!(trust::sign_list(3, Vec::new(), &[old]).is_err());
 }
 
 /// A signature is for one kind of document: a manifest's payload signed as a list of keys is no manifest.
@@ -120,7 +120,7 @@ fn a_list_of_keys_is_taken_from_a_key_that_is_trusted_and_only_once() {
 fn a_signature_of_one_kind_is_none_of_another() {
     let key = [key()];
     let trusted = public(&[&key[0]]);
-    let list = trust::make(1, trusted.clone(), &key).unwrap();
+    let list = trust::sign_list(1, trusted.clone(), &key).unwrap();
     let SignedTrust { payload, signatures } = list;
     let refused = authenticate(&SignedManifest { payload, signatures }, &trusted).unwrap_err();
     assert!(matches!(refused, VerifyError::Signature(SignatureError::BadSignature { .. })), "{refused:?}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use muster_core::names::Version;
 use muster_core::release_manifest::{Digest, Manifest};
 use muster_release::hashing::digest_of;
-use muster_release::manifest::Label;
+use muster_release::manifest::ReleaseLabel;
 
 pub(crate) fn write(root: &Path, path: &str, content: &[u8], mode: u32) {
     let path = root.join(path);
@@ -25,8 +25,8 @@ pub(crate) fn small_release(root: &Path) {
     write(root, "data/empty", b"", 0o644);
 }
 
-pub(crate) fn label(version: &str) -> Label {
-    Label {
+pub(crate) fn label(version: &str) -> ReleaseLabel {
+    ReleaseLabel {
         version: Version::new(version).unwrap(),
         serial: 1,
         created: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -38,7 +38,7 @@ pub(crate) fn label(version: &str) -> Label {
 /// The manifest of a bundle as it is on disk: its digest is right, whatever is in it.
 pub(crate) fn manifest_of(bundle: &Path) -> Manifest {
     let (digest, size) = digest_of(fs::File::open(bundle).unwrap()).unwrap();
-    let Label { version, serial, created, expires, previous } = label("v1");
+    let ReleaseLabel { version, serial, created, expires, previous } = label("v1");
     let content = Digest::new(format!("sha256:{}", "0".repeat(64))).unwrap();
     Manifest { format: 1, version, serial, digest, size, content, created, expires, previous }
 }

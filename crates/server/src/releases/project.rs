@@ -16,8 +16,8 @@ use muster_core::release_manifest::{Digest, PayloadError};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
 use muster_release::limits::BUNDLE_LIMIT;
-use muster_release::manifest::{Label, make, sign};
-use muster_release::pack::{PackError, Packed, pack};
+use muster_release::manifest::{ReleaseLabel, create, sign};
+use muster_release::pack::{BundleInfo, PackError, pack};
 use muster_release::tree::{Tree, TreeError};
 use thiserror::Error;
 
@@ -99,7 +99,7 @@ pub struct Source {
 impl Source {
     /// Looks a directory through, and finds the digest of what is in it.
     pub fn check(directory: PathBuf) -> Result<Self, SourceError> {
-        let read = Tree::of(&directory);
+        let read = Tree::read(&directory);
         let tree = read.map_err(|source| SourceError::Read { directory: directory.clone(), source })?;
         check(&tree).map_err(|source| SourceError::Check { directory: directory.clone(), source })?;
         // Nothing is fetched while a fleet starts.
@@ -187,16 +187,16 @@ async fn build(
 ) -> Result<ReleaseRecord, BuildError> {
     let packed = keep(app, version, source).await?;
     let Builder { key, by, now } = builder;
-    let label = Label { version: version.clone(), serial, created: *now, expires: None, previous: None };
-    let signed = sign(&make(label, &packed), std::slice::from_ref(key.as_ref()));
+    let label = ReleaseLabel { version: version.clone(), serial, created: *now, expires: None, previous: None };
+    let signed = sign(&create(label, &packed), std::slice::from_ref(key.as_ref()));
     let signed = signed.map_err(|source| BuildError::Manifest { version: version.clone(), source })?;
-    let Packed { digest, size, content, .. } = packed;
+    let BundleInfo { digest, size, content, .. } = packed;
     let (digest, content) = (digest.to_string(), content.to_string());
     Ok(ReleaseRecord { digest, serial, size, content, signed, pushed: *now, by: by.clone() })
 }
 
 /// Packs a release straight into the place for blobs.
-async fn keep(app: &App, version: &Version, source: &Source) -> Result<Packed, BuildError> {
+async fn keep(app: &App, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
     let (blobs, of, from) = (app.blobs.clone(), version.clone(), source.clone());
     let packing = tokio::task::spawn_blocking(move || pack_blob(&blobs, &of, &from));
     let packed = packing.await.map_err(|_| BuildError::CutOff { version: version.clone() })??;
@@ -207,9 +207,9 @@ async fn keep(app: &App, version: &Version, source: &Source) -> Result<Packed, B
     }
 }
 
-fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<Packed, BuildError> {
+fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<BundleInfo, BuildError> {
     let not_kept = |source| BuildError::Keep { version: version.clone(), source };
-    let tree = Tree::of(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
+    let tree = Tree::read(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
     let incoming = blobs.receive(BUNDLE_LIMIT).map_err(not_kept)?;
     let mut to = io::BufWriter::with_capacity(crate::blobs::outgoing::PIECE, incoming);
     let packed = pack(&tree, &mut to).map_err(|source| BuildError::Pack { version: version.clone(), source })?;

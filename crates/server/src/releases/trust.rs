@@ -8,8 +8,8 @@ use muster_core::names::{EnvName, Version};
 use muster_core::release_manifest::{KeyId, PayloadError, SignedTrust, TrustList};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::manifest::authenticate;
-use muster_release::signatures::SignatureError;
-use muster_release::trust::{TrustError, verify};
+use muster_release::trust::SignatureError;
+use muster_release::trust::{TrustError, verify_list};
 use muster_store::StoreError;
 use thiserror::Error;
 
@@ -108,13 +108,13 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) 
 fn stands_for(before: Option<&SignedTrust>, trust: &SignedTrust, list: &TrustList) -> Result<bool, ReplaceTrustError> {
     let Some(before) = before else {
         // Signed by one of its own keys, usually; or by one that only agents know.
-        return match verify(trust, &list.keys, None) {
+        return match verify_list(trust, &list.keys, None) {
             Ok(_) | Err(TrustError::Signature(SignatureError::UnknownKey { .. })) => Ok(false),
             Err(error) => Err(ReplaceTrustError::Refused(error)),
         };
     };
     let known = before.read().map_err(ReplaceTrustError::Payload)?;
-    match verify(trust, &known.keys, Some(known.serial)) {
+    match verify_list(trust, &known.keys, Some(known.serial)) {
         Ok(_) => Ok(true),
         Err(TrustError::NotNewer { known, found }) => Err(ReplaceTrustError::NotNewer { known, found }),
         Err(error) => Err(ReplaceTrustError::Refused(error)),

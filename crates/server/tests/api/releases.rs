@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use jiff::Timestamp;
 use muster_core::release_manifest::{Manifest, SignedManifest};
 use muster_release::key::SigningKey;
-use muster_release::manifest::{Label, make, sign};
+use muster_release::manifest::{ReleaseLabel, create, sign};
 use muster_release::pack::pack;
 use muster_release::tree::Tree;
 use muster_wire::client::ClientError;
@@ -15,7 +15,7 @@ use muster_wire::release::{BundleState, ReleasePushed, Trusted};
 use crate::fixture::{Fixture, version};
 
 /// A release that somebody has built.
-pub(crate) struct Built {
+pub(crate) struct BuiltRelease {
     pub(crate) bundle: Vec<u8>,
     pub(crate) manifest: Manifest,
     pub(crate) signed: SignedManifest,
@@ -26,34 +26,34 @@ pub(crate) fn key() -> SigningKey {
 }
 
 /// A release with a script that says a word, which makes its content.
-pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> Built {
+pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> BuiltRelease {
     build_with(name, serial, "applier: script\nmanifest: run\n", word, keys)
 }
 
-fn build_with(name: &str, serial: u64, spec: &str, word: &str, keys: &[SigningKey]) -> Built {
+fn build_with(name: &str, serial: u64, spec: &str, word: &str, keys: &[SigningKey]) -> BuiltRelease {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("release.yaml"), spec).unwrap();
     std::fs::write(dir.path().join("run"), format!("#!/bin/sh\necho {word}\n")).unwrap();
     std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut bundle = Vec::new();
-    let packed = pack(&Tree::of(dir.path()).unwrap(), &mut bundle).unwrap();
+    let packed = pack(&Tree::read(dir.path()).unwrap(), &mut bundle).unwrap();
     let created = Timestamp::from_second(1_800_000_000).unwrap();
-    let label = Label { version: version(name), serial, created, expires: None, previous: None };
-    let manifest = make(label, &packed);
+    let label = ReleaseLabel { version: version(name), serial, created, expires: None, previous: None };
+    let manifest = create(label, &packed);
     let signed = sign(&manifest, keys).unwrap();
-    Built { bundle, manifest, signed }
+    BuiltRelease { bundle, manifest, signed }
 }
 
-pub(crate) async fn upload(fixture: &Fixture, built: &Built) {
+pub(crate) async fn upload(fixture: &Fixture, built: &BuiltRelease) {
     fixture.client.upload_bundle(&fixture.env, &built.manifest.digest, built.bundle.clone()).await.unwrap();
 }
 
-pub(crate) async fn register(fixture: &Fixture, built: &Built) -> Result<ReleasePushed, ClientError> {
+pub(crate) async fn register(fixture: &Fixture, built: &BuiltRelease) -> Result<ReleasePushed, ClientError> {
     let Manifest { version, .. } = &built.manifest;
     fixture.client.push_release(&fixture.env, version, built.signed.clone(), Some("ann@desk")).await
 }
 
-pub(crate) async fn push(fixture: &Fixture, built: &Built) -> ReleasePushed {
+pub(crate) async fn push(fixture: &Fixture, built: &BuiltRelease) -> ReleasePushed {
     upload(fixture, built).await;
     register(fixture, built).await.unwrap()
 }
@@ -250,7 +250,7 @@ async fn the_first_list_is_of_somebody_whose_releases_are_there() {
     let fixture = Fixture::start(&[]).await;
     let (ours, stranger) = (key(), key());
     let list = |signer: &SigningKey| {
-        muster_release::trust::make(1, vec![signer.public().clone()], std::slice::from_ref(signer)).unwrap()
+        muster_release::trust::sign_list(1, vec![signer.public().clone()], std::slice::from_ref(signer)).unwrap()
     };
     let (of_stranger, of_ours) = (list(&stranger), list(&ours));
     push(&fixture, &build("v3", 3, "three", &[ours])).await;
@@ -268,7 +268,7 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     assert_eq!(client.trust(env).await.unwrap().list, None);
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let first = list(5, &[&old], &old);
     let placed = client.replace_trust(env, &first, false).await.unwrap();
@@ -313,7 +313,7 @@ async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
     let (old, new) = (key(), key());
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let (without, both, next) = (list(1, &[&new], &old), list(1, &[&old, &new], &old), list(2, &[&new], &new));
     let again = list(3, &[&new, &key()], &new);
@@ -346,7 +346,7 @@ async fn a_key_goes_once_the_environment_runs_a_release_of_another() {
     let (old, new) = (key(), key());
     let list = |serial, keys: &[&SigningKey], signer: &SigningKey| {
         let keys = keys.iter().map(|key| key.public().clone()).collect();
-        muster_release::trust::make(serial, keys, std::slice::from_ref(signer)).unwrap()
+        muster_release::trust::sign_list(serial, keys, std::slice::from_ref(signer)).unwrap()
     };
     let (both, next) = (list(1, &[&old, &new], &old), list(2, &[&new], &old));
     push(&fixture, &build("v3", 3, "three", &[old])).await;

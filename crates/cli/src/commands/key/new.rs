@@ -71,7 +71,7 @@ fn failure(error: KeyError) -> Failure {
     let hint = match &error {
         KeyError::Exists { .. } => Some("name another file with --out"),
         KeyError::Read { .. }
-        | KeyError::Open { .. }
+        | KeyError::Readable { .. }
         | KeyError::NotAKey { .. }
         | KeyError::Write { .. }
         | KeyError::NoRandomness

@@ -60,7 +60,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         None => (1, next(Vec::new(), signers.iter().map(|key| key.public().clone()).collect(), &[])?),
     };
     let keys = next(keys, new, &args.remove)?;
-    let list = trust::make(serial, keys, &signers).map_err(Failure::failed)?;
+    let list = trust::sign_list(serial, keys, &signers).map_err(Failure::failed)?;
     let done = session.told(session.client().replace_trust(&session.env, &list, args.force).await)?;
     terminal.out.answer(&done, |out| {
         out.line(format_args!("{} trusts from now on (serial {}):", session.env, done.serial));

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
 use muster_core::names::Version;
 use muster_core::release_manifest::Digest;
-use muster_release::built::{self, Built};
 use muster_release::check::CheckError;
 use muster_release::key::SigningKey;
-use muster_release::manifest::Label;
+use muster_release::manifest::ReleaseLabel;
+use muster_release::release_files::{self, BuiltRelease};
 use muster_release::repos::assemble::AssembledRepo;
 use serde::Serialize;
 
@@ -117,14 +117,14 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     muster_release::check(&assembled.tree).map_err(|error| unchecked(error, &args.dir))?;
     // Whole seconds: nobody orders releases by less.
     let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
-    let label = Label {
+    let label = ReleaseLabel {
         version: args.version.clone(),
         serial: args.serial.unwrap_or_else(|| u64::try_from(now.as_second()).unwrap_or_default()),
         created: now,
         expires: args.expires.map(|after| now.saturating_add(after)).transpose().map_err(Failure::failed)?,
         previous: args.previous.clone(),
     };
-    let built = built::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys);
+    let built = release_files::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys);
     let built = built.map_err(|error| {
         let context = format!("the release cannot be built into {}", args.out.display());
         Failure::failed(anyhow::Error::new(error).context(context))
@@ -139,8 +139,8 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     Ok(Exit::Yes)
 }
 
-fn answer(built: Built, keys: &[SigningKey], repos: &[AssembledRepo]) -> Answer {
-    let Built { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
+fn answer(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> Answer {
+    let BuiltRelease { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
     Answer {
         version: manifest.version,
         serial: manifest.serial,

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::Path;
 
 use muster_core::names::Version;
-use muster_release::built;
-use muster_release::contents::{ContentsError, FileFacts, Source};
-use muster_release::diff::{Change, FileChange, diff};
+use muster_release::contents::{ContentsError, FileInfo, ReleaseSource};
+use muster_release::contents::{FileChange, FileChangeKind, diff};
+use muster_release::release_files;
 use muster_release::tree::Tree;
 use serde::Serialize;
 use similar::TextDiff;
@@ -91,34 +91,34 @@ pub(in crate::commands) async fn between(
     let (old, new) = (place.path().join("before"), place.path().join("after"));
     fetch(before, session, &old).await?;
     fetch(after, session, &new).await?;
-    compare(&Source::Bundle(old), &Source::Bundle(new), text)
+    compare(&ReleaseSource::Bundle(old), &ReleaseSource::Bundle(new), text)
 }
 
-fn compare(before: &Source, after: &Source, text: bool) -> Result<Differences, Failure> {
+fn compare(before: &ReleaseSource, after: &ReleaseSource, text: bool) -> Result<Differences, Failure> {
     let unread = |error: ContentsError| Failure::cannot_tell(error);
     let changes = diff(&before.contents().map_err(unread)?, &after.contents().map_err(unread)?);
     let paths: BTreeSet<&str> = changes.iter().map(|change| change.path.as_str()).collect();
-    let texts = |source: &Source| if text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
+    let texts = |source: &ReleaseSource| if text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
     let (old, new) = (texts(before).map_err(unread)?, texts(after).map_err(unread)?);
     let files: Vec<ShownChange> = changes
         .iter()
         .map(|change| ShownChange { change: change.clone(), text: in_lines(change, &old, &new) })
         .collect();
-    let counted = |what: fn(&Change) -> bool| changes.iter().filter(|change| what(&change.what)).count();
+    let counted = |what: fn(&FileChangeKind) -> bool| changes.iter().filter(|change| what(&change.what)).count();
     Ok(Differences {
         same: changes.is_empty(),
-        added: counted(|what| matches!(what, Change::Added { .. })),
-        removed: counted(|what| matches!(what, Change::Removed { .. })),
-        changed: counted(|what| matches!(what, Change::Changed { .. })),
+        added: counted(|what| matches!(what, FileChangeKind::Added { .. })),
+        removed: counted(|what| matches!(what, FileChangeKind::Removed { .. })),
+        changed: counted(|what| matches!(what, FileChangeKind::Changed { .. })),
         files,
     })
 }
 
 /// What was typed: a directory, either file of a release, or a version; the bundle of that is fetched.
-async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<Source, Failure> {
+async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<ReleaseSource, Failure> {
     let path = Path::new(typed);
     if path.is_dir() {
-        return Ok(Source::Directory(Tree::of(path).map_err(Failure::cannot_tell)?));
+        return Ok(ReleaseSource::Directory(Tree::read(path).map_err(Failure::cannot_tell)?));
     }
     if !path.exists() {
         let Ok(version) = Version::new(typed) else {
@@ -128,9 +128,9 @@ async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<Source, 
             format!("there is no file or directory {typed} here, so it was taken for a version on the server");
         let session = Session::open(globals).await?;
         fetch(&version, &session, place).await.map_err(|failure| failure.hint(missing))?;
-        return Ok(Source::Bundle(place.to_owned()));
+        return Ok(ReleaseSource::Bundle(place.to_owned()));
     }
-    Ok(Source::Bundle(built::find(path).map_err(Failure::cannot_tell)?.bundle))
+    Ok(ReleaseSource::Bundle(release_files::find(path).map_err(Failure::cannot_tell)?.bundle))
 }
 
 /// Downloads the bundle of a version.
@@ -150,9 +150,9 @@ async fn fetch(version: &Version, session: &Session, place: &Path) -> Result<(),
 fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Option<String> {
     let path = &change.path;
     let (before, after) = match &change.what {
-        Change::Added { .. } => ("", new.get(path)?.as_str()),
-        Change::Removed { .. } => (old.get(path)?.as_str(), ""),
-        Change::Changed { .. } => (old.get(path)?.as_str(), new.get(path)?.as_str()),
+        FileChangeKind::Added { .. } => ("", new.get(path)?.as_str()),
+        FileChangeKind::Removed { .. } => (old.get(path)?.as_str(), ""),
+        FileChangeKind::Changed { .. } => (old.get(path)?.as_str(), new.get(path)?.as_str()),
     };
     let lines = TextDiff::from_lines(before, after).unified_diff().context_radius(3).to_string();
     (!lines.is_empty()).then_some(lines)
@@ -169,9 +169,11 @@ fn show(differences: &Differences, out: &mut Out) {
 
 fn show_file(ShownChange { change: FileChange { path, what }, text }: &ShownChange, indent: &str, out: &mut Out) {
     match what {
-        Change::Added { after } => out.line(format_args!("{indent}+ {path}  {}", facts(after))),
-        Change::Removed { before } => out.line(format_args!("{indent}- {path}  {}", facts(before))),
-        Change::Changed { before, after } => out.line(format_args!("{indent}~ {path}  {}", changed(before, after))),
+        FileChangeKind::Added { after } => out.line(format_args!("{indent}+ {path}  {}", facts(after))),
+        FileChangeKind::Removed { before } => out.line(format_args!("{indent}- {path}  {}", facts(before))),
+        FileChangeKind::Changed { before, after } => {
+            out.line(format_args!("{indent}~ {path}  {}", changed(before, after)))
+        }
     }
     for line in text.iter().flat_map(|text| text.lines()) {
         out.line(format_args!("{indent}    {}", plain::without_controls(line)));
@@ -192,12 +194,12 @@ impl Differences {
     }
 }
 
-fn facts(facts: &FileFacts) -> String {
+fn facts(facts: &FileInfo) -> String {
     let executable = if facts.executable { ", executable" } else { "" };
     format!("{}{executable}", size(facts.size))
 }
 
-fn changed(before: &FileFacts, after: &FileFacts) -> String {
+fn changed(before: &FileInfo, after: &FileInfo) -> String {
     let sizes = match before.size == after.size {
         true => size(after.size),
         false => format!("{} → {}", size(before.size), size(after.size)),

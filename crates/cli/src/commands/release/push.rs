@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_core::release_manifest::Manifest;
-use muster_release::built::{self, FoundManifest};
+use muster_release::release_files::{self, LocatedManifest};
 use muster_wire::client::ClientError;
 use muster_wire::problem::Code;
 use muster_wire::release::ReleasePushed;
@@ -65,8 +65,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     Ok(Exit::Yes)
 }
 
-fn find(file: &Path) -> Result<(PathBuf, FoundManifest), Failure> {
-    let found = built::find(file).map_err(Failure::failed)?;
+fn find(file: &Path) -> Result<(PathBuf, LocatedManifest), Failure> {
+    let found = release_files::find(file).map_err(Failure::failed)?;
     match found.signed {
         Some(signed) => Ok((found.bundle, signed)),
         None => {
@@ -79,7 +79,7 @@ fn find(file: &Path) -> Result<(PathBuf, FoundManifest), Failure> {
 async fn push(
     session: &Session,
     bundle: &Path,
-    found: &FoundManifest,
+    found: &LocatedManifest,
     notes: &mut Notes,
 ) -> Result<ReleasePushed, Failure> {
     let (client, env) = (session.client(), &session.env);

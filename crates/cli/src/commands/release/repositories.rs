@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use muster_release::repos::assemble::{self, AssembleError, Assembled, PARALLEL, Progress, Settings, Update};
-use muster_release::repos::cancel::Cancel;
-use muster_release::repos::fetch::From;
+use muster_release::repos::assemble::{
+    self, AssembleError, AssembledRelease, FetchProgress, FetchSettings, PARALLEL, PinUpdate,
+};
+use muster_release::repos::fetch::FetchOrigin;
+use muster_release::repos::git::CancelHandle;
 use tokio::sync::mpsc;
 
 use crate::exit::Exit;
@@ -36,9 +38,13 @@ fn parallel(text: &str) -> Result<usize, String> {
 }
 
 /// Reads the directory, and fetches what its `repos.yaml` names.
-pub(super) async fn assemble(dir: &Path, args: &RepoArgs, terminal: &mut Terminal) -> Result<Assembled, Failure> {
+pub(super) async fn assemble(
+    dir: &Path,
+    args: &RepoArgs,
+    terminal: &mut Terminal,
+) -> Result<AssembledRelease, Failure> {
     let cannot_start = |error| Failure::failed(anyhow::Error::new(error).context("cannot start"));
-    let cancel = Cancel::new().map_err(cannot_start)?;
+    let cancel = CancelHandle::new().map_err(cannot_start)?;
     let mut signals = Signals::new().map_err(cannot_start)?;
     // Few: whoever is told of progress keeps up, or the fetching waits a moment.
     let (tell, mut told) = mpsc::channel(16);
@@ -46,9 +52,9 @@ pub(super) async fn assemble(dir: &Path, args: &RepoArgs, terminal: &mut Termina
         dir: dir.to_owned(),
         cache: cache(args),
         update: match args.update.as_deref() {
-            None => Update::None,
-            Some([]) => Update::All,
-            Some(names) => Update::These(names.iter().cloned().collect::<BTreeSet<_>>()),
+            None => PinUpdate::None,
+            Some([]) => PinUpdate::All,
+            Some(names) => PinUpdate::These(names.iter().cloned().collect::<BTreeSet<_>>()),
         },
         parallel: args.parallel,
         cancel: cancel.clone(),
@@ -74,15 +80,15 @@ pub(super) async fn assemble(dir: &Path, args: &RepoArgs, terminal: &mut Termina
 struct Job {
     dir: PathBuf,
     cache: PathBuf,
-    update: Update,
+    update: PinUpdate,
     parallel: usize,
-    cancel: Cancel,
+    cancel: CancelHandle,
 }
 
 impl Job {
-    fn run(&self, tell: &mpsc::Sender<Progress>) -> Result<Assembled, AssembleError> {
+    fn run(&self, tell: &mpsc::Sender<FetchProgress>) -> Result<AssembledRelease, AssembleError> {
         let mirror = env::var(variables::GIT_MIRROR).ok().filter(|mirror| !mirror.is_empty());
-        let settings = Settings {
+        let settings = FetchSettings {
             mirror: mirror.as_deref(),
             cache: &self.cache,
             parallel: self.parallel,
@@ -104,26 +110,26 @@ struct Shown {
 }
 
 impl Shown {
-    fn tell(&mut self, progress: Progress, notes: &mut Notes) {
+    fn tell(&mut self, progress: FetchProgress, notes: &mut Notes) {
         match progress {
-            Progress::Fetching { name, .. } => {
+            FetchProgress::Fetching { name, .. } => {
                 self.fetching.insert(name);
             }
-            Progress::Fetched { name, commit, from } => {
+            FetchProgress::Fetched { name, commit, from } => {
                 let commit = commit.short();
                 match from {
-                    From::Cache => {}
-                    From::Mirror => notes.note(format_args!("{name}: {commit} from the mirror")),
-                    From::Source => notes.note(format_args!("{name}: {commit} from its source")),
-                    From::SourceAfterMirror { mirror_said } => {
+                    FetchOrigin::Cache => {}
+                    FetchOrigin::Mirror => notes.note(format_args!("{name}: {commit} from the mirror")),
+                    FetchOrigin::Source => notes.note(format_args!("{name}: {commit} from its source")),
+                    FetchOrigin::SourceAfterMirror { mirror_error } => {
                         notes.note(format_args!(
-                            "{name}: {commit} from its source; the mirror did not have it: {mirror_said}"
+                            "{name}: {commit} from its source; the mirror did not have it: {mirror_error}"
                         ));
                     }
                 }
                 self.end(&name);
             }
-            Progress::Failed { name } => self.end(&name),
+            FetchProgress::Failed { name } => self.end(&name),
         }
         if !self.fetching.is_empty() {
             let names: Vec<&str> = self.fetching.iter().map(String::as_str).collect();
@@ -166,7 +172,7 @@ fn failure(error: AssembleError) -> Failure {
         | AssembleError::Lock(_)
         | AssembleError::Read { .. }
         | AssembleError::Write { .. }
-        | AssembleError::Taken { .. } => {
+        | AssembleError::PathInUse { .. } => {
             Failure::failed(anyhow::Error::new(error).context("the release cannot be built"))
         }
     }

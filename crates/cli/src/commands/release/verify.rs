@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use muster_core::names::Version;
 use muster_core::release_manifest::{Digest, KeyId, PublicKey};
-use muster_release::built::{self, FoundManifest, OpenError};
 use muster_release::manifest;
+use muster_release::release_files::{self, LocatedManifest, OpenError};
 use muster_release::unpack::{UnpackError, unpack};
 use serde::Serialize;
 
@@ -89,7 +89,7 @@ enum Judged {
 }
 
 fn judge(args: &Args, trusted: &[PublicKey], now: Timestamp, answer: &mut Answer) -> Result<Judged, Failure> {
-    let found = match built::find(&args.file) {
+    let found = match release_files::find(&args.file) {
         Ok(found) => found,
         Err(error @ OpenError::Read { .. }) => return Err(Failure::cannot_tell(error)),
         Err(
@@ -99,7 +99,7 @@ fn judge(args: &Args, trusted: &[PublicKey], now: Timestamp, answer: &mut Answer
             | OpenError::Ambiguous { .. }),
         ) => return Ok(Judged::Bad(error.into())),
     };
-    let Some(FoundManifest { signed, manifest, .. }) = found.signed else {
+    let Some(LocatedManifest { signed, manifest, .. }) = found.signed else {
         let text = "there is no manifest for this bundle beside it: nobody stands for it";
         return Ok(Judged::Bad(anyhow::Error::msg(text)));
     };

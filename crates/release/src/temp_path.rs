@@ -1,4 +1,4 @@
-//! A file or directory that is being made: gone again unless it is finished.
+//! A temporary file or directory that is removed on drop unless it is kept or renamed.
 
 use std::fs;
 use std::io;
@@ -6,35 +6,34 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct TempPath {
     path: Option<PathBuf>,
 }
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-impl Unfinished {
-    /// Takes care of a path that the caller makes.
+impl TempPath {
+    /// Owns a path that the caller creates.
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: Some(path.to_owned()) }
     }
 
-    /// A name beside what it is to become, that nobody else uses: another process has another id, and within this one
-    /// a counter tells them apart.
-    pub(crate) fn beside(directory: &Path, what: &str) -> Self {
+    /// A unique name in the target's directory, made of the process id and a counter.
+    pub(crate) fn in_dir(directory: &Path, name: &str) -> Self {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        Self::new(&directory.join(format!(".unfinished-{what}-{}-{number}", std::process::id())))
+        Self::new(&directory.join(format!(".unfinished-{name}-{}-{number}", std::process::id())))
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// It is whole where it is.
+    /// Keeps the path: it is complete.
     pub(crate) fn keep(mut self) {
         self.path = None;
     }
 
-    /// It is whole and gets its name.
+    /// Renames it to its final name: it is complete.
     pub(crate) fn rename_to(mut self, target: &Path) -> io::Result<()> {
         fs::rename(self.path(), target)?;
         self.path = None;
@@ -42,10 +41,10 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for TempPath {
     fn drop(&mut self) {
         let Some(path) = &self.path else { return };
-        // Nothing can be told from here; what stays is named so that a person knows it for what it is.
+        // Errors cannot be returned from here; the name of a leftover says what it is.
         let _ = match fs::symlink_metadata(path) {
             Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
             Ok(_) => fs::remove_file(path),

@@ -1,6 +1,8 @@
-//! A release as files: the bundle, named by its digest, and beside it `<version>.release.json` with the signed manifest.
+//! Writes and finds the two files of a release: the bundle, named by its digest, and the signed manifest
+//! `<version>.release.json`.
 //!
-//! The manifest finds its bundle by the digest, and a bundle its manifest by looking around: a person may name either.
+//! A manifest names its bundle by digest; for a bundle the manifests in the same directory are searched. Commands accept
+//! either file.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,22 +15,22 @@ use thiserror::Error;
 
 use crate::hashing::digest_of;
 use crate::key::SigningKey;
-use crate::manifest::{self, Label};
-use crate::pack::{self, PackError, Packed};
+use crate::manifest::{self, ReleaseLabel};
+use crate::pack::{self, BundleInfo, PackError};
+use crate::temp_path::TempPath;
 use crate::tree::Tree;
-use crate::unfinished::Unfinished;
 
-/// What the file begins with, so that nobody takes it for another JSON.
-const MARK: &str = "muster release 1";
-const ENDING: &str = ".release.json";
-/// Far more than the payload and all signatures need.
-const LIMIT: u64 = 64 * 1024;
+/// Format marker of the manifest file.
+const FORMAT_MARK: &str = "muster release 1";
+const MANIFEST_SUFFIX: &str = ".release.json";
+/// Bytes of a manifest file: far more than the payload and all signatures need.
+const MANIFEST_LIMIT: u64 = 64 * 1024;
 
 #[derive(Debug, Error)]
 pub enum BuildError {
     #[error(transparent)]
     Pack(#[from] PackError),
-    #[error("the manifest cannot be made")]
+    #[error("cannot create the manifest")]
     Manifest(#[from] PayloadError),
     #[error("cannot write {}", path.display())]
     Write {
@@ -46,74 +48,74 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is neither a bundle (.tar.zst) nor the manifest of one ({ENDING})", path.display())]
+    #[error("{} is neither a bundle (.tar.zst) nor the manifest of one ({MANIFEST_SUFFIX})", path.display())]
     NotARelease { path: PathBuf },
-    #[error("the manifest {} is not understood", path.display())]
+    #[error("cannot parse the manifest {}", path.display())]
     Manifest {
         path: PathBuf,
         #[source]
         source: PayloadError,
     },
-    #[error("the bundle of {} is not beside it: there is no {}", manifest.display(), bundle.display())]
+    #[error("the bundle of {} is missing from its directory: there is no {}", manifest.display(), bundle.display())]
     NoBundle { manifest: PathBuf, bundle: PathBuf },
-    #[error("several manifests are for {}: name the one that you mean: {}", bundle.display(), listed(manifests))]
+    #[error("{} has several manifests; name one of them: {}", bundle.display(), join_paths(manifests))]
     Ambiguous { bundle: PathBuf, manifests: Vec<PathBuf> },
 }
 
-fn listed(paths: &[PathBuf]) -> String {
+fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ManifestFile {
+struct ManifestJson {
     format: String,
     payload: String,
     signatures: Vec<Signature>,
 }
 
-/// A release that was built.
+/// The files of a release that was built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Built {
+pub struct BuiltRelease {
     pub bundle: PathBuf,
     pub manifest_file: PathBuf,
     pub manifest: Manifest,
     pub signed: SignedManifest,
-    pub packed: Packed,
-    /// The same release was there already, with the same signers: its manifest was left as it is.
+    pub packed: BundleInfo,
+    /// The same release existed already, with the same signers; its manifest was not rewritten.
     pub unchanged: bool,
 }
 
 /// Packs a tree into `directory`, signs it and writes both files.
 ///
-/// When the manifest of the same content, signed by the same keys, is there already, it stays: to build twice changes
-/// nothing. `fixed_serial` says that the serial of the label was asked for, and is no default.
+/// An existing manifest of the same content, signed by the same keys, is kept: a second build is a no-op.
+/// `fixed_serial` means that the serial of the label was chosen by the operator and must match.
 pub fn build(
     tree: &Tree,
     directory: &Path,
-    label: Label,
+    label: ReleaseLabel,
     fixed_serial: bool,
     keys: &[SigningKey],
-) -> Result<Built, BuildError> {
+) -> Result<BuiltRelease, BuildError> {
     let (bundle, packed) = pack::pack_into(tree, directory)?;
     let manifest_file = directory.join(manifest_name(&label.version));
-    let wanted = manifest::make(label, &packed);
+    let wanted = manifest::create(label, &packed);
     let before = read_manifest(&manifest_file).ok().and_then(|signed| Some((signed.read().ok()?, signed)));
     if let Some((manifest, signed)) = before.filter(|(manifest, signed)| {
         let same_serial = !fixed_serial || manifest.serial == wanted.serial;
-        same_serial && is_same(manifest, &wanted) && is_signed_by(signed, &public_halves(keys))
+        same_serial && is_same_release(manifest, &wanted) && is_signed_by(signed, &public_halves(keys))
     }) {
-        return Ok(Built { bundle, manifest_file, manifest, signed, packed, unchanged: true });
+        return Ok(BuiltRelease { bundle, manifest_file, manifest, signed, packed, unchanged: true });
     }
     let signed = manifest::sign(&wanted, keys)?;
     let written = write_manifest(directory, &manifest_file, &signed);
     written.map_err(|source| BuildError::Write { path: manifest_file.clone(), source })?;
-    Ok(Built { bundle, manifest_file, manifest: wanted, signed, packed, unchanged: false })
+    Ok(BuiltRelease { bundle, manifest_file, manifest: wanted, signed, packed, unchanged: false })
 }
 
-/// Whether a manifest says what is wanted, apart from when it was made. One with an expiry is made anew each time: the
-/// new one ends later.
-fn is_same(before: &Manifest, wanted: &Manifest) -> bool {
+/// Compares two manifests except for serial and creation time. A manifest with an expiry is always rewritten: the new one
+/// expires later.
+fn is_same_release(before: &Manifest, wanted: &Manifest) -> bool {
     let undated = |manifest: &Manifest| Manifest { serial: 0, created: wanted.created, ..manifest.clone() };
     undated(before) == undated(wanted) && wanted.expires.is_none()
 }
@@ -129,78 +131,78 @@ fn is_signed_by(signed: &SignedManifest, keys: &[PublicKey]) -> bool {
         && signed.signatures.iter().all(|signature| manifest::authenticate(&alone(signature), keys).is_ok())
 }
 
-/// What the file of a release's manifest is called.
+/// File name of a manifest.
 pub fn manifest_name(version: &Version) -> String {
-    format!("{version}{ENDING}")
+    format!("{version}{MANIFEST_SUFFIX}")
 }
 
 fn write_manifest(directory: &Path, path: &Path, signed: &SignedManifest) -> io::Result<()> {
     let SignedManifest { payload, signatures } = signed.clone();
-    let mut text = serde_json::to_string_pretty(&ManifestFile { format: MARK.to_owned(), payload, signatures })?;
+    let mut text = serde_json::to_string_pretty(&ManifestJson { format: FORMAT_MARK.to_owned(), payload, signatures })?;
     text.push('\n');
-    let unfinished = Unfinished::beside(directory, "manifest");
-    let mut file = fs::File::create_new(unfinished.path())?;
+    let temporary = TempPath::in_dir(directory, "manifest");
+    let mut file = fs::File::create_new(temporary.path())?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    unfinished.rename_to(path)
+    temporary.rename_to(path)
 }
 
 fn read_manifest(path: &Path) -> Result<SignedManifest, OpenError> {
     let mut text = String::new();
-    let read = fs::File::open(path).and_then(|file| file.take(LIMIT).read_to_string(&mut text));
+    let read = fs::File::open(path).and_then(|file| file.take(MANIFEST_LIMIT).read_to_string(&mut text));
     read.map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
-    let not_ours = || OpenError::NotARelease { path: path.to_owned() };
-    let file: ManifestFile = serde_json::from_str(&text).map_err(|_| not_ours())?;
-    if file.format != MARK {
-        return Err(not_ours());
+    let not_a_release = || OpenError::NotARelease { path: path.to_owned() };
+    let file: ManifestJson = serde_json::from_str(&text).map_err(|_| not_a_release())?;
+    if file.format != FORMAT_MARK {
+        return Err(not_a_release());
     }
     Ok(SignedManifest { payload: file.payload, signatures: file.signatures })
 }
 
-/// The files of a release that somebody named.
+/// The files of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ReleaseFiles {
     pub bundle: PathBuf,
-    /// Without one there is only a bundle: nobody stands for it.
-    pub signed: Option<FoundManifest>,
+    /// None if no manifest was found for the bundle.
+    pub signed: Option<LocatedManifest>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundManifest {
+pub struct LocatedManifest {
     pub path: PathBuf,
     pub signed: SignedManifest,
-    /// What it says; nothing is proved yet.
+    /// The parsed payload; not verified.
     pub manifest: Manifest,
 }
 
-/// Finds both files of a release from either of them. Proves nothing.
-pub fn find(path: &Path) -> Result<Found, OpenError> {
+/// Finds both files of a release from either of them. Verifies nothing.
+pub fn find(path: &Path) -> Result<ReleaseFiles, OpenError> {
     let failed = |source| OpenError::Read { path: path.to_owned(), source };
     let mut head = [0; 4];
     let read = fs::File::open(path).and_then(|mut file| file.read(&mut head)).map_err(failed)?;
     match head.get(..read) {
         Some([0x28, 0xb5, 0x2f, 0xfd]) => from_bundle(path),
         Some([b'{', ..]) => {
-            let found = understand(path)?;
-            let bundle = beside(path).join(pack::file_name(&found.manifest.digest));
+            let found = locate_manifest(path)?;
+            let bundle = parent_dir(path).join(pack::file_name(&found.manifest.digest));
             if !bundle.exists() {
                 return Err(OpenError::NoBundle { manifest: path.to_owned(), bundle });
             }
-            Ok(Found { bundle, signed: Some(found) })
+            Ok(ReleaseFiles { bundle, signed: Some(found) })
         }
         Some(_) | None => Err(OpenError::NotARelease { path: path.to_owned() }),
     }
 }
 
-fn understand(path: &Path) -> Result<FoundManifest, OpenError> {
+fn locate_manifest(path: &Path) -> Result<LocatedManifest, OpenError> {
     let signed = read_manifest(path)?;
     let manifest = signed.read().map_err(|source| OpenError::Manifest { path: path.to_owned(), source })?;
-    Ok(FoundManifest { path: path.to_owned(), signed, manifest })
+    Ok(LocatedManifest { path: path.to_owned(), signed, manifest })
 }
 
-fn from_bundle(bundle: &Path) -> Result<Found, OpenError> {
+fn from_bundle(bundle: &Path) -> Result<ReleaseFiles, OpenError> {
     let failed = |source| OpenError::Read { path: bundle.to_owned(), source };
-    // Its name says its digest, unless somebody has renamed it; what it says is proved later in any case.
+    // The file name has the digest, unless the file was renamed. The digest is verified later in any case.
     let name = bundle.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let named = name.strip_prefix("sha256-").and_then(|name| name.strip_suffix(".tar.zst"));
     let digest = match named.and_then(|hex| Digest::new(format!("sha256:{hex}")).ok()) {
@@ -208,10 +210,10 @@ fn from_bundle(bundle: &Path) -> Result<Found, OpenError> {
         None => fs::File::open(bundle).and_then(digest_of).map_err(failed)?.0,
     };
     let mut manifests = Vec::new();
-    for entry in fs::read_dir(beside(bundle)).map_err(failed)? {
+    for entry in fs::read_dir(parent_dir(bundle)).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.to_str().is_some_and(|path| path.ends_with(ENDING)) {
-            manifests.extend(understand(&path).ok().filter(|found| found.manifest.digest == digest));
+        if path.to_str().is_some_and(|path| path.ends_with(MANIFEST_SUFFIX)) {
+            manifests.extend(locate_manifest(&path).ok().filter(|found| found.manifest.digest == digest));
         }
     }
     manifests.sort_by(|a, b| a.path.cmp(&b.path));
@@ -219,9 +221,9 @@ fn from_bundle(bundle: &Path) -> Result<Found, OpenError> {
         let manifests = manifests.into_iter().map(|found| found.path).collect();
         return Err(OpenError::Ambiguous { bundle: bundle.to_owned(), manifests });
     }
-    Ok(Found { bundle: bundle.to_owned(), signed: manifests.pop() })
+    Ok(ReleaseFiles { bundle: bundle.to_owned(), signed: manifests.pop() })
 }
 
-fn beside(path: &Path) -> &Path {
+fn parent_dir(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
