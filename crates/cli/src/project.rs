@@ -9,7 +9,7 @@ use muster_core::names::{EnvName, Version};
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
 use muster_release::key::SigningKey;
-use muster_server::design::revise::By;
+use muster_server::design::revision::Attribution;
 use muster_server::releases::project::{Builder, Source, build_new};
 use muster_server::{App, FirstVersion, Registration};
 use muster_wire::design::DesignInput;
@@ -31,7 +31,7 @@ pub(crate) struct Loaded {
     /// The directory as a source of documents.
     pub design: DesignInput,
     /// Who brings it in.
-    pub by: By,
+    pub by: Attribution,
 }
 
 impl Loaded {
@@ -94,7 +94,7 @@ pub(crate) fn load(
 
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
-    let by = By { author: author(), message: format!("the project in {}", dir.display()) };
+    let by = Attribution { author: author(), message: format!("the project in {}", dir.display()) };
     Ok(Loaded { registration, releases, design, by })
 }
 

@@ -62,11 +62,11 @@ use view::node_rows::{AgentActivities, RemoteActivities};
 
 pub use agents::{Admission, AgentLink, AgentLocation, Hub, Links, PING};
 pub use api::openapi;
-pub use blobs::outgoing::Downloads;
-pub use blobs::{BlobStore, Blobs, Incoming, ReceiveError, Stored, Unfinished};
+pub use blobs::downloads::Downloads;
+pub use blobs::{BlobReader, BlobStore, BlobUpload, Blobs, PendingBlob, ReceiveError};
 pub use clock::Clock;
 pub use fleet_change::{FleetChange, FollowError, follow_design};
-pub use registration::{FirstVersion, RegisterError, Registered, Registration, register, register_design};
+pub use registration::{FirstVersion, RegisterError, Registration, RegistrationResult, register, register_design};
 pub use replica::LeasePace;
 pub use reports::Reports;
 pub use server::{Config, Server, StartError};

@@ -16,8 +16,8 @@ use muster_wire::design::DesignInput;
 use thiserror::Error;
 
 use crate::App;
-use crate::design::revise::By;
-use crate::design::work::{Terms, WorkError, apply};
+use crate::design::apply::{ApplyError, ApplyOptions, apply};
+use crate::design::revision::Attribution;
 use crate::fleet_change::{FleetChange, FollowError, beginning, compare, follow_design};
 use crate::transactions::{carry_out, pack};
 
@@ -71,23 +71,23 @@ pub enum RegisterError {
     #[error(transparent)]
     Nodes(#[from] FollowError),
     #[error(transparent)]
-    Design(#[from] WorkError),
+    Design(#[from] ApplyError),
 }
 
 /// What a registration changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegistrationResult {
     pub nodes: FleetChange,
     /// The version that the environment has begun with.
     pub version: Option<Version>,
 }
 
 /// Writes the registration to the store, and waits until the view has taken it in.
-pub async fn register(app: &App, registration: &Registration) -> Result<Registered, RegisterError> {
+pub async fn register(app: &App, registration: &Registration) -> Result<RegistrationResult, RegisterError> {
     // Nodes come last: an agent that is told to run finds the version, and its release, in place.
     let version = register_releases(app, registration).await?;
     let nodes = follow_design(app, &registration.env, &registration.nodes).await?;
-    Ok(Registered { nodes, version })
+    Ok(RegistrationResult { nodes, version })
 }
 
 /// The same with nodes that a design says: it becomes a revision, and is applied. The registration's own nodes do not
@@ -96,16 +96,16 @@ pub async fn register_design(
     app: &App,
     registration: &Registration,
     design: DesignInput,
-    by: &By,
-) -> Result<Registered, RegisterError> {
+    by: &Attribution,
+) -> Result<RegistrationResult, RegisterError> {
     let env = &registration.env;
     let version = register_releases(app, registration).await?;
     let before = app.view.fleets().get(env).cloned().unwrap_or_else(|| Fleet::new(env.clone()));
     // Whoever starts a server with a design has an environment file: what it says is meant, none included.
-    let terms = Terms { shown: None, remove_all: true };
+    let terms = ApplyOptions { shown: None, remove_all: true };
     let done = apply(app, env, &Arc::new(design), terms, by).await?;
     let change = compare(&before, &done.next.records());
-    Ok(Registered { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
+    Ok(RegistrationResult { nodes: FleetChange { revision: Some(done.revision), ..change }, version })
 }
 
 /// Registers the releases and chooses the first version. Returns that one, if it was chosen now.

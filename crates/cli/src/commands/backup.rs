@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
-use muster_server::backup::{self, TakeError, verify};
+use muster_server::backup::{self, BackupError, verify};
 use muster_wire::backup::{Ending, Manifest};
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ fn missing(ending: &Ending, notes: &mut Notes) {
 /// Where the backup comes from.
 enum Origin {
     Server(Session),
-    Store { taken: std::cell::RefCell<Option<backup::Taken>>, env: EnvName, blobs: Blobs },
+    Store { taken: std::cell::RefCell<Option<backup::Backup>>, env: EnvName, blobs: Blobs },
 }
 
 impl Origin {
@@ -115,12 +115,13 @@ impl Origin {
         let blobs = args.store.blobs_dir(globals)?;
         let env = super::restore::env_of_store(globals)?;
         let store = args.store.open_existing(&mut terminal.notes).await?;
-        let taken = backup::take(store.as_ref(), &env, terminal.now).await.map_err(|error| match error {
-            TakeError::Store(_) => Failure::cannot_tell(error),
-            TakeError::Nothing { .. } => Failure::failed(error).hint("choose another environment with --env"),
-            TakeError::Destroying { .. } => Failure::failed(error),
-            TakeError::Restoring { .. } => Failure::failed(error).hint("bring the restore to its end first"),
-        })?;
+        let taken =
+            backup::read_environment(store.as_ref(), &env, terminal.now).await.map_err(|error| match error {
+                BackupError::Store(_) => Failure::cannot_tell(error),
+                BackupError::Nothing { .. } => Failure::failed(error).hint("choose another environment with --env"),
+                BackupError::Destroying { .. } => Failure::failed(error),
+                BackupError::Restoring { .. } => Failure::failed(error).hint("bring the restore to its end first"),
+            })?;
         let blobs = Blobs::open_beside_servers(&blobs).with_context(|| format!("cannot use {}", blobs.display()));
         Ok(Origin::Store { taken: Some(taken).into(), env, blobs: blobs.map_err(Failure::failed)? })
     }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use jiff::Timestamp;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
-use muster_server::backup::{self, Contents, Progress, ReadError, Refused, RestoreError, Target, verify};
+use muster_server::backup::{self, Contents, Progress, ReadError, RefusedRestore, RestoreError, Target, verify};
 use muster_wire::backup::{RestoreQuery, Restored};
 use muster_wire::problem::Code;
 
@@ -216,13 +216,13 @@ fn unreadable(path: &Path, error: ReadError) -> Failure {
 
 fn refused(error: RestoreError) -> Failure {
     let hint = match &error {
-        RestoreError::Refused(Refused::Exists { .. }) => {
+        RestoreError::Refused(RefusedRestore::Exists { .. }) => {
             Some("--replace takes away what is there and is not in the backup")
         }
-        RestoreError::Refused(Refused::AnotherRestore { .. }) => {
+        RestoreError::Refused(RefusedRestore::AnotherRestore { .. }) => {
             Some("restore that file again to complete it, or choose this one with --replace")
         }
-        RestoreError::Refused(Refused::Destroying { .. }) => Some("restore it when it is gone"),
+        RestoreError::Refused(RefusedRestore::Destroying { .. }) => Some("restore it when it is gone"),
         RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it goes on where it was"),
         RestoreError::Read(_) | RestoreError::Look(_) | RestoreError::Overtaken { .. } | RestoreError::Marker(_) => {
             None

@@ -1,7 +1,7 @@
-//! Saving an environment, and bringing it back.
+//! Backup and restore of an environment.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 
 use axum::Json;
 use axum::body::Body;
@@ -9,23 +9,24 @@ use axum::extract::{Path, Query, State};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use futures::TryStreamExt;
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
 use muster_core::names::EnvName;
 use muster_wire::backup::{MEDIA_TYPE, RestoreQuery, Restored};
 use muster_wire::problem::{Code, Problem};
 use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
 
 use crate::App;
-use crate::backup::{self, Contents, ReadError, Refused, RestoreError, TakeError, Target, pipe, verify};
-
-use super::answer::{Refusal, chain};
-use super::scope::{Scope, fresh_enough};
+use crate::api::error::{ApiError, chain};
+use crate::api::request::{Scope, fresh_enough};
+use crate::backup::{self, BackupError, Contents, ReadError, RefusedRestore, RestoreError, Target, verify};
 
 /// A backup of the environment: its keys at one revision and the blobs that they name. A tar archive in a zstd stream.
 #[utoipa::path(get, path = "/v1/envs/{env}/backup", params(("env" = String, Path)),
     responses((status = 200, content_type = "application/zstd", body = Vec<u8>)))]
-pub(crate) async fn take(State(app): State<App>, scope: Scope) -> Result<Response, Refusal> {
-    let taken = backup::take(app.store.as_ref(), &scope.env, app.clock.now()).await?;
+pub(crate) async fn download_backup(State(app): State<App>, scope: Scope) -> Result<Response, ApiError> {
+    let taken = backup::read_environment(app.store.as_ref(), &scope.env, app.clock.now()).await?;
     let (to, broken, pieces) = pipe();
     let blobs = app.blobs.clone();
     tokio::task::spawn_blocking(move || {
@@ -44,16 +45,16 @@ pub(crate) async fn take(State(app): State<App>, scope: Scope) -> Result<Respons
 /// It is brought to its end even if whoever sent it does not wait for the answer.
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Restored)))]
-pub(crate) async fn restore(
+pub(crate) async fn restore_backup(
     State(app): State<App>,
     Path(env): Path<String>,
     Query(query): Query<RestoreQuery>,
     parts: Parts,
     body: Body,
-) -> Result<Json<Restored>, Refusal> {
+) -> Result<Json<Restored>, ApiError> {
     fresh_enough(&parts, &app).await?;
-    let env = EnvName::new(env).map_err(|error| Refusal::invalid(error.to_string()))?;
-    let (file, contents) = receive(&app, body).await?;
+    let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
+    let (file, contents) = receive_backup(&app, body).await?;
     let target = Target {
         store: app.store.clone(),
         blobs: app.blobs.clone(),
@@ -70,7 +71,7 @@ pub(crate) async fn restore(
     // On a thread of its own, which nothing cancels.
     let restoring =
         tokio::task::spawn_blocking(move || runtime.block_on(backup::restore(file, &contents, &target, |_| {})));
-    let restored = restoring.await.map_err(|error| Refusal(Problem::new(Code::Internal, chain(&error))))??;
+    let restored = restoring.await.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))??;
     tracing::warn!(%env, epoch = restored.epoch, "restored");
     if let Some(revision) = restored.revision {
         app.view.reach(revision).await?;
@@ -79,14 +80,14 @@ pub(crate) async fn restore(
 }
 
 /// Takes the whole file in, and looks through it.
-async fn receive(app: &App, body: Body) -> Result<(File, Contents), Refusal> {
+async fn receive_backup(app: &App, body: Body) -> Result<(File, Contents), ApiError> {
     let kept = |error: io::Error| {
         let code = if error.kind() == io::ErrorKind::StorageFull { Code::StoreFull } else { Code::StoreUnavailable };
-        Refusal(Problem::new(code, format!("the backup cannot be kept while it is looked through: {error}")))
+        ApiError(Problem::new(code, format!("the backup cannot be kept while it is looked through: {error}")))
     };
     let mut file = tokio::fs::File::from_std(app.blobs.spool().map_err(kept)?);
     let mut pieces = body.into_data_stream();
-    let lost = |error: axum::Error| Refusal::invalid(format!("the backup did not arrive whole: {}", chain(&error)));
+    let lost = |error: axum::Error| ApiError::invalid(format!("the backup did not arrive whole: {}", chain(&error)));
     while let Some(piece) = pieces.try_next().await.map_err(lost)? {
         file.write_all(&piece).await.map_err(kept)?;
     }
@@ -96,40 +97,40 @@ async fn receive(app: &App, body: Body) -> Result<(File, Contents), Refusal> {
         io::Seek::rewind(&mut file).map_err(ReadError::Io)?;
         verify(&file).map(|contents| (file, contents))
     });
-    let looked = looked.await.map_err(|error| Refusal(Problem::new(Code::Internal, chain(&error))))?;
+    let looked = looked.await.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))?;
     Ok(looked?)
 }
 
-impl From<TakeError> for Refusal {
-    fn from(error: TakeError) -> Self {
+impl From<BackupError> for ApiError {
+    fn from(error: BackupError) -> Self {
         match error {
-            TakeError::Store(error) => error.into(),
-            TakeError::Nothing { .. } => Self(Problem::new(Code::UnknownEnvironment, chain(&error))),
-            TakeError::Destroying { .. } => Self(Problem::new(Code::Destroying, chain(&error))),
-            TakeError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
+            BackupError::Store(error) => error.into(),
+            BackupError::Nothing { .. } => Self(Problem::new(Code::UnknownEnvironment, chain(&error))),
+            BackupError::Destroying { .. } => Self(Problem::new(Code::Destroying, chain(&error))),
+            BackupError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
         }
     }
 }
 
-impl From<ReadError> for Refusal {
+impl From<ReadError> for ApiError {
     fn from(error: ReadError) -> Self {
         Self::invalid(chain(&error))
     }
 }
 
-impl From<RestoreError> for Refusal {
+impl From<RestoreError> for ApiError {
     fn from(error: RestoreError) -> Self {
         let text = chain(&error);
         match error {
-            RestoreError::Refused(Refused::Exists { .. }) => {
+            RestoreError::Refused(RefusedRestore::Exists { .. }) => {
                 let problem = Problem::new(Code::Conflict, text);
                 Self(problem.hint("--replace takes away what is there and is not in the backup"))
             }
-            RestoreError::Refused(Refused::AnotherRestore { .. }) => {
+            RestoreError::Refused(RefusedRestore::AnotherRestore { .. }) => {
                 let problem = Problem::new(Code::Conflict, text);
                 Self(problem.hint("restore that file again to complete it, or choose this one with --replace"))
             }
-            RestoreError::Refused(Refused::Destroying { .. }) => {
+            RestoreError::Refused(RefusedRestore::Destroying { .. }) => {
                 Self(Problem::new(Code::Destroying, text).hint("restore it when it is gone"))
             }
             RestoreError::Overtaken { .. } => Self(Problem::new(Code::Conflict, text)),
@@ -142,5 +143,46 @@ impl From<RestoreError> for Refusal {
             RestoreError::Blobs(_) => Self(Problem::new(Code::StoreUnavailable, text)),
             RestoreError::Marker(_) => Self(Problem::new(Code::Internal, text)),
         }
+    }
+}
+
+/// Large enough that a thread is not woken for nothing.
+const PIECE: usize = 64 * 1024;
+/// How many pieces may wait to be sent.
+const AHEAD: usize = 4;
+
+/// The end that is written to. What was written is complete only after `flush`.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    to: mpsc::Sender<io::Result<Bytes>>,
+    piece: Vec<u8>,
+}
+
+/// Both ends, and a way to end the stream with an error: without one it ends when the pipe is dropped.
+pub(crate) fn pipe() -> (Pipe, mpsc::Sender<io::Result<Bytes>>, impl Stream<Item = io::Result<Bytes>>) {
+    let (to, from) = mpsc::channel(AHEAD);
+    let pieces = futures::stream::unfold(from, |mut from| async { Some((from.recv().await?, from)) });
+    (Pipe { to: to.clone(), piece: Vec::with_capacity(PIECE) }, to, pieces)
+}
+
+impl Pipe {
+    fn send(&mut self) -> io::Result<()> {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
+        // Whoever asked for it has gone.
+        self.to.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() { Ok(()) } else { self.send() }
     }
 }

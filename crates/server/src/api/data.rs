@@ -17,13 +17,10 @@ use utoipa::IntoParams;
 
 use crate::App;
 
-use super::answer::{JsonBody, Refusal};
-use super::conditions::Condition;
-use super::design::Author;
-use super::key_write::{Write, write};
-use super::layer::{Given, LayerQuery, unknown_place};
-use super::page::PageQuery;
-use super::scope::Scope;
+use crate::api::error::{ApiError, JsonBody};
+use crate::api::key_write::{Condition, Write, write};
+use crate::api::layers::{Given, LayerQuery, unknown_place};
+use crate::api::request::{Author, PageQuery, Scope};
 
 /// The largest value, as JSON. A key of the store holds at most 16 KiB, and who set it and why is kept with it.
 const LARGEST: usize = 15 * 1024;
@@ -36,8 +33,8 @@ pub(crate) struct KeyPath {
 }
 
 impl KeyPath {
-    fn read(self) -> Result<DataKey, Refusal> {
-        DataKey::new(self.key).map_err(|error| Refusal::invalid(error.to_string()))
+    fn read(self) -> Result<DataKey, ApiError> {
+        DataKey::new(self.key).map_err(|error| ApiError::invalid(error.to_string()))
     }
 }
 
@@ -53,13 +50,13 @@ pub(crate) struct ListQuery {
 /// Lists the data, the widest layers first; of all layers, or of one.
 #[utoipa::path(get, path = "/v1/envs/{env}/data",
     params(("env" = String, Path), LayerQuery, ListQuery, PageQuery), responses((status = 200, body = Page<DatumRow>)))]
-pub(crate) async fn list(
+pub(crate) async fn list_data(
     State(app): State<App>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     Query(query): Query<ListQuery>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<DatumRow>>, Refusal> {
+) -> Result<Json<Page<DatumRow>>, ApiError> {
     let layer = layer.read()?;
     let (rows, revision) = scope.ask(&app, |fleet| {
         let rows: Vec<DatumRow> = match &query.effective {
@@ -75,7 +72,7 @@ pub(crate) async fn list(
                 seen.iter().filter_map(|(key, seen)| datum(key, &seen.layer)).collect()
             }
         };
-        Ok::<_, Refusal>((rows, fleet.revision))
+        Ok::<_, ApiError>((rows, fleet.revision))
     })??;
     let rows = rows.into_iter().filter(|row| query.key.as_ref().is_none_or(|key| key == row.key.as_str())).collect();
     Ok(Json(page.cut(rows, revision, |row: &DatumRow| format!("{}/{}", row.layer, row.key))?))
@@ -85,12 +82,12 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery),
     responses((status = 200, body = DatumRow, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
-pub(crate) async fn show(
+pub(crate) async fn show_datum(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let found = scope.ask(&app, |fleet| fleet.data().get(&layer, &key).map(|datum| row(fleet, &layer, &key, datum)))?;
     let row = found.ok_or_else(|| missing(&layer, &key))?;
@@ -103,7 +100,7 @@ pub(crate) async fn show(
         ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
     request_body = SetDatum, responses((status = 200, body = DatumSet)))]
-pub(crate) async fn set(
+pub(crate) async fn set_datum(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<KeyPath>,
@@ -111,13 +108,13 @@ pub(crate) async fn set(
     author: Author,
     headers: HeaderMap,
     JsonBody(body): JsonBody<SetDatum>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let condition = Condition::read(&headers)?;
     let size = serde_json::to_vec(&body.value).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
         let detail = format!("the value of {key} has {size} bytes as JSON, and at most {LARGEST} are kept");
-        return Err(Refusal(Problem::new(Code::TooLarge, detail).hint("put it into a file of the release instead")));
+        return Err(ApiError(Problem::new(Code::TooLarge, detail).hint("put it into a file of the release instead")));
     }
     let by = author.by(None, body.message.as_deref().unwrap_or_default());
     let message = muster_core::summary::clip(&by.message, LONGEST_MESSAGE);
@@ -144,7 +141,7 @@ pub(crate) async fn set(
         {
             return Ok(Write { seen, op: None, about: (false, Some(there.clone())) });
         }
-        let op = Op::put_json(store_key.clone(), &record).map_err(|error| Refusal::invalid(error.to_string()))?;
+        let op = Op::put_json(store_key.clone(), &record).map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Write { seen, op: Some(op), about: (true, None) })
     })
     .await?;
@@ -166,14 +163,14 @@ pub(crate) async fn set(
     params(("env" = String, Path), ("key" = String, Path), LayerQuery, ("If-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = DatumUnset)))]
-pub(crate) async fn unset(
+pub(crate) async fn unset_datum(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<KeyPath>,
     Query(layer): Query<LayerQuery>,
     author: Author,
     headers: HeaderMap,
-) -> Result<Json<DatumUnset>, Refusal> {
+) -> Result<Json<DatumUnset>, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let condition = Condition::read(&headers)?;
     let store_key = Keys::of(&scope.env).datum(&layer, &key);
@@ -213,13 +210,13 @@ fn layer_exists(fleet: &Fleet, layer: &Layer) -> bool {
     }
 }
 
-fn missing(layer: &Layer, key: &DataKey) -> Refusal {
+fn missing(layer: &Layer, key: &DataKey) -> ApiError {
     let problem = Problem::new(Code::UnknownDatum, format!("there is no {key} in the layer {layer}"));
-    Refusal(problem.hint("`muster data list` shows what there is; `muster lookup NODE KEY` what a node sees"))
+    ApiError(problem.hint("`muster data list` shows what there is; `muster lookup NODE KEY` what a node sees"))
 }
 
 /// It is not what was expected: says who has changed it, when, and to what.
-fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> Refusal {
+fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
     let there = fleet.data().get(layer, key).map(|datum| row(fleet, layer, key, datum));
     let detail = match &there {
         None => format!("{key} ({layer}) is not there: somebody has taken it away, or nobody has set it"),
@@ -233,7 +230,7 @@ fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> Refusal {
     };
     let mut problem = Problem::new(Code::NotAsExpected, detail).hint("look at what is there now, then decide again");
     problem.current = there.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
-    Refusal(problem)
+    ApiError(problem)
 }
 
 fn etag(at: Revision) -> [(header::HeaderName, String); 1] {

@@ -1,19 +1,146 @@
-//! The environments that there are.
+//! Environments: list, details, status and removal.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use muster_wire::design::DesignNumbers;
-use muster_wire::operator::{EnvironmentRow, Page};
+use muster_core::design_state::Destroying;
+use muster_core::fleet::Fleet;
+use muster_core::keys::Keys;
+use muster_core::names::{Role, Version};
+use muster_core::pause::Paused;
+use muster_core::standing::Word;
+use muster_core::txn::{Guard, Op, Txn};
+use muster_store::Outcome;
+use muster_wire::design::{DesignNumbers, Destroyed, EnvironmentDetail, RoleRow};
+use muster_wire::operator::{BLOCKERS, EnvironmentRow, EnvironmentStatus, NodeRow, Page};
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use tokio::time::timeout;
+use utoipa::IntoParams;
 
 use crate::App;
+use crate::api::error::ApiError;
+use crate::api::request::{Author, FilterQuery, Scope, fresh_enough};
+use crate::rollouts::status_response;
+use crate::view::{node_fields, node_rows};
 
-use super::answer::Refusal;
-use super::scope::fresh_enough;
+/// How long whoever destroys an environment waits for its end. Nodes stay a while until others have done without them.
+const GONE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ConfirmQuery {
+    /// The name of the environment, again: nobody destroys one by a slip.
+    confirm: Option<String>,
+}
+
+/// One environment: its design, its roles, and how its nodes stand.
+#[utoipa::path(get, path = "/v1/envs/{env}", params(("env" = String, Path)),
+    responses((status = 200, body = EnvironmentDetail)))]
+pub(crate) async fn show_environment(
+    State(app): State<App>,
+    scope: Scope,
+) -> Result<Json<EnvironmentDetail>, ApiError> {
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let detail = scope.ask(&app, |fleet| {
+        let rows = node_rows::all(fleet, app.agents(&elsewhere));
+        let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
+        let mut order: Vec<Role> = Vec::new();
+        let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
+        for row in &rows {
+            *counts.entry(row.standing).or_default() += 1;
+            let role = roles.entry(row.role.clone()).or_insert_with(|| {
+                order.push(row.role.clone());
+                RoleRow { role: row.role.clone(), nodes: 0, counts: BTreeMap::new() }
+            });
+            role.nodes += 1;
+            *role.counts.entry(row.standing).or_default() += 1;
+        }
+        EnvironmentDetail {
+            env: fleet.env.clone(),
+            nodes: rows.len(),
+            current_version: fleet.current_version().map(|(version, _)| version.clone()),
+            design: DesignNumbers { head: fleet.design().head(), applied: fleet.design().applied() },
+            roles: order.into_iter().filter_map(|role| roles.remove(&role)).collect(),
+            counts,
+            releases: fleet.releases().len(),
+            destroying: fleet.destroying().map(|(destroying, _)| destroying.clone()),
+            revision: fleet.revision,
+        }
+    })?;
+    Ok(Json(detail))
+}
+
+/// Destroys an environment: its nodes leave, then everything of it goes. It goes on even if nobody waits for the answer,
+/// and if a server dies, another one goes on. Asking again waits again.
+#[utoipa::path(delete, path = "/v1/envs/{env}",
+    params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
+    responses((status = 200, body = Destroyed)))]
+pub(crate) async fn destroy_environment(
+    State(app): State<App>,
+    scope: Scope,
+    Query(ConfirmQuery { confirm }): Query<ConfirmQuery>,
+    author: Author,
+) -> Result<Json<Destroyed>, ApiError> {
+    let env = &scope.env;
+    if confirm.as_deref() != Some(env.as_str()) {
+        let problem = Problem::new(Code::InvalidRequest, format!("destroying {env} takes all of its nodes away"));
+        return Err(ApiError(problem.hint(format!("if that is meant, say so with confirm={env}"))));
+    }
+    let by = author.by(None, "").author;
+    app.view.reach(app.latest_revision.read().await?).await?;
+    let (nodes, marked, epoch_at) =
+        scope.ask(&app, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
+    if !marked {
+        let keys = Keys::of(env);
+        let mark = Destroying { since: app.clock.now(), by: by.clone() };
+        let put = Op::put_json(keys.destroying(), &mark)
+            .map_err(|error| ApiError(Problem::new(Code::Internal, error.to_string())))?;
+        let txn = Txn::new()
+            .guard(Guard::Absent { key: keys.restoring() })
+            .guard(Guard::Absent { key: keys.destroying() })
+            // Not one that somebody else has begun anew meanwhile.
+            .guard(Guard::seen(keys.store_epoch(), epoch_at))
+            .op(put);
+        match app.store.commit(txn).await? {
+            Outcome::Committed { revision } => {
+                tracing::warn!(%env, nodes, by, "the environment is being destroyed");
+                app.view.reach(revision).await?;
+            }
+            Outcome::Refused { .. } => {
+                let problem = Problem::new(Code::Conflict, format!("someone else changes {env} at the same moment"));
+                return Err(ApiError(problem.hint("look at it, then decide again")));
+            }
+        }
+    }
+    let gone = timeout(GONE, wait_until_destroyed(&app, &scope)).await.unwrap_or(false);
+    Ok(Json(Destroyed { env: env.clone(), nodes, gone, revision: app.view.revision().unwrap_or_default() }))
+}
+
+/// Waits until nothing is left. Another one of the same name that is founded at once is another one.
+async fn wait_until_destroyed(app: &App, scope: &Scope) -> bool {
+    let mut steps = app.view.subscribe();
+    loop {
+        steps.mark_unchanged();
+        if app.view.fleets().get(&scope.env).and_then(Fleet::destroying).is_none() {
+            return true;
+        }
+        tokio::select! {
+            changed = steps.changed() => if changed.is_err() { return false },
+            () = app.hub.stopping() => return false,
+        }
+    }
+}
 
 /// Lists the environments.
 #[utoipa::path(get, path = "/v1/envs", responses((status = 200, body = Page<EnvironmentRow>)))]
-pub(crate) async fn list(State(app): State<App>, parts: Parts) -> Result<Json<Page<EnvironmentRow>>, Refusal> {
+pub(crate) async fn list_environments(
+    State(app): State<App>,
+    parts: Parts,
+) -> Result<Json<Page<EnvironmentRow>>, ApiError> {
     fresh_enough(&parts, &app).await?;
     let fleets = app.view.fleets();
     let row = |fleet: &muster_core::fleet::Fleet| EnvironmentRow {
@@ -26,4 +153,70 @@ pub(crate) async fn list(State(app): State<App>, parts: Parts) -> Result<Json<Pa
     // What only servers say of themselves is left of one that was destroyed.
     let items = fleets.values().filter(|fleet| fleet.is_founded()).map(row).collect();
     Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
+}
+
+/// What the environment should run, how many nodes stand where, who blocks and why; of all nodes, or of those that a
+/// filter chooses.
+#[utoipa::path(get, path = "/v1/envs/{env}/status", params(("env" = String, Path), FilterQuery),
+    responses((status = 200, body = EnvironmentStatus)))]
+pub(crate) async fn environment_status(
+    State(app): State<App>,
+    scope: Scope,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<EnvironmentStatus>, ApiError> {
+    let filter = filter.read(&node_fields::KEYS)?;
+    let now = app.clock.now();
+    let held_domains = app.liveness.held(&scope.env);
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let plan = status_response::deciding_plan(&app, &scope.env).await;
+    let store_unreachable_since = app.membership.store_unreachable_since();
+    let status = scope.ask(&app, |fleet| {
+        let rows = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
+        rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
+        // What leaves says nothing about the fleet that stays.
+        let (mut leaving, rows): (Vec<NodeRow>, Vec<NodeRow>) =
+            rows.into_iter().partition(|row| row.standing == Word::Leaving);
+        leaving.truncate(BLOCKERS);
+        let nodes = rows.len();
+        let mut running: BTreeMap<Version, usize> = BTreeMap::new();
+        rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
+        let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.why.is_some()).collect();
+        let blocked = blockers.len();
+        blockers.sort_by_key(|row| urgency(row.standing));
+        blockers.truncate(BLOCKERS);
+        let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
+        let pauses = lasting.map(|(of, (pause, _))| Paused { scope: of.clone(), pause: pause.clone() }).collect();
+        let desired = fleet.desired();
+        EnvironmentStatus {
+            env: fleet.env.clone(),
+            revision: fleet.revision,
+            generation: desired.as_ref().map(|desired| desired.generation),
+            desired: desired.map(|desired| desired.version),
+            nodes,
+            counts,
+            running,
+            blockers,
+            blocked,
+            leaving,
+            pauses,
+            held_domains,
+            unreadable: fleet.unreadable().clone(),
+            store_unreachable_since,
+            rollout: status_response::brief(&app, fleet, plan.as_deref()),
+            filter: (!filter.is_empty()).then(|| filter.to_string()),
+        }
+    })?;
+    Ok(Json(status))
+}
+
+/// What needs a person comes before what goes on by itself.
+fn urgency(word: Word) -> u8 {
+    match word {
+        Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => 0,
+        Word::Silent => 1,
+        Word::Pending => 2,
+        Word::Outdated | Word::Configured => 3,
+        Word::Provisioning | Word::Applying | Word::Validating | Word::Validated | Word::Leaving => 4,
+    }
 }

@@ -1,5 +1,6 @@
-//! One change of one key by a person: decided on what the store has acknowledged, and done once.
+//! Conditional writes of one key: `If-Match`, guards and retries.
 
+use axum::http::{HeaderMap, header};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Revision, Txn};
@@ -7,10 +8,9 @@ use muster_store::{Outcome, StoreError};
 use muster_wire::problem::{Code, Problem};
 
 use crate::App;
-use crate::design::revise::accepts;
-
-use super::answer::Refusal;
-use super::scope::Scope;
+use crate::api::error::ApiError;
+use crate::api::request::Scope;
+use crate::design::revision::check_writable;
 
 /// So often somebody else may be faster. Whoever sets a condition is refused at the second look.
 const TRIES: usize = 5;
@@ -29,15 +29,15 @@ pub(super) struct Write<T> {
 pub(super) async fn write<T>(
     app: &App,
     scope: &Scope,
-    plan: impl Fn(&Fleet) -> Result<Write<T>, Refusal>,
-) -> Result<(T, Revision), Refusal> {
+    plan: impl Fn(&Fleet) -> Result<Write<T>, ApiError>,
+) -> Result<(T, Revision), ApiError> {
     let keys = Keys::of(&scope.env);
     let mut unsure: Option<T> = None;
     for _ in 0..TRIES {
         app.view.reach(app.latest_revision.read().await?).await?;
         let (planned, at) = scope.ask(app, |fleet| {
-            accepts(fleet)?;
-            Ok::<_, Refusal>((plan(fleet)?, fleet.revision))
+            check_writable(fleet)?;
+            Ok::<_, ApiError>((plan(fleet)?, fleet.revision))
         })??;
         let Write { seen, op, about } = planned;
         let Some(op) = op else {
@@ -58,5 +58,45 @@ pub(super) async fn write<T>(
         }
     }
     let problem = Problem::new(Code::Conflict, "others change it again and again at the same moment");
-    Err(Refusal(problem.hint("look at what is there now, then decide again")))
+    Err(ApiError(problem.hint("look at what is there now, then decide again")))
+}
+
+/// What a change expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Anything,
+    Nothing,
+    At(Revision),
+}
+
+impl Condition {
+    pub(super) fn read(headers: &HeaderMap) -> Result<Self, ApiError> {
+        let text = |name: header::HeaderName| match headers.get(&name) {
+            None => Ok(None),
+            Some(value) => {
+                value.to_str().map(Some).map_err(|_| ApiError::invalid(format!("the header {name} is no text")))
+            }
+        };
+        match (text(header::IF_MATCH)?, text(header::IF_NONE_MATCH)?) {
+            (None, None) => Ok(Condition::Anything),
+            (None, Some("*")) => Ok(Condition::Nothing),
+            (Some(etag), None) => {
+                let number = etag.trim().trim_start_matches("W/").trim_matches('"').parse();
+                let number = number.map_err(|_| ApiError::invalid("If-Match must be the revision of what is there"))?;
+                Ok(Condition::At(Revision(number)))
+            }
+            (None, Some(_)) => Err(ApiError::invalid("If-None-Match is understood as * only: it must not be there")),
+            (Some(_), Some(_)) => Err(ApiError::invalid("If-Match and If-None-Match are never both true")),
+        }
+    }
+
+    /// Refuses if there is something else.
+    pub(super) fn check(self, seen: Option<Revision>, refusal: impl FnOnce() -> ApiError) -> Result<(), ApiError> {
+        let holds = match self {
+            Condition::Anything => true,
+            Condition::Nothing => seen.is_none(),
+            Condition::At(at) => seen == Some(at),
+        };
+        if holds { Ok(()) } else { Err(refusal()) }
+    }
 }

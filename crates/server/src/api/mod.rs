@@ -1,42 +1,27 @@
-//! The HTTP API. [`router`] is its table of contents; each resource has a file of its own.
+//! HTTP API. [`router`] lists all paths; each resource has a file of its own.
+//!
+//! [`request`] and [`error`] hold what resources share: the parts of a request, and failures as problems.
 
-mod activities;
-mod activity;
-pub(crate) mod answer;
-mod asked;
+mod agents;
 mod backup;
-mod conditions;
-mod current_version;
 mod data;
 mod design;
-mod desired;
-mod doctor;
-mod environment;
 mod environments;
-mod failures;
-mod filter;
-mod fleet_runs;
-mod health;
+pub(crate) mod error;
 mod key_write;
-mod layer;
-mod log;
-mod lookup;
-mod metrics;
+mod layers;
+mod logs;
 mod nodes;
-mod page;
 mod pauses;
 mod releases;
-mod reports;
+mod request;
 mod rollouts;
 mod router;
-mod running_versions;
+mod run_requests;
 mod runs;
-mod schemas;
-mod scope;
-mod status;
-mod sync;
-mod verify_hosts;
+mod server;
+mod versions;
 
-pub(crate) use answer::chain;
+pub(crate) use error::chain;
 pub use router::openapi;
 pub(crate) use router::router;

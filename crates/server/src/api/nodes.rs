@@ -1,20 +1,21 @@
-//! The nodes of an environment.
+//! Nodes of an environment: list, details, failures and lookups of data keys.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use muster_core::lookup;
 use muster_core::names::NodeName;
+use muster_core::standing::Word;
 use muster_core::summary::clip;
+use muster_wire::data::Lookup;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
 use crate::App;
-use crate::rollouts::shown;
+use crate::agents::AgentLocation;
+use crate::api::error::ApiError;
+use crate::api::request::{FilterQuery, PageQuery, Scope};
+use crate::rollouts::status_response;
 use crate::view::{node_fields, node_rows};
-
-use super::answer::Refusal;
-use super::filter::FilterQuery;
-use super::page::PageQuery;
-use super::scope::Scope;
 
 /// How many lines of the last run's log are shown.
 const LOG_LINES: usize = 15;
@@ -28,14 +29,14 @@ pub(crate) struct NodePath {
 
 impl NodePath {
     /// The node that the path names, if it is in the design; by its name or its host name.
-    pub(crate) fn designed(&self, app: &App, scope: &Scope) -> Result<NodeName, Refusal> {
+    pub(crate) fn designed(&self, app: &App, scope: &Scope) -> Result<NodeName, ApiError> {
         let found = scope.ask(app, |fleet| {
             fleet.find(&self.node).filter(|(_, node)| node.record.is_some()).map(|(name, _)| name.clone())
         })?;
         match (found, NodeName::new(self.node.clone())) {
             (Some(name), _) => Ok(name),
-            (None, Ok(name)) => Err(Refusal::unknown_node(&scope.env, &name)),
-            (None, Err(error)) => Err(Refusal::invalid(error.to_string())),
+            (None, Ok(name)) => Err(ApiError::unknown_node(&scope.env, &name)),
+            (None, Err(error)) => Err(ApiError::invalid(error.to_string())),
         }
     }
 }
@@ -43,12 +44,12 @@ impl NodePath {
 /// Lists the nodes in the order of the design, all or those that a filter chooses.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes", params(("env" = String, Path), PageQuery, FilterQuery),
     responses((status = 200, body = Page<NodeRow>)))]
-pub(crate) async fn list(
+pub(crate) async fn list_nodes(
     State(app): State<App>,
     scope: Scope,
     Query(page): Query<PageQuery>,
     Query(filter): Query<FilterQuery>,
-) -> Result<Json<Page<NodeRow>>, Refusal> {
+) -> Result<Json<Page<NodeRow>>, ApiError> {
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (rows, revision) =
@@ -59,15 +60,15 @@ pub(crate) async fn list(
 /// Everything that is known of one node.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}", params(("env" = String, Path), ("node" = String, Path)),
     responses((status = 200, body = NodeDetail)))]
-pub(crate) async fn show(
+pub(crate) async fn show_node(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<NodePath>,
-) -> Result<Json<NodeDetail>, Refusal> {
+) -> Result<Json<NodeDetail>, ApiError> {
     let name = path.designed(&app, &scope)?;
     let elsewhere = app.activities_elsewhere(&scope.env, Some(&name)).await;
     let agents = app.agents(&elsewhere);
-    let plan = shown::deciding_plan(&app, &scope.env).await;
+    let plan = status_response::deciding_plan(&app, &scope.env).await;
     let lookups = match app.hub.session(&scope.env, &name) {
         Some(session) => session.looked_up(),
         None => elsewhere.get(&name).map(|told| told.lookups.clone()).unwrap_or_default(),
@@ -88,11 +89,11 @@ pub(crate) async fn show(
             published: fleet.published().of(&name).cloned().unwrap_or_default(),
             lookups,
             log: None,
-            hold: shown::hold_of(&app, fleet, plan.as_deref(), &name),
+            hold: status_response::hold_of(&app, fleet, plan.as_deref(), &name),
             revision: fleet.revision,
         })
     })?;
-    let mut detail = detail.ok_or_else(|| Refusal::unknown_node(&scope.env, &name))?;
+    let mut detail = detail.ok_or_else(|| ApiError::unknown_node(&scope.env, &name))?;
     let digest = detail.last.as_ref().and_then(|last| last.log.clone());
     let reports = app.blobs.reports(digest.into_iter().collect()).await;
     detail.log = reports.first().map(|report| excerpt(&report.log));
@@ -104,4 +105,69 @@ fn excerpt(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let start = lines.len().saturating_sub(LOG_LINES);
     lines[start..].iter().map(|line| clip(line, LOG_WIDTH)).collect::<Vec<_>>().join("\n")
+}
+
+/// The nodes that failed. A pending node waits, and is not one of them.
+#[utoipa::path(get, path = "/v1/envs/{env}/failures", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<NodeRow>)))]
+pub(crate) async fn list_failures(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<NodeRow>>, ApiError> {
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (mut rows, revision) =
+        scope.ask(&app, |fleet| (node_rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
+    rows.retain(|row| is_failure(row.standing));
+    Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
+}
+
+pub(super) fn is_failure(word: Word) -> bool {
+    match word {
+        Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => true,
+        Word::Leaving
+        | Word::Provisioning
+        | Word::Silent
+        | Word::Applying
+        | Word::Validating
+        | Word::Pending
+        | Word::Outdated
+        | Word::Configured
+        | Word::Validated => false,
+    }
+}
+
+/// Longer keys are none.
+const LONGEST: usize = 400;
+
+#[derive(Deserialize)]
+pub(crate) struct LookupPath {
+    key: String,
+}
+
+/// Looks a key up as a run on the node would: a plain one, or one that begins with `etcdlookup::`.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/lookup/{key}",
+    params(("env" = String, Path), ("node" = String, Path), ("key" = String, Path)),
+    responses((status = 200, body = Lookup)))]
+pub(crate) async fn lookup_key(
+    State(app): State<App>,
+    scope: Scope,
+    Path(node): Path<NodePath>,
+    Path(LookupPath { key }): Path<LookupPath>,
+) -> Result<Json<Lookup>, ApiError> {
+    let node = node.designed(&app, &scope)?;
+    let key = clip(&key, LONGEST).to_owned();
+    let elsewhere = app.activities_elsewhere(&scope.env, Some(&node)).await;
+    let answer = scope.ask(&app, |fleet| {
+        let found = lookup::find(fleet, &node, &key);
+        let near = if found.is_none() { lookup::near(fleet, &node, &key) } else { None };
+        let recorded = lookup::recorded(&key);
+        let looked_up = match app.links.of(fleet, &node).at {
+            AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
+            AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
+            AgentLocation::Disconnected => None,
+        };
+        Lookup { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
+    })?;
+    Ok(Json(answer))
 }

@@ -13,12 +13,10 @@ use muster_wire::operator::Page;
 
 use crate::App;
 
-use super::answer::{JsonBody, Refusal};
-use super::design::Author;
-use super::key_write::{Write, write};
-use super::layer::{Given, LayerQuery, unknown_place};
-use super::page::PageQuery;
-use super::scope::Scope;
+use crate::api::error::{ApiError, JsonBody};
+use crate::api::key_write::{Write, write};
+use crate::api::layers::{Given, LayerQuery, unknown_place};
+use crate::api::request::{Author, PageQuery, Scope};
 
 /// A reason is a line, not a story.
 const LONGEST_REASON: usize = 300;
@@ -28,11 +26,11 @@ const LONGEST_SECONDS: u64 = 366 * 86_400;
 /// Lists the pauses that hold nodes back now.
 #[utoipa::path(get, path = "/v1/envs/{env}/pauses", params(("env" = String, Path), PageQuery),
     responses((status = 200, body = Page<PauseRow>)))]
-pub(crate) async fn list(
+pub(crate) async fn list_pauses(
     State(app): State<App>,
     scope: Scope,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<PauseRow>>, Refusal> {
+) -> Result<Json<Page<PauseRow>>, ApiError> {
     let now = app.clock.now();
     let (rows, revision) = scope.ask(&app, |fleet| {
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
@@ -47,21 +45,21 @@ pub(crate) async fn list(
 #[utoipa::path(put, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     request_body = SetPause, responses((status = 200, body = PauseSet)))]
-pub(crate) async fn set(
+pub(crate) async fn set_pause(
     State(app): State<App>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
     JsonBody(SetPause { reason, seconds, force }): JsonBody<SetPause>,
-) -> Result<Json<PauseSet>, Refusal> {
+) -> Result<Json<PauseSet>, ApiError> {
     let of = layer.scope()?;
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
     let reason = clip(reason.trim(), LONGEST_REASON).to_owned();
     if reason.is_empty() {
-        return Err(Refusal::invalid("a pause needs a reason: whoever finds these nodes standing still will ask"));
+        return Err(ApiError::invalid("a pause needs a reason: whoever finds these nodes standing still will ask"));
     }
     if seconds.is_some_and(|seconds| seconds == 0 || seconds > LONGEST_SECONDS) {
-        return Err(Refusal::invalid(format!(
+        return Err(ApiError::invalid(format!(
             "a pause lasts from 1 to {LONGEST_SECONDS} seconds, or until it is ended"
         )));
     }
@@ -82,7 +80,7 @@ pub(crate) async fn set(
         if !force && !matches!(of, PauseScope::Global) && about.1.nodes == 0 {
             return Err(unknown_place(fleet, &Given::of_scope(&of)));
         }
-        let op = Op::put_json(store_key.clone(), &pause).map_err(|error| Refusal::invalid(error.to_string()))?;
+        let op = Op::put_json(store_key.clone(), &pause).map_err(|error| ApiError::invalid(error.to_string()))?;
         Ok(Write { seen, op: Some(op), about })
     })
     .await?;
@@ -94,12 +92,12 @@ pub(crate) async fn set(
 #[utoipa::path(delete, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
     responses((status = 200, body = Resumed)))]
-pub(crate) async fn end(
+pub(crate) async fn end_pause(
     State(app): State<App>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
-) -> Result<Json<Resumed>, Refusal> {
+) -> Result<Json<Resumed>, ApiError> {
     let of = layer.scope()?;
     let now = app.clock.now();
     let store_key = Keys::of(&scope.env).pause(&of);

@@ -12,9 +12,8 @@ use utoipa_axum::routes;
 use crate::App;
 
 use super::{
-    activities, activity, answer, asked, backup, current_version, data, design, desired, doctor, environment,
-    environments, failures, fleet_runs, health, log, lookup, metrics, nodes, pauses, releases, reports, rollouts,
-    running_versions, runs, schemas, status, sync, verify_hosts,
+    agents, backup, data, design, environments, error, logs, nodes, pauses, releases, rollouts, run_requests, runs,
+    server, versions,
 };
 
 /// A report with a whole log is below 128 KiB; the names of 50,000 hosts are below this.
@@ -31,78 +30,84 @@ struct Description;
 
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
-        // For operators.
-        .routes(routes!(environments::list))
-        .routes(routes!(environment::show, environment::destroy))
-        .routes(routes!(status::show))
-        .routes(routes!(nodes::list))
-        .routes(routes!(nodes::show))
-        .routes(routes!(runs::show))
-        .routes(routes!(asked::ask))
-        .routes(routes!(asked::show))
-        .routes(routes!(fleet_runs::list))
-        .routes(routes!(fleet_runs::groups))
-        .routes(routes!(log::show, log::take).layer(DefaultBodyLimit::max(log::BODY_LIMIT)))
-        .routes(routes!(current_version::show, current_version::change))
-        .routes(routes!(rollouts::plan::plan).layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)))
+        // Operators: the fleet.
+        .routes(routes!(environments::list_environments))
+        .routes(routes!(environments::show_environment, environments::destroy_environment))
+        .routes(routes!(environments::environment_status))
+        .routes(routes!(nodes::list_nodes))
+        .routes(routes!(nodes::show_node))
+        .routes(routes!(nodes::list_failures))
+        .routes(routes!(nodes::lookup_key))
+        .routes(routes!(runs::list_runs))
+        .routes(routes!(runs::list_failure_groups))
+        .routes(routes!(runs::show_run))
+        .routes(routes!(run_requests::request_run))
+        .routes(routes!(run_requests::show_run_request))
+        .routes(routes!(logs::show_log, logs::receive_log_piece).layer(DefaultBodyLimit::max(logs::BODY_LIMIT)))
+        .routes(routes!(data::list_data))
+        .routes(routes!(data::show_datum, data::set_datum, data::unset_datum))
+        .routes(routes!(pauses::list_pauses, pauses::set_pause, pauses::end_pause))
+        // Operators: versions and rollouts.
+        .routes(routes!(versions::show_current_version, versions::change_current_version))
+        .routes(routes!(versions::list_running_versions))
+        .routes(routes!(versions::list_version_hosts))
+        .routes(routes!(versions::verify_hosts))
+        .routes(routes!(rollouts::plan_rollout).layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)))
         .routes(
-            routes!(rollouts::list::list, rollouts::start::start).layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)),
+            routes!(rollouts::list_rollouts, rollouts::start_rollout)
+                .layer(DefaultBodyLimit::max(rollouts::BODY_LIMIT)),
         )
-        .routes(routes!(rollouts::show::show))
-        .routes(routes!(rollouts::operate::pause))
-        .routes(routes!(rollouts::operate::resume))
-        .routes(routes!(rollouts::operate::abort))
-        .routes(routes!(rollouts::operate::promote))
-        .routes(routes!(rollouts::operate::skip))
-        .routes(routes!(rollouts::operate::retry))
-        .routes(routes!(rollouts::rollback::begin))
-        .routes(routes!(rollouts::slots::list))
-        .routes(routes!(rollouts::slots::release))
-        .routes(routes!(running_versions::list))
-        .routes(routes!(running_versions::hosts))
-        .routes(routes!(verify_hosts::verify))
-        .routes(routes!(failures::list))
-        .routes(routes!(data::list))
-        .routes(routes!(data::show, data::set, data::unset))
-        .routes(routes!(pauses::list, pauses::set, pauses::end))
-        .routes(routes!(lookup::show))
-        // For those who make releases.
-        .routes(routes!(releases::bundles::show, releases::bundles::put))
-        .routes(routes!(releases::list::list))
-        .routes(routes!(releases::release::show, releases::release::push))
-        .routes(routes!(releases::trust::show, releases::trust::replace))
-        // For those who write designs.
-        .routes(routes!(design::summary::show))
-        .routes(routes!(design::revisions::list))
-        .routes(routes!(design::revisions::show))
-        .routes(routes!(design::diff::show))
-        .routes(routes!(design::documents::list))
-        .routes(routes!(design::document::show, design::document::put, design::document::delete))
-        .routes(routes!(design::nodes::list))
-        .routes(routes!(design::node::show))
-        .routes(routes!(design::changes::change).layer(whole_designs()))
-        .routes(routes!(design::check::check).layer(whole_designs()))
-        .routes(routes!(design::plan::show).layer(whole_designs()))
-        .routes(routes!(design::apply::apply).layer(whole_designs()))
-        .routes(routes!(schemas::list))
-        .routes(routes!(schemas::show))
-        // For agents.
-        .routes(routes!(sync::open))
-        .routes(routes!(reports::take))
-        .routes(routes!(activity::say))
-        .routes(routes!(desired::show))
-        .routes(routes!(releases::download::show))
-        // For the other replicas.
-        .routes(routes!(activities::list))
-        // For whoever looks after the server.
-        .routes(routes!(doctor::examine))
-        .routes(routes!(doctor::examine_self))
-        .routes(routes!(backup::take))
-        .routes(routes!(backup::restore))
-        .routes(routes!(health::live))
-        .routes(routes!(health::ready))
-        .routes(routes!(metrics::show))
-        .routes(routes!(health::openapi))
+        .routes(routes!(rollouts::show_rollout))
+        .routes(routes!(rollouts::roll_back_rollout))
+        .routes(routes!(rollouts::commands::pause))
+        .routes(routes!(rollouts::commands::resume))
+        .routes(routes!(rollouts::commands::abort))
+        .routes(routes!(rollouts::commands::promote))
+        .routes(routes!(rollouts::commands::skip))
+        .routes(routes!(rollouts::commands::retry))
+        .routes(routes!(rollouts::commands::list_slots))
+        .routes(routes!(rollouts::commands::release_slot))
+        // Release authors.
+        .routes(routes!(releases::list_releases))
+        .routes(routes!(releases::show_release, releases::push_release))
+        .routes(routes!(releases::bundles::show_bundle, releases::bundles::put_bundle))
+        .routes(routes!(releases::trust::show_trust, releases::trust::replace_trusted_keys))
+        // Design authors.
+        .routes(routes!(design::show_design))
+        .routes(routes!(design::list_revisions))
+        .routes(routes!(design::show_revision))
+        .routes(routes!(design::diff_revisions))
+        .routes(routes!(design::documents::list_documents))
+        .routes(routes!(
+            design::documents::show_document,
+            design::documents::put_document,
+            design::documents::delete_document
+        ))
+        .routes(routes!(design::nodes::list_design_nodes))
+        .routes(routes!(design::nodes::show_design_node))
+        .routes(routes!(design::changes::change_documents).layer(whole_designs()))
+        .routes(routes!(design::plans::check_design).layer(whole_designs()))
+        .routes(routes!(design::plans::plan_design).layer(whole_designs()))
+        .routes(routes!(design::plans::apply_design).layer(whole_designs()))
+        .routes(routes!(design::documents::list_schemas))
+        .routes(routes!(design::documents::show_schema))
+        // Agents.
+        .routes(routes!(agents::open_stream))
+        .routes(routes!(agents::receive_report))
+        .routes(routes!(agents::publish_activity))
+        .routes(routes!(agents::desired_state))
+        .routes(routes!(releases::bundles::download_bundle))
+        // Other replicas.
+        .routes(routes!(agents::list_activities))
+        .routes(routes!(server::run_doctor_on_self))
+        // Administrators of the server.
+        .routes(routes!(server::run_doctor))
+        .routes(routes!(backup::download_backup))
+        .routes(routes!(backup::restore_backup))
+        .routes(routes!(server::healthz))
+        .routes(routes!(server::readyz))
+        .routes(routes!(server::show_metrics))
+        .routes(routes!(server::openapi_document))
 }
 
 fn whole_designs() -> DefaultBodyLimit {
@@ -122,9 +127,9 @@ pub(crate) fn router(app: App) -> Router {
     };
     let (router, _) = routes().split_for_parts();
     router
-        .fallback(answer::nothing_here)
-        .method_not_allowed_fallback(answer::wrong_method)
-        .layer(axum::middleware::from_fn(answer::name_request))
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(axum::middleware::from_fn(error::add_request_id))
         .layer(PropagateRequestIdLayer::new(id.clone()))
         .layer(TraceLayer::new_for_http().make_span_with(span))
         .layer(SetRequestIdLayer::new(id, MakeRequestUuid))

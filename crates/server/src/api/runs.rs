@@ -1,16 +1,142 @@
-//! One run of a node, with its reports and logs as the agent sent them.
+//! Runs of nodes: the newest of the fleet, failures in groups, and one run with its reports.
 
 use axum::Json;
-use axum::extract::{Path, State};
-use muster_wire::operator::RunDetail;
+use axum::extract::{Path, Query, State};
+use jiff::Timestamp;
+use muster_core::failure_groups::{FailedNode, FailureGroup, GroupMember, group};
+use muster_core::fleet::Fleet;
+use muster_core::records::LastRun;
+use muster_core::report::{Outcome, ResourceError, RunResult, Verdict};
+use muster_core::standing::{Why, Word};
+use muster_wire::operator::{NodeRow, Page, RunDetail};
 use muster_wire::problem::{Code, Problem};
+use muster_wire::runs::RunRow;
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::App;
+use crate::api::error::ApiError;
+use crate::api::nodes::NodePath;
+use crate::api::nodes::is_failure;
+use crate::api::request::{FilterQuery, Scope};
+use crate::view::{node_fields, node_rows};
 
-use super::answer::Refusal;
-use super::nodes::NodePath;
-use super::scope::Scope;
+const RUNS: usize = 50;
+/// A thousand runs are half a megabyte.
+const MOST_RUNS: usize = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LimitQuery {
+    /// How many at most; 50 if nobody says, and never more than 1000.
+    limit: Option<usize>,
+}
+
+/// The newest runs of all nodes, or of those that a filter chooses, the newest first.
+#[utoipa::path(get, path = "/v1/envs/{env}/runs", params(("env" = String, Path), LimitQuery, FilterQuery),
+    responses((status = 200, body = Page<RunRow>)))]
+pub(crate) async fn list_runs(
+    State(app): State<App>,
+    scope: Scope,
+    limit: Result<Query<LimitQuery>, axum::extract::rejection::QueryRejection>,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<Page<RunRow>>, ApiError> {
+    let Query(LimitQuery { limit }) = limit.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let filter = filter.read(&node_fields::KEYS)?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (items, revision) = scope.ask(&app, |fleet| {
+        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
+    })?;
+    Ok(Json(Page { items, next: None, revision }))
+}
+
+/// The newest runs. Histories are kept as text: they are read from the node that reported last on, and only as long as
+/// one could still hold something newer.
+fn newest(fleet: &Fleet, chosen: &[NodeRow], limit: usize) -> Vec<RunRow> {
+    let mut nodes: Vec<(Timestamp, &NodeRow)> =
+        chosen.iter().filter_map(|row| Some((heard(fleet, row)?, row))).collect();
+    nodes.sort_by_key(|(heard, _)| std::cmp::Reverse(*heard));
+    let mut runs: Vec<RunRow> = Vec::new();
+    for (heard, row) in nodes {
+        if runs.len() >= limit && runs.get(limit - 1).is_some_and(|oldest| oldest.run.ended >= heard) {
+            break;
+        }
+        let history = fleet.get(&row.node).map(|node| node.history()).unwrap_or_default();
+        let own = history.0.into_iter().map(|run| RunRow { node: row.node.clone(), role: row.role.clone(), run });
+        runs.extend(own);
+        runs.sort_by(|a, b| b.run.ended.cmp(&a.run.ended).then_with(|| a.node.natural().cmp(&b.node.natural())));
+        runs.truncate(limit);
+    }
+    runs
+}
+
+/// When the node last reported a run.
+fn heard(fleet: &Fleet, row: &NodeRow) -> Option<Timestamp> {
+    fleet.get(&row.node)?.observed.as_ref()?.0.last.as_ref().map(|last| last.ended)
+}
+
+/// The nodes that have failed, those together that failed in the same way; the largest group first.
+#[utoipa::path(get, path = "/v1/envs/{env}/failure-groups", params(("env" = String, Path), FilterQuery),
+    responses((status = 200, body = Page<FailureGroup>)))]
+pub(crate) async fn list_failure_groups(
+    State(app): State<App>,
+    scope: Scope,
+    Query(filter): Query<FilterQuery>,
+) -> Result<Json<Page<FailureGroup>>, ApiError> {
+    let filter = filter.read(&node_fields::KEYS)?;
+    let elsewhere = app.activities_elsewhere(&scope.env, None).await;
+    let (failed, revision) = scope.ask(&app, |fleet| {
+        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
+        let failed: Vec<FailedNode> = chosen.filter_map(|row| failed(fleet, row)).collect();
+        (failed, fleet.revision)
+    })?;
+    Ok(Json(Page { items: group(failed), next: None, revision }))
+}
+
+/// What a node says went wrong, if it has failed. One that is trying again has failed all the same.
+fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
+    let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
+    let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
+    let busy = matches!(row.standing, Word::Applying | Word::Validating);
+    let why =
+        if busy { tries_again(observed?.last.as_ref()?)? } else { row.why.filter(|_| is_failure(row.standing))? };
+    let (error, attempt, retry) = match &why {
+        Why::Failed { reason, errors, attempt, retry } => {
+            let of_reason = || {
+                let message = reason.as_ref().map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
+                ResourceError { message, ..ResourceError::default() }
+            };
+            (errors.first().cloned().unwrap_or_else(of_reason), *attempt, *retry)
+        }
+        Why::Machine { attempt, .. } => {
+            (ResourceError { message: why.to_string(), ..ResourceError::default() }, *attempt, None)
+        }
+        Why::Leaving { .. }
+        | Why::Silent
+        | Why::Running { .. }
+        | Why::NoVersion
+        | Why::Behind { .. }
+        | Why::Paused { .. }
+        | Why::Waiting { .. }
+        | Why::Blocked { .. }
+        | Why::NotValidated
+        | Why::Restarted => (ResourceError { message: why.to_string(), ..ResourceError::default() }, 0, None),
+    };
+    let member = GroupMember { node: row.node, since: row.since, attempt, retry };
+    Some(FailedNode { member, interfaces, error })
+}
+
+/// Why the last run of a node failed that is making the next one.
+fn tries_again(last: &LastRun) -> Option<Why> {
+    match last.outcome {
+        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
+            let (reason, errors, attempt) = (last.reason.clone(), last.errors.clone(), last.attempt);
+            Some(Why::Failed { reason, errors, attempt, retry: None })
+        }
+        Outcome::Configured(_) | Outcome::Validated(Verdict::Passed) | Outcome::Previewed(_) => None,
+    }
+}
 
 #[derive(Deserialize)]
 pub(crate) struct RunPath {
@@ -21,17 +147,17 @@ pub(crate) struct RunPath {
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/runs/{run}",
     params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
     responses((status = 200, body = RunDetail)))]
-pub(crate) async fn show(
+pub(crate) async fn show_run(
     State(app): State<App>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(RunPath { run }): Path<RunPath>,
-) -> Result<Json<RunDetail>, Refusal> {
+) -> Result<Json<RunDetail>, ApiError> {
     let node = node.designed(&app, &scope)?;
     let history = scope.ask(&app, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
     let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
         let problem = Problem::new(Code::UnknownRun, format!("{node} has no run {run} among its last ones"));
-        return Err(Refusal(problem.hint("`muster node show` lists the runs that are kept")));
+        return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
     };
     let kept = past.logs.len();
     let reports = app.blobs.reports(past.logs).await;

@@ -8,28 +8,26 @@
 //!      ──▶ restore: marker ─▶ fence ─▶ keys in batches, blobs ─▶ version, new epoch, marker gone: one transaction
 //! ```
 //!
-//! - [`archive`] and [`reading`]: the file. It begins with a manifest and ends with a checksum of everything before it, so
+//! - [`writer`] and [`reader`]: the file. It begins with a manifest and ends with a checksum of everything before it, so
 //!   that a file that was cut off is refused before anything is touched.
-//! - [`take`]: what goes into it. What belongs to running processes (replicas, who holds what, who is connected) does not.
-//! - [`plan`]: what a restore may do and does, as a pure function. [`restore`]: does it.
+//! - [`create`]: what goes into it. What belongs to running processes (replicas, who holds what, who is connected) does not.
+//! - [`restore_plan`]: what a restore may do and does, as a pure function. [`restore`]: does it.
 //!
 //! It must never: leave an environment half restored without a mark that says so, touch a key of another environment,
 //! hold all blobs in memory, or let an agent take an older state for a newer one.
 
-mod archive;
-mod named;
-mod pipe;
-mod plan;
-mod reading;
+mod blob_refs;
+mod create;
+mod reader;
 mod restore;
-mod take;
+mod restore_plan;
+mod writer;
 
-pub use archive::WriteError;
-pub(crate) use pipe::pipe;
-pub use plan::Refused;
-pub use reading::{Contents, ReadError, verify};
+pub use create::{Backup, BackupError, WrittenBackup, read_environment};
+pub use reader::{Contents, ReadError, verify};
 pub use restore::{Progress, RestoreError, Target, check, restore};
-pub use take::{TakeError, Taken, Written, take};
+pub use restore_plan::RefusedRestore;
+pub use writer::WriteError;
 
 /// The form of the archive that this Muster writes, and the newest that it reads.
 const FORMAT: u32 = 1;
@@ -42,7 +40,7 @@ const HELD: u64 = 4 * 1024 * 1024;
 
 /// Keys of running processes: they are gone with them, and mean nothing to others.
 const OF_PROCESSES: [&str; 3] = ["replicas/", "controllers/", "presence/"];
-/// Written by a restore itself, not taken over from a backup.
+/// WrittenBackup by a restore itself, not taken over from a backup.
 const EPOCH: &str = "store_epoch";
 const RESTORING: &str = "restoring";
 const DESTROYING: &str = "destroying";

@@ -23,8 +23,8 @@ use tokio::sync::mpsc;
 use crate::blobs::{Blobs, ReceiveError};
 
 use super::CURRENT_VERSION;
-use super::plan::{Batch, Refused, There};
-use super::reading::{Contents, Item, MAX_BLOB, ReadError, read};
+use super::reader::{Contents, Item, MAX_BLOB, ReadError, read};
+use super::restore_plan::{Batch, RefusedRestore, There};
 
 /// How often a change is tried that the store could not take at that moment: a new leader is elected in a second or two.
 const TRIES: u32 = 8;
@@ -35,7 +35,7 @@ const AHEAD: usize = 256;
 #[derive(Debug, Error)]
 pub enum RestoreError {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RefusedRestore),
     #[error("the backup cannot be read")]
     Read(#[source] ReadError),
     #[error("a log of the backup cannot be kept")]

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use muster_core::names::ReplicaId;
 use tempfile::TempDir;
 
-use super::store::{BlobStore, Stored, Unfinished};
+use super::store::{BlobReader, BlobStore, PendingBlob};
 
 /// So many characters of a digest are the directory that its blob is in.
 const HEAD: usize = 2;
@@ -96,16 +96,16 @@ impl BlobStore for Directory {
         if_there(std::fs::read(self.path(digest)))
     }
 
-    fn begin(&self) -> io::Result<Box<dyn Unfinished>> {
+    fn begin(&self) -> io::Result<Box<dyn PendingBlob>> {
         let path = self.unfinished();
         let file = File::create_new(&path)?;
-        Ok(Box::new(UnfinishedFile { file, path: Some(path), root: self.root.clone() }))
+        Ok(Box::new(PendingFile { file, path: Some(path), root: self.root.clone() }))
     }
 
-    fn open(&self, digest: &str) -> io::Result<Option<Box<dyn Stored>>> {
+    fn open(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>> {
         let Some(file) = if_there(File::open(self.path(digest)))? else { return Ok(None) };
         let size = file.metadata()?.len();
-        Ok(Some(Box::new(StoredFile { file, size })))
+        Ok(Some(Box::new(FileReader { file, size })))
     }
 
     fn renew(&self, digest: &str) -> io::Result<bool> {
@@ -174,14 +174,14 @@ impl BlobStore for Directory {
 
 /// A file that is being written, under a name of its own.
 #[derive(Debug)]
-struct UnfinishedFile {
+struct PendingFile {
     file: File,
     /// None once it has its last name.
     path: Option<PathBuf>,
     root: PathBuf,
 }
 
-impl Write for UnfinishedFile {
+impl Write for PendingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -191,7 +191,7 @@ impl Write for UnfinishedFile {
     }
 }
 
-impl Unfinished for UnfinishedFile {
+impl PendingBlob for PendingFile {
     fn finish(mut self: Box<Self>, digest: &str) -> io::Result<()> {
         self.file.sync_all()?;
         let (head, tail) = digest.split_at_checked(HEAD).unwrap_or((digest, ""));
@@ -209,7 +209,7 @@ impl Unfinished for UnfinishedFile {
     }
 }
 
-impl Drop for UnfinishedFile {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(path) = &self.path
             && let Err(error) = std::fs::remove_file(path)
@@ -220,12 +220,12 @@ impl Drop for UnfinishedFile {
 }
 
 #[derive(Debug)]
-struct StoredFile {
+struct FileReader {
     file: File,
     size: u64,
 }
 
-impl Stored for StoredFile {
+impl BlobReader for FileReader {
     fn size(&self) -> u64 {
         self.size
     }

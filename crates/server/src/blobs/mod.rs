@@ -1,9 +1,9 @@
 //! What is too large for the store: reports with their logs, the files of designs and the bundles of releases, each
 //! named by the digest of its content.
 //!
-//! - [`compressed`]: the form in which reports are kept.
+//! - [`compression`]: the form in which reports are kept.
 //! - [`store`]: what a place for blobs can do. [`directory`]: the one that there is. Several replicas share it.
-//! - [`incoming`]: something large on its way in. [`outgoing`]: something large on its way out. Neither is ever in
+//! - [`store::BlobUpload`]: something large on its way in. [`downloads`]: something large on its way out. Neither is ever in
 //!   memory as a whole.
 //!
 //! A blob is written before the key that names it is committed, and whoever reads it compares it with its digest: so
@@ -11,10 +11,9 @@
 //! say so; the status that names it is never lost. What somebody wrote by hand is ([`Blobs::keep_for_good`],
 //! [`Blobs::receive`]).
 
-mod compressed;
+mod compression;
 mod directory;
-mod incoming;
-pub(crate) mod outgoing;
+pub(crate) mod downloads;
 mod store;
 
 use std::io;
@@ -33,8 +32,7 @@ use crate::replica::shared_blobs::BlobMarks;
 
 use directory::Directory;
 
-pub use incoming::{Incoming, ReceiveError};
-pub use store::{BlobStore, Stored, Unfinished};
+pub use store::{BlobReader, BlobStore, BlobUpload, PendingBlob, ReceiveError};
 
 /// The blobs of a server.
 #[derive(Debug)]
@@ -94,7 +92,7 @@ impl Blobs {
 
     /// Keeps a report whose digest is known, compressed if that makes it smaller.
     pub(crate) fn keep_report(&self, digest: &str, bytes: &[u8]) -> io::Result<()> {
-        match compressed::smaller(bytes) {
+        match compression::smaller(bytes) {
             Some(smaller) => self.keep(digest, &smaller),
             None => self.keep(digest, bytes),
         }
@@ -111,12 +109,12 @@ impl Blobs {
     }
 
     /// Begins to take in something large, at most so many bytes.
-    pub fn receive(&self, limit: u64) -> io::Result<Incoming> {
-        Ok(Incoming::new(self.place.begin()?, limit))
+    pub fn receive(&self, limit: u64) -> io::Result<BlobUpload> {
+        Ok(BlobUpload::new(self.place.begin()?, limit))
     }
 
     /// Keeps something large whose digest is known, for good. Returns its size.
-    pub fn finish(&self, incoming: Incoming, digest: &str) -> Result<u64, ReceiveError> {
+    pub fn finish(&self, incoming: BlobUpload, digest: &str) -> Result<u64, ReceiveError> {
         let size = incoming.finish(digest)?;
         self.count(size);
         Ok(size)
@@ -125,7 +123,7 @@ impl Blobs {
     /// Keeps what a reader gives, for good, piece by piece. It blocks.
     pub fn keep_all(&self, digest: &str, limit: u64, mut from: impl io::Read) -> Result<u64, ReceiveError> {
         let mut incoming = self.receive(limit).map_err(ReceiveError::Io)?;
-        let mut piece = vec![0; outgoing::PIECE];
+        let mut piece = vec![0; downloads::PIECE];
         loop {
             match from.read(&mut piece) {
                 Ok(0) => return self.finish(incoming, digest),
@@ -137,7 +135,7 @@ impl Blobs {
     }
 
     /// Opens something large, to be read in pieces; none if it is not there. What is read is not compared with the digest.
-    pub fn stored(&self, digest: &str) -> io::Result<Option<Box<dyn Stored>>> {
+    pub fn stored(&self, digest: &str) -> io::Result<Option<Box<dyn BlobReader>>> {
         if is_digest(digest) { self.place.open(digest) } else { Ok(None) }
     }
 
@@ -161,7 +159,7 @@ impl Blobs {
         if Self::digest(&bytes) == digest {
             return Ok(Some(bytes));
         }
-        Ok(compressed::content(&bytes).filter(|content| Self::digest(content) == digest))
+        Ok(compression::content(&bytes).filter(|content| Self::digest(content) == digest))
     }
 
     /// How many blobs were put so far, and their bytes.

@@ -13,11 +13,11 @@ use muster_core::replicas::ControllerName;
 use muster_core::txn::{Guard, Revision};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::stuck::Stuck;
+use super::backoff::Backoff;
 use crate::App;
-use crate::api::answer::chain;
-use crate::design::cache::Meant;
-use crate::design::erase::{Erased, erase};
+use crate::api::chain;
+use crate::design::cache::DesignRef;
+use crate::design::erase::{EraseOutcome, erase};
 use crate::fleet_change::{compare, follow_design_while};
 use crate::replica::Held;
 
@@ -32,7 +32,7 @@ pub struct DesignController {
 /// What the nodes of an environment are to follow.
 enum Follow {
     /// A revision of the design, applied at a revision of the store.
-    Design(Meant, Revision),
+    Design(DesignRef, Revision),
     /// Nothing: all of them leave, and then the environment goes.
     End(Revision),
 }
@@ -55,7 +55,7 @@ impl DesignController {
         let mut servers = self.app.view.subscribe_servers();
         let mut controller_locks = self.app.controller_locks.subscribe();
         let mut steps = self.app.view.subscribe();
-        let mut stuck = Stuck::default();
+        let mut stuck = Backoff::default();
         loop {
             servers.mark_unchanged();
             controller_locks.mark_unchanged();
@@ -113,7 +113,7 @@ impl DesignController {
             let Some(fleet) = fleets.get(&held.env) else { return Done::All };
             match (fleet.destroying(), &fleet.design().applied) {
                 (Some((_, at)), _) => Follow::End(*at),
-                (None, Some((applied, at))) => match Meant::of(fleet, Some(applied.revision)) {
+                (None, Some((applied, at))) => match DesignRef::of(fleet, Some(applied.revision)) {
                     Ok(meant) => Follow::Design(meant, *at),
                     Err(error) => return Done::Stuck(chain(&error)),
                 },
@@ -126,7 +126,7 @@ impl DesignController {
         }
     }
 
-    async fn follow(&self, held: &Held, meant: &Meant, at: Revision) -> Done {
+    async fn follow(&self, held: &Held, meant: &DesignRef, at: Revision) -> Done {
         let env = &held.env;
         let design = match self.app.designs.get(env, meant).await {
             Ok(design) => design,
@@ -164,12 +164,12 @@ impl DesignController {
             return Done::Waits;
         }
         match erase(self.app.store.as_ref(), env, &guards).await {
-            Ok(Erased::All { revision }) => {
+            Ok(EraseOutcome::All { revision }) => {
                 self.app.designs.forget(env);
                 tracing::warn!(%env, "destroyed");
                 if self.app.view.reach(revision).await.is_ok() { Done::All } else { Done::Failed }
             }
-            Ok(Erased::Overtaken) => Done::Failed,
+            Ok(EraseOutcome::Overtaken) => Done::Failed,
             Err(error) => failed(env, &error),
         }
     }

@@ -1,8 +1,11 @@
-//! What acts on its own: each controller has a pure part that decides, elsewhere, and here the part that carries it out.
+//! Controllers: each reconciles one concern of all environments while this replica holds its lock.
+//!
+//! A pure function elsewhere decides; the controller reads the view, commits the decision, and sleeps until a change.
 
+mod backoff;
 pub mod design;
+mod gates;
 pub mod leaders;
 pub mod liveness;
 pub mod provision;
 pub mod rollout;
-mod stuck;

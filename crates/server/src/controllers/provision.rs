@@ -25,7 +25,7 @@ use muster_provision::lifecycle::{Decision, Departure, Policy};
 use muster_provision::record::record_txn;
 
 use crate::App;
-use crate::fleet_change::removal::removal;
+use crate::fleet_change::removal;
 use crate::replica::{FencedOutcome, Held};
 
 /// How many machines are looked after at the same time. A driver's controller is one service, often a small one.

@@ -32,12 +32,12 @@ pub struct Designs {
 
 /// A revision that somebody means: its number, and the digest of its manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Meant {
+pub struct DesignRef {
     pub number: DesignRevision,
     pub manifest: String,
 }
 
-impl Meant {
+impl DesignRef {
     /// A revision by its number; without one, the newest.
     pub fn of(fleet: &Fleet, number: Option<DesignRevision>) -> Result<Self, ReadDesignError> {
         let design = fleet.design();
@@ -56,7 +56,7 @@ impl Designs {
     }
 
     /// A revision of an environment's design.
-    pub async fn get(&self, env: &EnvName, meant: &Meant) -> Result<Arc<Compiled>, ReadDesignError> {
+    pub async fn get(&self, env: &EnvName, meant: &DesignRef) -> Result<Arc<Compiled>, ReadDesignError> {
         if let Some(found) = self.find(env, &meant.manifest) {
             return Ok(found);
         }

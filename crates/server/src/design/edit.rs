@@ -25,7 +25,7 @@ pub enum EditError {
     #[error("there is no {kind} {name} in the design")]
     Unknown { kind: String, name: String },
     #[error("{kind} {name} was not written through the API: the source {source_name:?} brings it, in {place}")]
-    Elsewhere { kind: String, name: String, source_name: String, place: String },
+    RemoteActivities { kind: String, name: String, source_name: String, place: String },
     #[error("{kind} {name} is made by the environment file, and cannot be deleted on its own")]
     Generated { kind: String, name: String },
     #[error("{kind} {name} is not what was expected: {found}")]
@@ -157,7 +157,7 @@ fn deletable(base: &Compiled, document: &DocumentName) -> Result<(), EditError> 
     let last = base.design.layers(&kind, &name).next_back();
     let place = last.map(|found| (found.source.to_owned(), format!("{}:{}", found.file, found.line)));
     Err(match place {
-        Some((source_name, place)) => EditError::Elsewhere { kind, name, source_name, place },
+        Some((source_name, place)) => EditError::RemoteActivities { kind, name, source_name, place },
         None if base.design.effective(&kind, &name).is_some() => EditError::Generated { kind, name },
         None => EditError::Unknown { kind, name },
     })

@@ -14,7 +14,7 @@ const BATCH: usize = 100;
 
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Erased {
+pub enum EraseOutcome {
     All {
         revision: Revision,
     },
@@ -23,7 +23,7 @@ pub enum Erased {
 }
 
 /// Removes all keys of an environment, as long as the guards hold.
-pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<Erased, StoreError> {
+pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<EraseOutcome, StoreError> {
     let keys = Keys::of(env);
     let all = store.range(keys.prefix(), None).await?.kvs.into_iter().map(|kv| kv.key);
     // The epoch too: an environment of the same name that is founded later begins a later one.
@@ -41,12 +41,12 @@ pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result
     let txn = |keys: &[String]| Txn { guards: guards.to_vec(), ops: keys.iter().map(Op::delete).collect() };
     for part in first.chunks(BATCH) {
         if let Outcome::Refused { .. } = store.commit(txn(part)).await? {
-            return Ok(Erased::Overtaken);
+            return Ok(EraseOutcome::Overtaken);
         }
     }
     // So many servers do not exist: it is one transaction.
     Ok(match store.commit(txn(&last)).await? {
-        Outcome::Committed { revision } => Erased::All { revision },
-        Outcome::Refused { .. } => Erased::Overtaken,
+        Outcome::Committed { revision } => EraseOutcome::All { revision },
+        Outcome::Refused { .. } => EraseOutcome::Overtaken,
     })
 }

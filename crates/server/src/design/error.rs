@@ -29,7 +29,7 @@ pub enum ReadDesignError {
 
 /// Why a new revision was not made.
 #[derive(Debug, Error)]
-pub enum ReviseError {
+pub enum RevisionError {
     #[error("environment {env} is being restored since {since}")]
     Restoring { env: EnvName, since: Timestamp },
     #[error("environment {env} is being destroyed since {since}, by {by}")]

@@ -2,8 +2,7 @@
 //!
 //! Doing it again changes nothing, and whoever is cut off half way does it again.
 
-mod plan;
-pub(crate) mod removal;
+mod txns;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,8 @@ use thiserror::Error;
 use crate::App;
 use crate::transactions::{carry_out, pack};
 
-pub use self::plan::compare;
+pub use self::txns::compare;
+pub(crate) use self::txns::removal;
 
 /// Reports move nodes under a plan all the time, and each plan that gets something done is worth another one. So many may
 /// come to nothing.
@@ -127,7 +127,7 @@ fn plan(
         return Err(FollowError::Destroying { env: fleet.env.clone(), since: destroying.since });
     }
     let change = compare(fleet, design);
-    let mut parts = plan::parts(fleet, design, &change, now).map_err(FollowError::Record)?;
+    let mut parts = txns::parts(fleet, design, &change, now).map_err(FollowError::Record)?;
     parts.extend(beginning(fleet, u64::try_from(now.as_second()).unwrap_or(1)));
     Ok((pack(parts), change))
 }

@@ -8,7 +8,7 @@ use muster_release::check::CheckError;
 use muster_release::unpack::UnpackError;
 use thiserror::Error;
 
-use crate::blobs::{Blobs, Stored};
+use crate::blobs::{BlobReader, Blobs};
 
 #[derive(Debug, Error)]
 pub enum BundleError {
@@ -47,9 +47,9 @@ pub(crate) fn with_unpacked<T>(
 }
 
 /// The place for blobs need not be a directory: what unpacks wants a file.
-fn copy(stored: Arc<dyn Stored>, to: &std::path::Path) -> io::Result<()> {
+fn copy(stored: Arc<dyn BlobReader>, to: &std::path::Path) -> io::Result<()> {
     let mut file = std::fs::File::create_new(to)?;
-    let mut piece = vec![0; crate::blobs::outgoing::PIECE];
+    let mut piece = vec![0; crate::blobs::downloads::PIECE];
     let mut place = 0;
     loop {
         let read = stored.read_at(&mut piece, place)?;

@@ -18,7 +18,7 @@ mod push;
 mod trust;
 
 pub use bundle::BundleError;
-pub use plan::Refused;
+pub use plan::RefusedRelease;
 pub(crate) use push::trusted_keys;
-pub use push::{PushError, Pushed, push};
-pub use trust::{ReplaceTrustError, Replaced, replace};
+pub use push::{PushError, PushedRelease, push};
+pub use trust::{ReplaceTrustError, ReplacedTrust, replace};

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// Why a release is not registered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
+pub enum RefusedRelease {
     #[error(
         "release {version} is registered with digest {registered} since {} by {by}, and this one has {pushed}: a release \
          never changes", at.strftime("%Y-%m-%d %H:%M")
@@ -26,7 +26,7 @@ pub(super) enum Decision {
     Register,
 }
 
-pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, Refused> {
+pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, RefusedRelease> {
     let Manifest { version, serial, digest, .. } = manifest;
     if let Some(known) = fleet.releases().get(version) {
         // Somebody who builds the same again gets another serial by default; what is registered stays.
@@ -34,11 +34,11 @@ pub(super) fn decide(fleet: &Fleet, manifest: &Manifest) -> Result<Decision, Ref
             return Ok(Decision::Known(Box::new(known.clone())));
         }
         let ReleaseRecord { digest: registered, pushed: at, by, .. } = known.clone();
-        return Err(Refused::Another { version: version.clone(), registered, pushed: digest.clone(), at, by });
+        return Err(RefusedRelease::Another { version: version.clone(), registered, pushed: digest.clone(), at, by });
     }
     match fleet.releases().iter().find(|(_, known)| known.serial == *serial) {
         Some((other, _)) => {
-            Err(Refused::SerialTaken { version: version.clone(), serial: *serial, other: other.clone() })
+            Err(RefusedRelease::SerialTaken { version: version.clone(), serial: *serial, other: other.clone() })
         }
         None => Ok(Decision::Register),
     }
@@ -80,8 +80,8 @@ mod tests {
 
         assert_eq!(decide(&fleet, &known), Ok(Decision::Known(Box::new(record.clone()))));
         assert_eq!(decide(&fleet, &manifest("v1", 8, 'a')), Ok(Decision::Known(Box::new(record))), "built again");
-        assert!(matches!(decide(&fleet, &manifest("v1", 7, 'b')), Err(Refused::Another { .. })));
-        assert!(matches!(decide(&fleet, &manifest("v2", 7, 'b')), Err(Refused::SerialTaken { .. })));
+        assert!(matches!(decide(&fleet, &manifest("v1", 7, 'b')), Err(RefusedRelease::Another { .. })));
+        assert!(matches!(decide(&fleet, &manifest("v2", 7, 'b')), Err(RefusedRelease::SerialTaken { .. })));
         assert_eq!(decide(&fleet, &manifest("v2", 8, 'b')), Ok(Decision::Register));
         assert_eq!(decide(&fleet, &manifest("v0", 6, 'c')), Ok(Decision::Register), "an older one may come later");
     }

@@ -211,7 +211,7 @@ fn pack_blob(blobs: &Blobs, version: &Version, source: &Source) -> Result<Bundle
     let not_kept = |source| BuildError::Keep { version: version.clone(), source };
     let tree = Tree::read(&source.directory).map_err(|source| BuildError::Read { version: version.clone(), source })?;
     let incoming = blobs.receive(BUNDLE_LIMIT).map_err(not_kept)?;
-    let mut to = io::BufWriter::with_capacity(crate::blobs::outgoing::PIECE, incoming);
+    let mut to = io::BufWriter::with_capacity(crate::blobs::downloads::PIECE, incoming);
     let packed = pack(&tree, &mut to).map_err(|source| BuildError::Pack { version: version.clone(), source })?;
     let incoming = to.into_inner().map_err(|error| not_kept(error.into_error()))?;
     let kept = blobs.finish(incoming, packed.digest.hex());

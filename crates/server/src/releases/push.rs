@@ -11,10 +11,10 @@ use muster_store::{KeyValue, Outcome, StoreError};
 use thiserror::Error;
 
 use super::bundle::{self, BundleError};
-use super::plan::{Decision, Refused, decide};
+use super::plan::{Decision, RefusedRelease, decide};
 use crate::App;
-use crate::design::error::ReviseError;
-use crate::design::revise::accepts;
+use crate::design::error::RevisionError;
+use crate::design::revision::check_writable;
 use crate::transactions::carry_out;
 use crate::view::StaleView;
 
@@ -38,9 +38,9 @@ pub enum PushError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RefusedRelease),
     #[error(transparent)]
-    NotAccepting(Box<ReviseError>),
+    NotAccepting(Box<RevisionError>),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum PushError {
 
 /// A release that is registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pushed {
+pub struct PushedRelease {
     pub record: ReleaseRecord,
     /// False if it was there already.
     pub changed: bool,
@@ -71,7 +71,7 @@ pub async fn push(
     version: &Version,
     signed: SignedManifest,
     by: String,
-) -> Result<Pushed, PushError> {
+) -> Result<PushedRelease, PushError> {
     let manifest = signed.read().map_err(PushError::Payload)?;
     if manifest.version != *version {
         return Err(PushError::OtherVersion { asked: version.clone(), found: manifest.version });
@@ -92,7 +92,7 @@ pub async fn push(
     // Before the bundle is looked through, which takes a while.
     if let Decision::Known(record) = look(app, env, |fleet| decide(fleet, &manifest))?? {
         // The record may have outlived its bundle: whoever uploaded it again has repaired that.
-        return Ok(Pushed { record: *record, changed: false, verified_by, revision: revision(app) });
+        return Ok(PushedRelease { record: *record, changed: false, verified_by, revision: revision(app) });
     }
     let (blobs, examined) = (app.blobs.clone(), manifest.clone());
     let examining = tokio::task::spawn_blocking(move || bundle::examine(&blobs, &examined));
@@ -103,7 +103,7 @@ pub async fn push(
         tracing::info!(%env, %version, serial = record.serial, digest = record.digest, "a release was registered");
         alone_with_its_serial(app, env, &manifest, at).await?;
     }
-    Ok(Pushed { record, changed, verified_by, revision: at })
+    Ok(PushedRelease { record, changed, verified_by, revision: at })
 }
 
 /// The keys whose signatures count in an environment; none if nobody has said so yet.
@@ -117,7 +117,7 @@ fn look<T>(app: &App, env: &EnvName, question: impl FnOnce(&Fleet) -> T) -> Resu
     let fleets = app.view.fleets();
     let empty = Fleet::new(env.clone());
     let fleet = fleets.get(env).unwrap_or(&empty);
-    accepts(fleet).map_err(|error| PushError::NotAccepting(Box::new(error)))?;
+    check_writable(fleet).map_err(|error| PushError::NotAccepting(Box::new(error)))?;
     Ok(question(fleet))
 }
 
@@ -178,5 +178,5 @@ async fn alone_with_its_serial(app: &App, env: &EnvName, manifest: &Manifest, at
     let other = earlier.key.strip_prefix(prefix).and_then(|version| Version::new(version).ok());
     let (version, serial) = (manifest.version.clone(), manifest.serial);
     let other = other.unwrap_or_else(|| version.clone());
-    Err(Refused::SerialTaken { version, serial, other }.into())
+    Err(RefusedRelease::SerialTaken { version, serial, other }.into())
 }

@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use super::push::trusted_keys;
 use crate::App;
-use crate::design::error::ReviseError;
-use crate::design::revise::accepts;
+use crate::design::error::RevisionError;
+use crate::design::revision::check_writable;
 use crate::transactions::carry_out;
 use crate::view::StaleView;
 
@@ -35,7 +35,7 @@ pub enum ReplaceTrustError {
     )]
     UntrustsCurrent { env: EnvName, version: Version },
     #[error(transparent)]
-    NotAccepting(Box<ReviseError>),
+    NotAccepting(Box<RevisionError>),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -48,7 +48,7 @@ pub enum ReplaceTrustError {
 
 /// A list that is in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub struct ReplacedTrust {
     pub list: TrustList,
     /// Whether a key of the list before it stands for it. There was none before the first: whether that counts, agents
     /// know alone.
@@ -61,7 +61,12 @@ pub struct Replaced {
 /// Puts a list in place. Agents that trust one of its signers go by it from then on.
 ///
 /// `force`: even if no node could run the current release any more.
-pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) -> Result<Replaced, ReplaceTrustError> {
+pub async fn replace(
+    app: &App,
+    env: &EnvName,
+    trust: SignedTrust,
+    force: bool,
+) -> Result<ReplacedTrust, ReplaceTrustError> {
     let list = trust.read().map_err(ReplaceTrustError::Payload)?;
     let keys = Keys::of(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
@@ -70,7 +75,7 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) 
         let (before, current, untrusted) = {
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);
-            fleet.map_or(Ok(()), accepts).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
+            fleet.map_or(Ok(()), check_writable).map_err(|error| ReplaceTrustError::NotAccepting(Box::new(error)))?;
             let before = fleet.and_then(|fleet| fleet.trust()).map(|(trust, at)| (trust.clone(), *at));
             if let Some(fleet) = fleet.filter(|_| before.is_none()) {
                 has_signed_before(fleet, &trust)?;
@@ -81,7 +86,7 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) 
         };
         let at = before.as_ref().map(|(_, at)| *at);
         if before.as_ref().is_some_and(|(before, _)| *before == trust) {
-            return Ok(Replaced { list, verified: true, changed: false, revision: at.unwrap_or_default() });
+            return Ok(ReplacedTrust { list, verified: true, changed: false, revision: at.unwrap_or_default() });
         }
         let verified = stands_for(before.as_ref().map(|(before, _)| before), &trust, &list)?;
         if let Some(version) = untrusted {
@@ -98,7 +103,7 @@ pub async fn replace(app: &App, env: &EnvName, trust: SignedTrust, force: bool) 
         app.view.reach(carried.reached).await?;
         if carried.done {
             tracing::warn!(%env, serial = list.serial, keys = list.keys.len(), "the trusted keys were replaced");
-            return Ok(Replaced { list, verified, changed: true, revision: carried.reached });
+            return Ok(ReplacedTrust { list, verified, changed: true, revision: carried.reached });
         }
     }
     Err(ReplaceTrustError::Contended { env: env.clone() })

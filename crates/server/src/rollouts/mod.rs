@@ -1,15 +1,13 @@
-//! Rollouts, carried out: what the controller and the API share. What is decided, and in which order, is decided by the crate
-//! `rollout`.
+//! Rollouts in the server: IO for the engine in `muster_rollout`, shared by the controller and the API.
 //!
-//! - [`bring`]: the hands of the engine. [`asked`]: what people ask for.
-//! - [`plans`]: plans as blobs, read once. [`way`]: how an environment wants to be moved. [`sight`]: what is decided on.
-//! - [`shown`]: how a rollout looks to people; [`outcome`]: how it did when it was over. [`gate`]: the checks at the end of a wave.
+//! The engine decides what happens and in which order.
+//!
+//! - [`host`]: serves the engine's IO requests. [`operator_requests`]: requests of operators.
+//! - [`plans`]: plans and outcomes as blobs. [`gate`]: checks at the end of a wave.
+//! - [`status_response`]: status of a rollout for the API.
 
-pub(crate) mod asked;
-pub(crate) mod bring;
 pub(crate) mod gate;
-pub(crate) mod outcome;
+pub(crate) mod host;
+pub(crate) mod operator_requests;
 pub mod plans;
-pub(crate) mod shown;
-pub(crate) mod sight;
-pub(crate) mod way;
+pub(crate) mod status_response;

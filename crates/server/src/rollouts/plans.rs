@@ -1,13 +1,15 @@
-//! The plans of rollouts. Each is a blob, named by its digest, so what is in memory is never out of date.
+//! Plans and outcomes of rollouts, stored as blobs under their digest. A cached plan is never stale.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::rollout::plan::{FORMAT, Plan};
+use muster_core::rollout::progress::Progress;
 use muster_rollout::step::Indexed;
 use thiserror::Error;
 
+use crate::App;
 use crate::blobs::Blobs;
 
 /// Those of the rollouts that go on, and a few that somebody looks at. One of 5,000 nodes takes about a megabyte.
@@ -127,6 +129,26 @@ fn read(blobs: &Blobs, digest: &str) -> Result<Plan, PlanUnreadable> {
         return Err(PlanUnreadable::OtherFormat { digest: digest.to_owned(), found: plan.format });
     }
     Ok(plan)
+}
+
+/// Keeps it for good. Returns its name.
+pub(crate) async fn keep_outcome(app: &App, stood: &Progress) -> Result<String, KeepPlanError> {
+    let bytes = serde_json::to_vec(stood)?;
+    let (blobs, digest) = (app.blobs.clone(), Blobs::digest(&bytes));
+    let name = digest.clone();
+    let writing = tokio::task::spawn_blocking(move || blobs.keep_for_good([(name.as_str(), bytes.as_slice())]));
+    writing.await.map_err(|_| KeepPlanError::CutOff)??;
+    Ok(digest)
+}
+
+/// None if it is not there, or not understood: then what the keys still say is shown.
+pub(crate) async fn read_outcome(app: &App, digest: String) -> Option<Progress> {
+    let blobs = app.blobs.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let bytes = blobs.get(&digest)?;
+        serde_json::from_slice(&bytes).ok()
+    });
+    reading.await.ok().flatten()
 }
 
 #[cfg(test)]

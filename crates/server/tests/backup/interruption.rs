@@ -2,7 +2,7 @@
 
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Txn};
-use muster_server::backup::{RestoreError, TakeError, take};
+use muster_server::backup::{BackupError, RestoreError, read_environment};
 
 use crate::stores::{Dying, Place, env, now};
 
@@ -36,8 +36,8 @@ async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
         let keys = place.keys().await;
         assert!(marked || keys == before || keys == expected, "half restored, and no mark after {transactions}");
         if marked {
-            let taken = take(place.store.as_ref(), &env(), now()).await;
-            assert!(matches!(taken, Err(TakeError::Restoring { .. })), "half of it is no backup");
+            let taken = read_environment(place.store.as_ref(), &env(), now()).await;
+            assert!(matches!(taken, Err(BackupError::Restoring { .. })), "half of it is no backup");
         }
         // On demand of the mark alone, if there is one.
         let restored = place.restore(&backup, !marked).await.unwrap();

@@ -2,7 +2,7 @@
 
 use muster_core::keys::Keys;
 use muster_etcd_rig::{Cluster, Options};
-use muster_server::backup::{RestoreError, TakeError, check, take};
+use muster_server::backup::{BackupError, RestoreError, check, read_environment};
 
 use crate::stores::{Place, blobs_in, env, file, now};
 
@@ -122,8 +122,8 @@ async fn a_lost_log_is_told_and_keeps_nobody() {
 #[tokio::test]
 async fn nothing_is_no_backup() {
     let place = Place::embedded().await;
-    let taken = take(place.store.as_ref(), &env(), now()).await;
-    assert!(matches!(taken, Err(TakeError::Nothing { .. })), "{taken:?}");
+    let taken = read_environment(place.store.as_ref(), &env(), now()).await;
+    assert!(matches!(taken, Err(BackupError::Nothing { .. })), "{taken:?}");
 }
 
 #[tokio::test]

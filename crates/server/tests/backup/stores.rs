@@ -14,7 +14,7 @@ use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use muster_server::Blobs;
-use muster_server::backup::{Contents, RestoreError, Target, restore, take, verify};
+use muster_server::backup::{Contents, RestoreError, Target, read_environment, restore, verify};
 use muster_store::{
     Access, Health, KeyValue, Lease, Outcome, Range, Sharing, Stats, Store, StoreError, Watch, WatchFrom,
 };
@@ -103,7 +103,7 @@ impl Place {
     }
 
     pub(crate) async fn backup(&self) -> Vec<u8> {
-        let taken = take(self.store.as_ref(), &env(), now()).await.unwrap();
+        let taken = read_environment(self.store.as_ref(), &env(), now()).await.unwrap();
         taken.write(&self.blobs, Vec::new()).unwrap().to
     }
 

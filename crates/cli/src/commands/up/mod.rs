@@ -21,7 +21,9 @@ use muster_core::standing::Word;
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
-use muster_server::{App, Clock, Config, LeasePace, RegisterError, Registered, Server, node_rows, register_design};
+use muster_server::{
+    App, Clock, Config, LeasePace, RegisterError, RegistrationResult, Server, node_rows, register_design,
+};
 use muster_wire::operator::NodeRow;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -137,7 +139,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 struct LocalFleet {
     app: App,
     env: EnvName,
-    registered: Registered,
+    registered: RegistrationResult,
     /// The nodes whose machines were there still, and are not in the design.
     released: Vec<NodeName>,
     url: String,
@@ -183,7 +185,7 @@ impl LocalFleet {
             // Somebody has to take its machines away, and nobody else can.
             Err(error @ RegisterError::Destroying { .. }) => {
                 notes.note(format_args!("{error}; until then this process lets its nodes leave"));
-                Registered::default()
+                RegistrationResult::default()
             }
             registered => registered.map_err(refused)?,
         };

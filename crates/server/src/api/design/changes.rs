@@ -6,16 +6,16 @@ use muster_core::names::EnvName;
 use muster_wire::design::{API_SOURCE, Changes, ChangesAccepted};
 use muster_wire::problem::{Code, Problem};
 
-use super::document::written;
-use super::findings::told;
-use super::refuse::refused;
-use super::{AnyEnv, Author};
 use crate::App;
-use crate::api::answer::{JsonBody, Refusal};
+use crate::api::design::documents::written;
+use crate::api::design::errors::refused;
+use crate::api::design::findings::told;
+use crate::api::error::{ApiError, JsonBody};
+use crate::api::request::{AnyEnv, Author};
+use crate::design::apply::{ApplyError, compile};
 use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, Edited, edit};
-use crate::design::revise::{Base, Revise, Revised, revise};
-use crate::design::work::{WorkError, compile};
+use crate::design::revision::{RevisionBase, RevisionOutcome, RevisionRequest, revise};
 
 /// Others who change the same design at the same moment are quicker so many times, and no more.
 const TRIES: usize = 32;
@@ -24,33 +24,33 @@ const TRIES: usize = 32;
 #[utoipa::path(post, path = "/v1/envs/{env}/design/changes",
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
     request_body = Changes, responses((status = 200, body = ChangesAccepted)))]
-pub(crate) async fn change(
+pub(crate) async fn change_documents(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
     author: Author,
     JsonBody(changes): JsonBody<Changes>,
-) -> Result<Json<ChangesAccepted>, Refusal> {
-    Ok(Json(accept(&app, &env, changes, author).await?))
+) -> Result<Json<ChangesAccepted>, ApiError> {
+    Ok(Json(accept_changes(&app, &env, changes, author).await?))
 }
 
 /// Accepts changes as a new revision. Whoever is overtaken begins again with what is there then.
-pub(super) async fn accept(
+pub(super) async fn accept_changes(
     app: &App,
     env: &EnvName,
     changes: Changes,
     author: Author,
-) -> Result<ChangesAccepted, Refusal> {
+) -> Result<ChangesAccepted, ApiError> {
     let Changes { changes, message, author: named, head: seen, dry_run } = changes;
     if changes.is_empty() {
-        return Err(Refusal::invalid("no changes were given, so there is nothing to do"));
+        return Err(ApiError::invalid("no changes were given, so there is nothing to do"));
     }
     let by = author.by(named, &message);
     for _ in 0..TRIES {
-        let base = Base::look(app, env).await.map_err(WorkError::from)?;
+        let base = RevisionBase::look(app, env).await.map_err(ApplyError::from)?;
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
             let detail = format!("the newest revision is {}, not {}", text(head), text(seen));
-            return Err(Refusal(Problem::new(Code::NotAsExpected, detail).hint("look at what is there now")));
+            return Err(ApiError(Problem::new(Code::NotAsExpected, detail).hint("look at what is there now")));
         }
         let Edited { tree, texts, put } = edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
         let next = compile(app, &base, tree, &texts).await?;
@@ -68,15 +68,15 @@ pub(super) async fn accept(
         if dry_run || (head.is_some() && next.manifest == base.compiled.manifest) {
             return Ok(accepted);
         }
-        let order = Revise { next: Some((&next, &texts)), apply: false, by: by.clone() };
+        let order = RevisionRequest { next: Some((&next, &texts)), apply: false, by: by.clone() };
         match revise(app, &base, order).await? {
-            Revised::Committed { number, revision } => {
+            RevisionOutcome::Committed { number, revision } => {
                 return Ok(ChangesAccepted { design: Some(number), changed: true, revision, ..accepted });
             }
-            Revised::Overtaken => {}
+            RevisionOutcome::Overtaken => {}
         }
     }
-    Err(WorkError::Contended { env: env.clone() }.into())
+    Err(ApplyError::Contended { env: env.clone() }.into())
 }
 
 fn text(number: Option<muster_core::design_state::DesignRevision>) -> String {
@@ -84,7 +84,7 @@ fn text(number: Option<muster_core::design_state::DesignRevision>) -> String {
 }
 
 /// A file that was put holds the document that it is called after, and nothing else.
-fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), Refusal> {
+fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), ApiError> {
     let found: Vec<(&str, &str)> =
         design.design.written_in(API_SOURCE, file).map(|found| (found.kind.word(), found.name)).collect();
     if found == [(document.kind.as_str(), document.name.as_str())] {
@@ -97,11 +97,11 @@ fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), R
     };
     let DocumentName { kind, name } = document;
     let problem = Problem::new(Code::InvalidRequest, format!("what was sent for {kind} {name} is {found}"));
-    Err(Refusal(problem.hint("send one document, with the kind and the name of the address")))
+    Err(ApiError(problem.hint("send one document, with the kind and the name of the address")))
 }
 
 /// Whoever expected something else is told what is there.
-fn with_current(base: &Base, error: EditError) -> Refusal {
+fn with_current(base: &RevisionBase, error: EditError) -> ApiError {
     let document = match &error {
         EditError::NotAsExpected { kind, name, .. } => DocumentName::new(kind, name).ok(),
         EditError::Name(_)
@@ -109,9 +109,9 @@ fn with_current(base: &Base, error: EditError) -> Refusal {
         | EditError::Unwritable
         | EditError::Unknown { .. }
         | EditError::Generated { .. }
-        | EditError::Elsewhere { .. } => None,
+        | EditError::RemoteActivities { .. } => None,
     };
-    let mut refusal = Refusal::from(error);
+    let mut refusal = ApiError::from(error);
     if let (Some(current), Some(document)) = (refusal.0.current.as_deref_mut(), document) {
         current["written"] = serde_json::to_value(written(&base.compiled, &document)).unwrap_or_default();
     }

@@ -1,24 +1,33 @@
-//! The documents of a design.
+//! Documents of a design: list, read, write and delete; and the JSON Schemas of their kinds.
 
 use std::collections::{BTreeMap, HashMap};
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
 use muster_core::filter::{Fields, Filter, Keys};
-use muster_design::diff::{Difference, diff};
+use muster_design::Written;
 use muster_design::kinds::Kind;
+use muster_design::types::json_schema;
 use muster_design::yaml::Node;
-use muster_design::{Design, Written};
-use muster_wire::design::{DocumentDiff, DocumentRow, Sort, ValueChange};
+use muster_wire::design::{
+    Changes, ChangesAccepted, DocumentChange, DocumentDetail, DocumentRow, DocumentText, SchemaRow, WrittenDocument,
+};
 use muster_wire::operator::Page;
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::IntoParams;
 
-use super::RevisionQuery;
 use crate::App;
-use crate::api::answer::Refusal;
-use crate::api::filter::FilterQuery;
-use crate::api::page::PageQuery;
-use crate::api::scope::Scope;
+use crate::api::design::RevisionQuery;
+use crate::api::design::changes::accept_changes;
+use crate::api::error::{ApiError, chain};
+use crate::api::request::{AnyEnv, Author, FilterQuery, PageQuery, Scope};
 use crate::design::compiled::Compiled;
+use crate::design::edit::{DocumentName, EditError, etag};
 
 /// What documents can be chosen by.
 const KEYS: Keys<'static> =
@@ -31,20 +40,20 @@ const STATE: &str = "state";
 #[utoipa::path(get, path = "/v1/envs/{env}/design/documents",
     params(("env" = String, Path), FilterQuery, RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DocumentRow>)))]
-pub(crate) async fn list(
+pub(crate) async fn list_documents(
     State(app): State<App>,
     scope: Scope,
     Query(query): Query<FilterQuery>,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<DocumentRow>>, Refusal> {
-    let Query(revision) = revision.map_err(|error| Refusal::invalid(error.body_text()))?;
+) -> Result<Json<Page<DocumentRow>>, ApiError> {
+    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let filter = query.read(&KEYS)?;
     let (_, design) = revision.design(&app, &scope).await?;
     let states =
         if filter.terms().iter().any(|term| &*term.key == STATE) { states(&app, &scope).await? } else { States::new() };
     let listing = tokio::task::spawn_blocking(move || rows(&design, &filter, &states));
-    let rows = listing.await.map_err(|_| Refusal::stopping())?;
+    let rows = listing.await.map_err(|_| ApiError::stopping())?;
     let revision = app.view.revision().unwrap_or_default();
     Ok(Json(page.cut(rows, revision, |row| format!("{} {}", row.kind, row.name))?))
 }
@@ -52,7 +61,7 @@ pub(crate) async fn list(
 /// How each node stands, by name.
 type States = HashMap<String, &'static str>;
 
-async fn states(app: &App, scope: &Scope) -> Result<States, Refusal> {
+async fn states(app: &App, scope: &Scope) -> Result<States, ApiError> {
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let rows = scope.ask(app, |fleet| crate::view::node_rows::all(fleet, app.agents(&elsewhere)))?;
     Ok(rows.into_iter().map(|row| (row.node.to_string(), row.standing.as_str())).collect())
@@ -123,15 +132,192 @@ impl Fields for Chosen<'_> {
     }
 }
 
-/// What lies between two designs.
-pub(super) fn told_diff(before: &Design, after: &Design) -> Vec<DocumentDiff> {
-    let told = |found: muster_design::diff::DocumentDiff| {
-        let (sort, changes) = match found.what {
-            Difference::Added => (Sort::Added, Vec::new()),
-            Difference::Removed => (Sort::Removed, Vec::new()),
-            Difference::Changed { values } => (Sort::Changed, values.iter().map(ValueChange::from).collect()),
-        };
-        DocumentDiff { kind: found.kind, name: found.name, sort, changes }
+#[derive(Deserialize)]
+pub(crate) struct DocumentPath {
+    kind: String,
+    name: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WriteQuery {
+    /// Why it is changed, for those who read the revisions.
+    #[serde(default)]
+    message: String,
+    /// Check only.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// A document as each source wrote it, and as it is in effect. A `/` in the kind is written `%2F`.
+#[utoipa::path(get, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
+    params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), RevisionQuery),
+    responses((status = 200, body = DocumentDetail, headers(("ETag" = String, description = "What `If-Match` compares.")))))]
+pub(crate) async fn show_document(
+    State(app): State<App>,
+    scope: Scope,
+    Path(DocumentPath { kind, name }): Path<DocumentPath>,
+    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let (meant, design) = revision.design(&app, &scope).await?;
+    let document = DocumentName::new(&kind, &name)?;
+    let Some(etag) = etag(&design, &document) else { return Err(EditError::Unknown { kind, name }.into()) };
+    let detail = DocumentDetail {
+        design: meant.number,
+        written: written(&design, &document),
+        effective: design.design.effective(&kind, &name).and_then(|tree| serde_json::to_value(tree).ok()),
+        etag: etag.clone(),
+        revision: app.view.revision().unwrap_or_default(),
+        kind,
+        name,
     };
-    diff(before, after).into_iter().map(told).collect()
+    Ok(([(header::ETAG, format!("\"{etag}\""))], Json(detail)).into_response())
+}
+
+/// Writes a document to the source `api`, as JSON or as YAML that is kept as it is.
+#[utoipa::path(put, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
+    params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), WriteQuery,
+        ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
+        ("Muster-Author" = Option<String>, Header)),
+    request_body(content((Value = "application/json"), (String = "application/yaml"))),
+    responses((status = 200, body = ChangesAccepted)))]
+pub(crate) async fn put_document(
+    State(app): State<App>,
+    AnyEnv(env): AnyEnv,
+    Path(DocumentPath { kind, name }): Path<DocumentPath>,
+    Query(query): Query<WriteQuery>,
+    author: Author,
+    headers: HeaderMap,
+    body: Result<Bytes, axum::extract::rejection::BytesRejection>,
+) -> Result<Response, ApiError> {
+    let body = body.map_err(|error| too_large(&error))?;
+    let document = read_body(&headers, &body)?;
+    let if_none_match = condition(&headers, header::IF_NONE_MATCH)?;
+    if if_none_match.as_ref().is_some_and(|given| given != "*") {
+        return Err(ApiError::invalid("If-None-Match is understood as * only: the document must not be there"));
+    }
+    let if_match = condition(&headers, header::IF_MATCH)?;
+    let change = DocumentChange::Put { kind, name, document, if_match, if_none_match: if_none_match.is_some() };
+    answer(accept_changes(&app, &env, one(change, query), author).await?)
+}
+
+/// Deletes a document from the source `api`. What a directory brought is changed there.
+#[utoipa::path(delete, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
+    params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), WriteQuery,
+        ("If-Match" = Option<String>, Header), ("Muster-Author" = Option<String>, Header)),
+    responses((status = 200, body = ChangesAccepted)))]
+pub(crate) async fn delete_document(
+    State(app): State<App>,
+    AnyEnv(env): AnyEnv,
+    Path(DocumentPath { kind, name }): Path<DocumentPath>,
+    Query(query): Query<WriteQuery>,
+    author: Author,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let if_match = condition(&headers, header::IF_MATCH)?;
+    let change = DocumentChange::Delete { kind, name, if_match };
+    answer(accept_changes(&app, &env, one(change, query), author).await?)
+}
+
+fn one(change: DocumentChange, query: WriteQuery) -> Changes {
+    let WriteQuery { message, dry_run } = query;
+    Changes { changes: vec![change], message, dry_run, ..Changes::default() }
+}
+
+fn answer(accepted: ChangesAccepted) -> Result<Response, ApiError> {
+    let etag = accepted.etags.first().map(|etag| (header::ETAG, format!("\"{etag}\"")));
+    Ok(match etag {
+        Some(etag) => ([etag], Json(accepted)).into_response(),
+        None => Json(accepted).into_response(),
+    })
+}
+
+/// What each source says of a document.
+pub(super) fn written(design: &Compiled, document: &DocumentName) -> Vec<WrittenDocument> {
+    let layers = design.design.layers(&document.kind, &document.name);
+    let written = |layer: Written<'_>| WrittenDocument {
+        source: layer.source.to_owned(),
+        file: layer.file.to_owned(),
+        line: Some(layer.line),
+        document: envelope(&layer),
+    };
+    layers.map(written).collect()
+}
+
+/// A document in the native envelope, whichever one it was written in.
+fn envelope(layer: &Written<'_>) -> Value {
+    let mut spec = match serde_json::to_value(layer.body()) {
+        Ok(Value::Object(spec)) => spec,
+        Ok(other) => Map::from_iter([("spec".to_owned(), other)]),
+        Err(_) => Map::new(),
+    };
+    let mut whole = Map::new();
+    whole.insert("kind".into(), layer.kind.word().into());
+    whole.insert("name".into(), layer.name.into());
+    whole.extend(spec.remove("labels").map(|labels| ("labels".to_owned(), labels)));
+    let extends: Vec<&str> = layer.extends().collect();
+    if !extends.is_empty() {
+        whole.insert("extends".into(), extends.into());
+    }
+    if layer.is_overlay() {
+        whole.insert("overlay".into(), true.into());
+    }
+    whole.insert("spec".into(), Value::Object(spec));
+    Value::Object(whole)
+}
+
+/// The one etag of a condition, without its quotes.
+fn condition(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get(&name) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| ApiError::invalid(format!("the header {name} is no text")))?.trim();
+    let text = text.strip_prefix("W/").unwrap_or(text);
+    if text.contains(',') {
+        return Err(ApiError::invalid(format!("the header {name} holds several etags; one is understood")));
+    }
+    Ok(Some(text.trim_matches('"').to_owned()))
+}
+
+fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<DocumentText, ApiError> {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("application/json");
+    let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match media.as_str() {
+        "application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml" => {
+            let text = std::str::from_utf8(body)
+                .map_err(|error| ApiError::invalid(format!("the body is not UTF-8: {error}")))?;
+            Ok(DocumentText::Yaml(text.to_owned()))
+        }
+        "application/json" => {
+            let value = serde_json::from_slice(body).map_err(|error| ApiError::invalid(chain(&error)))?;
+            Ok(DocumentText::Json(value))
+        }
+        other => {
+            let problem = Problem::new(Code::InvalidRequest, format!("a document cannot be read from {other}"));
+            Err(ApiError(problem.hint("send it as application/yaml or application/json")))
+        }
+    }
+}
+
+fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
+    let code = if error.status().as_u16() == 413 { Code::TooLarge } else { Code::InvalidRequest };
+    ApiError(Problem::new(code, chain(error)))
+}
+
+/// The kinds of documents that Muster knows.
+#[utoipa::path(get, path = "/v1/schemas", responses((status = 200, body = Page<SchemaRow>)))]
+pub(crate) async fn list_schemas(State(app): State<App>) -> Json<Page<SchemaRow>> {
+    let row = |kind: &str| SchemaRow { kind: kind.to_owned(), url: format!("/v1/schemas/{kind}") };
+    let items = Kind::ALL.iter().map(|kind| row(kind.word())).collect();
+    Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() })
+}
+
+/// The JSON Schema of a kind of document.
+#[utoipa::path(get, path = "/v1/schemas/{kind}", params(("kind" = String, Path)),
+    responses((status = 200, body = Value, content_type = "application/schema+json")))]
+pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>, ApiError> {
+    Kind::parse(&kind).map(|kind| Json(json_schema(kind))).ok_or_else(|| {
+        let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
+        let problem = Problem::new(Code::UnknownKind, format!("Muster knows no kind {kind:?}"));
+        ApiError(problem.hint(format!("there is {}", known.join(", "))))
+    })
 }

@@ -1,56 +1,34 @@
-//! The Design State API: an environment's design, its revisions and documents, and what applying one does.
+//! Design of an environment: its summary, its revisions and the difference between two of them.
 
-pub(super) mod apply;
-pub(crate) mod author;
 pub(super) mod changes;
-pub(super) mod check;
-pub(super) mod diff;
-pub(super) mod document;
 pub(super) mod documents;
+mod errors;
 mod findings;
-pub(super) mod node;
 pub(super) mod nodes;
-pub(super) mod plan;
-mod refuse;
-pub(super) mod revisions;
-pub(super) mod summary;
+pub(super) mod plans;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
-use muster_core::design_state::DesignRevision;
-use muster_core::names::EnvName;
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use muster_core::design_state::{DesignRevision, DesignState, RevisionRecord};
+use muster_design::Design;
+use muster_design::diff::{Difference, diff};
+use muster_wire::design::{DesignDiff, DesignSummary, DocumentDiff, RevisionRow, Sort, SourceRow, ValueChange};
+use muster_wire::operator::Page;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::answer::Refusal;
-use super::scope::{Scope, fresh_enough};
 use crate::App;
-use crate::design::cache::Meant;
+use crate::api::error::ApiError;
+use crate::api::request::{PageQuery, Scope};
+use crate::design::cache::DesignRef;
 use crate::design::compiled::Compiled;
-
-pub(super) use author::Author;
+use crate::design::error::ReadDesignError;
+use crate::fleet_change::compare;
 
 /// Designs of many megabytes are sent whole; larger ones are split into sources.
 pub(super) const BODY_LIMIT: usize = 64 * 1024 * 1024;
-
-/// An environment that may have to be founded first: the one that the path names.
-pub(super) struct AnyEnv(pub(super) EnvName);
-
-#[derive(Deserialize)]
-struct EnvPath {
-    env: String,
-}
-
-impl FromRequestParts<App> for AnyEnv {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
-        fresh_enough(parts, app).await?;
-        let path = axum::extract::Path::<EnvPath>::from_request_parts(parts, app).await;
-        let axum::extract::Path(EnvPath { env }) = path.map_err(|error| Refusal::invalid(error.to_string()))?;
-        EnvName::new(env).map(Self).map_err(|error| Refusal::invalid(error.to_string()))
-    }
-}
 
 /// Which revision of the design is asked about.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -63,9 +41,153 @@ pub(super) struct RevisionQuery {
 
 impl RevisionQuery {
     /// The design that is meant.
-    pub(super) async fn design(&self, app: &App, scope: &Scope) -> Result<(Meant, std::sync::Arc<Compiled>), Refusal> {
-        let meant = scope.ask(app, |fleet| Meant::of(fleet, self.revision))??;
+    pub(super) async fn design(
+        &self,
+        app: &App,
+        scope: &Scope,
+    ) -> Result<(DesignRef, std::sync::Arc<Compiled>), ApiError> {
+        let meant = scope.ask(app, |fleet| DesignRef::of(fleet, self.revision))??;
         let design = app.designs.get(&scope.env, &meant).await?;
         Ok((meant, design))
     }
+}
+
+/// The newest revision, the one that the nodes follow, and the sources.
+#[utoipa::path(get, path = "/v1/envs/{env}/design", params(("env" = String, Path)),
+    responses((status = 200, body = DesignSummary)))]
+pub(crate) async fn show_design(State(app): State<App>, scope: Scope) -> Result<Json<DesignSummary>, ApiError> {
+    let (head, applied, meant, applied_meant) = scope.ask(&app, |fleet| {
+        let design = fleet.design();
+        let applied = design.applied.as_ref().map(|(applied, _)| applied.clone());
+        let followed = applied.as_ref().and_then(|applied| DesignRef::of(fleet, Some(applied.revision)).ok());
+        (design.head(), applied, design.head().and_then(|_| DesignRef::of(fleet, None).ok()), followed)
+    })?;
+    let newest = match &meant {
+        Some(meant) => Some(app.designs.get(&scope.env, meant).await?),
+        None => None,
+    };
+    let followed = match &applied_meant {
+        Some(meant) => Some(app.designs.get(&scope.env, meant).await?.records()),
+        None => None,
+    };
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for document in newest.iter().flat_map(|newest| newest.design.written()) {
+        *counts.entry(document.source).or_default() += 1;
+    }
+    let mut generated: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in newest.iter().flat_map(|newest| newest.design.generated_nodes()) {
+        *generated.entry(source).or_default() += 1;
+    }
+    let sources = newest.iter().flat_map(|newest| &newest.tree.sources).map(|source| SourceRow {
+        name: source.name.clone(),
+        files: source.len(),
+        documents: counts.get(source.name.as_str()).copied().unwrap_or_default(),
+        generated_nodes: generated.get(source.name.as_str()).copied().unwrap_or_default(),
+    });
+    let sources: Vec<SourceRow> = sources.collect();
+    let nodes = newest.as_ref().map_or(0, |newest| newest.design.nodes().len());
+    let summary = scope.ask(&app, |fleet| DesignSummary {
+        env: fleet.env.clone(),
+        head,
+        applied,
+        followed: followed.is_some_and(|records| compare(fleet, &records).is_nothing()),
+        documents: sources.iter().map(|source| source.documents).sum(),
+        sources,
+        nodes,
+        revision: fleet.revision,
+    })?;
+    Ok(Json(summary))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct NumberPath {
+    number: u64,
+}
+
+/// All revisions, the newest first.
+#[utoipa::path(get, path = "/v1/envs/{env}/design/revisions", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<RevisionRow>)))]
+pub(crate) async fn list_revisions(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<RevisionRow>>, ApiError> {
+    let (rows, revision) = scope.ask(&app, |fleet| {
+        let design = fleet.design();
+        let rows = design.revisions.iter().rev().map(|(number, record)| revision_row(design, *number, record));
+        (rows.collect(), fleet.revision)
+    })?;
+    Ok(Json(page.cut(rows, revision, |row: &RevisionRow| row.design.to_string())?))
+}
+
+/// One revision.
+#[utoipa::path(get, path = "/v1/envs/{env}/design/revisions/{number}",
+    params(("env" = String, Path), ("number" = u64, Path)), responses((status = 200, body = RevisionRow)))]
+pub(crate) async fn show_revision(
+    State(app): State<App>,
+    scope: Scope,
+    path: Result<Path<NumberPath>, axum::extract::rejection::PathRejection>,
+) -> Result<Json<RevisionRow>, ApiError> {
+    let Path(NumberPath { number }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let number = DesignRevision(number);
+    let found = scope.ask(&app, |fleet| {
+        let design = fleet.design();
+        let unknown = || ReadDesignError::Unknown { env: fleet.env.clone(), number, newest: design.head() };
+        design.revisions.get(&number).map(|record| revision_row(design, number, record)).ok_or_else(unknown)
+    })?;
+    Ok(Json(found?))
+}
+
+fn revision_row(design: &DesignState, number: DesignRevision, record: &RevisionRecord) -> RevisionRow {
+    let RevisionRecord { author, message, at, manifest, parent } = record.clone();
+    RevisionRow { design: number, author, message, at, parent, manifest, applied: design.applied() == Some(number) }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DiffQuery {
+    /// By default, the revision that the nodes follow.
+    #[param(value_type = Option<u64>)]
+    from: Option<DesignRevision>,
+    /// By default, the newest revision.
+    #[param(value_type = Option<u64>)]
+    to: Option<DesignRevision>,
+}
+
+/// The documents whose effective values differ between two revisions.
+#[utoipa::path(get, path = "/v1/envs/{env}/design/diff", params(("env" = String, Path), DiffQuery),
+    responses((status = 200, body = DesignDiff)))]
+pub(crate) async fn diff_revisions(
+    State(app): State<App>,
+    scope: Scope,
+    query: Result<Query<DiffQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<DesignDiff>, ApiError> {
+    let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let (from, to, revision) = scope.ask(&app, |fleet| {
+        let from = query.from.or_else(|| fleet.design().applied());
+        let from = from.map(|from| DesignRef::of(fleet, Some(from))).transpose();
+        (from, DesignRef::of(fleet, query.to), fleet.revision)
+    })?;
+    let (from, to) = (from?, to?);
+    let after = app.designs.get(&scope.env, &to).await?;
+    let before = match &from {
+        Some(from) => app.designs.get(&scope.env, from).await?,
+        None => std::sync::Arc::new(Compiled::empty(&scope.env)),
+    };
+    let comparing = tokio::task::spawn_blocking(move || document_diffs(&before.design, &after.design));
+    let documents = comparing.await.map_err(|_| ApiError::stopping())?;
+    Ok(Json(DesignDiff { from: from.map(|from| from.number), to: to.number, documents, revision }))
+}
+
+/// What lies between two designs.
+fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiff> {
+    let to_wire = |found: muster_design::diff::DocumentDiff| {
+        let (sort, changes) = match found.what {
+            Difference::Added => (Sort::Added, Vec::new()),
+            Difference::Removed => (Sort::Removed, Vec::new()),
+            Difference::Changed { values } => (Sort::Changed, values.iter().map(ValueChange::from).collect()),
+        };
+        DocumentDiff { kind: found.kind, name: found.name, sort, changes }
+    };
+    diff(before, after).into_iter().map(to_wire).collect()
 }

@@ -1,26 +1,32 @@
-//! The nodes that a design makes.
+//! Nodes that a revision of a design defines, and the origin of their values.
 
 use axum::Json;
-use axum::extract::{Query, State};
-use muster_wire::design::DesignNodeRow;
+use axum::extract::{Path, Query, State};
+use muster_core::names::NodeName;
+use muster_design::inherit::{Action, Path as ValuePath, Step};
+use muster_design::yaml::{Node, Value};
+use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, Why, WhyStep};
 use muster_wire::operator::Page;
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::RevisionQuery;
 use crate::App;
-use crate::api::answer::Refusal;
-use crate::api::page::PageQuery;
-use crate::api::scope::Scope;
+use crate::api::design::RevisionQuery;
+use crate::api::error::ApiError;
+use crate::api::request::{PageQuery, Scope};
+use crate::design::compiled::Compiled;
 
 /// Lists the nodes that a revision of the design makes, in its order.
 #[utoipa::path(get, path = "/v1/envs/{env}/design/nodes", params(("env" = String, Path), RevisionQuery, PageQuery),
     responses((status = 200, body = Page<DesignNodeRow>)))]
-pub(crate) async fn list(
+pub(crate) async fn list_design_nodes(
     State(app): State<App>,
     scope: Scope,
     revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<DesignNodeRow>>, Refusal> {
-    let Query(revision) = revision.map_err(|error| Refusal::invalid(error.body_text()))?;
+) -> Result<Json<Page<DesignNodeRow>>, ApiError> {
+    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
     let (_, design) = revision.design(&app, &scope).await?;
     let row = |node: &muster_design::PlannedNode| DesignNodeRow {
         node: node.name.clone(),
@@ -33,4 +39,115 @@ pub(crate) async fn list(
     let rows = design.design.nodes().iter().map(|node| row(node)).collect();
     let revision = app.view.revision().unwrap_or_default();
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
+}
+
+/// A node has some dozens of values; whoever has more asks for them by path.
+const MOST_VALUES: usize = 1000;
+const KIND: &str = "Node";
+
+#[derive(Deserialize)]
+pub(crate) struct DesignNodePath {
+    node: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WhyQuery {
+    /// Who said what stands here, such as `interfaces.bond0.mtu`.
+    path: Option<String>,
+    /// Who said each of the values.
+    #[serde(default)]
+    provenance: bool,
+}
+
+/// A node with everything that is in effect for it; with a path, every layer that set, changed or removed the value there.
+#[utoipa::path(get, path = "/v1/envs/{env}/design/nodes/{node}",
+    params(("env" = String, Path), ("node" = String, Path), RevisionQuery, WhyQuery),
+    responses((status = 200, body = DesignNode)))]
+pub(crate) async fn show_design_node(
+    State(app): State<App>,
+    scope: Scope,
+    Path(DesignNodePath { node }): Path<DesignNodePath>,
+    revision: Result<Query<RevisionQuery>, axum::extract::rejection::QueryRejection>,
+    Query(query): Query<WhyQuery>,
+) -> Result<Json<DesignNode>, ApiError> {
+    let Query(revision) = revision.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let (meant, design) = revision.design(&app, &scope).await?;
+    let name = NodeName::new(node).map_err(|error| ApiError::invalid(error.to_string()))?;
+    let planned = design.design.nodes().iter().find(|node| node.name == name);
+    let (Some(planned), Some(tree)) = (planned, design.design.effective(KIND, name.as_str())) else {
+        let detail = format!("{name} is not in revision {} of the design of {}", meant.number, scope.env);
+        return Err(ApiError(Problem::new(Code::UnknownNode, detail)));
+    };
+    let why = query.path.as_deref().map(|path| why(&design, &name, path)).transpose()?;
+    let mut provenance = Vec::new();
+    if query.provenance {
+        leaves(tree, &ValuePath::default(), &mut |path, _| {
+            if provenance.len() <= MOST_VALUES
+                && let Ok(found) = design.design.why(KIND, name.as_str(), path)
+                && let Some(value) = found.value.as_ref().and_then(json)
+            {
+                let steps = found.steps.iter().map(step).collect();
+                provenance.push(PathProvenance { path: path.to_string(), value, steps });
+            }
+        });
+    }
+    let provenance_cut = provenance.len() > MOST_VALUES;
+    provenance.truncate(MOST_VALUES);
+    Ok(Json(DesignNode {
+        node: name,
+        design: meant.number,
+        record: planned.record.clone(),
+        effective: json(tree).unwrap_or_default(),
+        why,
+        provenance,
+        provenance_cut,
+        revision: app.view.revision().unwrap_or_default(),
+    }))
+}
+
+fn why(design: &Compiled, name: &NodeName, path: &str) -> Result<Why, ApiError> {
+    let parsed: ValuePath =
+        path.parse().map_err(|error: muster_design::inherit::PathError| ApiError::invalid(error.to_string()))?;
+    let found = design
+        .design
+        .why(KIND, name.as_str(), &parsed)
+        .map_err(|error| ApiError(Problem::new(Code::NotFound, error.to_string())))?;
+    let steps = found.steps.iter().map(step).collect();
+    Ok(Why { path: parsed.to_string(), value: found.value.as_ref().and_then(json), steps })
+}
+
+fn step(step: &Step) -> WhyStep {
+    let (action, fragment) = match &step.action {
+        Action::Set { value } => ("set", json(value)),
+        Action::Changed { value } => ("changed", json(value)),
+        Action::Members { written, .. } => ("members", json(written)),
+        Action::Removed => ("removed", None),
+    };
+    let at = step.place.span.map(|span| span.start);
+    WhyStep {
+        source: step.source.clone(),
+        kind: step.kind.clone(),
+        name: step.name.clone(),
+        file: step.place.file.clone(),
+        line: at.map(|at| at.line),
+        column: at.map(|at| at.column),
+        path: step.path.to_string(),
+        action: action.to_owned(),
+        fragment,
+    }
+}
+
+/// Goes through the values at the ends of a tree; a list is one value.
+fn leaves(node: &Node, path: &ValuePath, tell: &mut dyn FnMut(&ValuePath, &Node)) {
+    match &node.value {
+        Value::Map(map) => {
+            map.entries().iter().for_each(|entry| leaves(&entry.value, &path.join(&entry.key.text), tell));
+        }
+        Value::Scalar(_) | Value::Seq(_) => tell(path, node),
+    }
+}
+
+fn json(node: &Node) -> Option<serde_json::Value> {
+    serde_json::to_value(node).ok()
 }

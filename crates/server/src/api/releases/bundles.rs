@@ -1,21 +1,27 @@
-//! Bundles on their way in: named by their digest, kept only if they are what it says, and only when they are whole.
+//! Bundles of releases: upload by digest, download with ranges.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
+use muster_core::names::Version;
+use muster_core::records::ReleaseRecord;
 use muster_core::release_manifest::Digest;
 use muster_release::limits::BUNDLE_LIMIT;
 use muster_wire::problem::{Code, Problem};
-use muster_wire::release::Bundle;
+use muster_wire::release::{Bundle, MEDIA_TYPE};
 use serde::Deserialize;
 
-use super::{blocking, not_kept};
 use crate::App;
-use crate::api::answer::{Refusal, chain};
-use crate::api::scope::Scope;
-use crate::blobs::ReceiveError;
+use crate::api::error::{ApiError, chain};
+use crate::api::releases::{blocking, not_kept};
+use crate::api::request::Scope;
+use crate::blobs::{BlobReader, ReceiveError};
 
 /// What is written at once.
 const PIECE: usize = 256 * 1024;
@@ -26,21 +32,21 @@ pub(crate) struct DigestPath {
 }
 
 impl DigestPath {
-    fn digest(self) -> Result<Digest, Refusal> {
-        Digest::new(self.digest).map_err(|error| Refusal::invalid(error.to_string()))
+    fn digest(self) -> Result<Digest, ApiError> {
+        Digest::new(self.digest).map_err(|error| ApiError::invalid(error.to_string()))
     }
 }
 
 /// Whether a bundle is there, so that nobody sends it twice.
 #[utoipa::path(get, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)), responses((status = 200, body = Bundle)))]
-pub(crate) async fn show(
+pub(crate) async fn show_bundle(
     State(app): State<App>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
-) -> Result<Json<Bundle>, Refusal> {
+) -> Result<Json<Bundle>, ApiError> {
     let digest = digest.digest()?;
-    match kept(&app, &digest).await? {
+    match kept_size(&app, &digest).await? {
         Some(size) => Ok(Json(Bundle { digest, size })),
         None => Err(unknown_bundle(&digest)),
     }
@@ -50,13 +56,13 @@ pub(crate) async fn show(
 #[utoipa::path(put, path = "/v1/envs/{env}/bundles/{digest}",
     params(("env" = String, Path), ("digest" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Bundle)))]
-pub(crate) async fn put(
+pub(crate) async fn put_bundle(
     State(app): State<App>,
     _scope: Scope,
     Path(digest): Path<DigestPath>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Bundle>, Refusal> {
+) -> Result<Json<Bundle>, ApiError> {
     let digest = digest.digest()?;
     // Who says beforehand that it is too large need not send it.
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
@@ -68,7 +74,7 @@ pub(crate) async fn put(
     let mut pieces = body.into_data_stream();
     let mut waiting = Vec::with_capacity(PIECE);
     loop {
-        let lost = |error| Refusal::invalid(format!("the bundle did not arrive whole: {}", chain(&error)));
+        let lost = |error| ApiError::invalid(format!("the bundle did not arrive whole: {}", chain(&error)));
         let piece = pieces.try_next().await.map_err(lost)?;
         waiting.extend_from_slice(piece.as_deref().unwrap_or_default());
         if piece.is_some() && waiting.len() < PIECE {
@@ -92,7 +98,7 @@ pub(crate) async fn put(
 }
 
 /// The size of a bundle that is kept, and stays so for long enough to be registered; none if there is none.
-async fn kept(app: &App, digest: &Digest) -> Result<Option<u64>, Refusal> {
+async fn kept_size(app: &App, digest: &Digest) -> Result<Option<u64>, ApiError> {
     let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
     let looked = blocking(move || match blobs.renew(&name)? {
         true => Ok(blobs.stored(&name)?.map(|stored| stored.size())),
@@ -101,11 +107,190 @@ async fn kept(app: &App, digest: &Digest) -> Result<Option<u64>, Refusal> {
     looked.await?.map_err(|error| cannot_keep(&error))
 }
 
-fn cannot_keep(error: &std::io::Error) -> Refusal {
+fn cannot_keep(error: &std::io::Error) -> ApiError {
     not_kept(error, format!("bundles cannot be kept: {error}"))
 }
 
-pub(super) fn unknown_bundle(digest: &Digest) -> Refusal {
+pub(super) fn unknown_bundle(digest: &Digest) -> ApiError {
     let problem = Problem::new(Code::UnknownBundle, format!("there is no bundle {digest}"));
-    Refusal(problem.hint("upload it first; `muster release push` does both"))
+    ApiError(problem.hint("upload it first; `muster release push` does both"))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct VersionPath {
+    version: String,
+}
+
+impl VersionPath {
+    pub(super) fn version(self) -> Result<Version, ApiError> {
+        Version::new(self.version).map_err(|error| ApiError::invalid(error.to_string()))
+    }
+}
+
+/// The bundle of a release, or a part of it.
+///
+/// So many are sent at once; the others wait for their turn, in order. Who had to wait for a minute gets 503 with
+/// `Retry-After`.
+#[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}/bundle",
+    params(("env" = String, Path), ("version" = String, Path), ("Range" = Option<String>, Header),
+        ("If-Range" = Option<String>, Header)),
+    responses(
+        (status = 200, content_type = "application/zstd", body = Vec<u8>, headers(("ETag" = String, description = "The digest."))),
+        (status = 206, content_type = "application/zstd", body = Vec<u8>),
+        (status = 416, description = "It begins behind the end.")))]
+pub(crate) async fn download_bundle(
+    State(app): State<App>,
+    scope: Scope,
+    Path(version): Path<VersionPath>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let version = version.version()?;
+    let digest = digest_of(&app, &scope, &version)?;
+    let bundle = open_bundle(&app, &version, &digest).await?;
+    let size = bundle.size();
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let etag = format!("\"{digest}\"");
+    // Somebody who has a part of another bundle gets all of this one.
+    let same = text(header::IF_RANGE).is_none_or(|known| known == etag);
+    let part = if same { Part::of(text(header::RANGE), size) } else { Part::Whole };
+    let (status, part) = match part {
+        Part::Whole => (StatusCode::OK, 0..size),
+        Part::Some(part) => (StatusCode::PARTIAL_CONTENT, part),
+        Part::Behind => {
+            let problem = Problem::new(Code::RangeNotSatisfiable, format!("{digest} has {size} bytes"));
+            let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+            return Ok((range, ApiError(problem)).into_response());
+        }
+    };
+    let turn = app.downloads.turn().await?;
+    let mut answer = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, MEDIA_TYPE)
+        .header(header::CONTENT_LENGTH, part.end - part.start)
+        .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::ETAG, etag)
+        // It never changes, and no proxy should keep half of it for another.
+        .header(header::CACHE_CONTROL, "no-store");
+    if status == StatusCode::PARTIAL_CONTENT {
+        answer = answer.header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1));
+    }
+    let pieces = app.downloads.send(turn, bundle, part);
+    answer.body(Body::from_stream(pieces)).map_err(|error| ApiError(Problem::new(Code::Internal, error.to_string())))
+}
+
+/// The digest of a release's bundle.
+pub(super) fn digest_of(app: &App, scope: &Scope, version: &Version) -> Result<Digest, ApiError> {
+    let (release, known) = scope.ask(app, |fleet| {
+        let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
+        (fleet.releases().get(version).cloned(), known)
+    })?;
+    let Some(release) = release else { return Err(ApiError::unknown_version(version, &known)) };
+    digest_in(&release, version)
+}
+
+pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, ApiError> {
+    Digest::new(release.digest.as_str()).map_err(|error| {
+        let problem = Problem::new(Code::ReleaseUnreadable, format!("the record of release {version}: {error}"));
+        ApiError(problem.hint("a release from before there were bundles: register it anew under another version"))
+    })
+}
+
+/// The bundle of a release, which must be there.
+pub(in crate::api) async fn open_bundle(
+    app: &App,
+    version: &Version,
+    digest: &Digest,
+) -> Result<Arc<dyn BlobReader>, ApiError> {
+    let (blobs, name) = (app.blobs.clone(), digest.hex().to_owned());
+    let why = match blocking(move || blobs.stored(&name)).await? {
+        Ok(Some(stored)) => return Ok(stored.into()),
+        Ok(None) => "is missing where the server keeps its blobs".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    let problem = Problem::new(Code::ReleaseUnreadable, format!("the bundle of release {version} ({digest}) {why}"));
+    Err(ApiError(problem.hint("upload the same bundle again with `muster release push`, or restore a backup")))
+}
+
+/// What a reader gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    Some(Range<u64>),
+    /// It begins behind the end.
+    Behind,
+}
+
+impl Part {
+    /// Understands `bytes=a-b`, `bytes=a-` and `bytes=-n`. Whatever else there is gets the whole, which every reader must be
+    /// able to take.
+    pub(super) fn of(header: Option<&str>, size: u64) -> Self {
+        let Some((first, last)) = header.and_then(|text| text.trim().strip_prefix("bytes=")?.split_once('-')) else {
+            return Part::Whole;
+        };
+        let number = |text: &str| {
+            let text = text.trim();
+            let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            // A number that is too large is as good as the largest.
+            digits.then(|| text.parse().unwrap_or(u64::MAX))
+        };
+        match (first.trim().is_empty(), number(first), last.trim().is_empty(), number(last)) {
+            (false, Some(first), true, None) if first < size => Part::Some(first..size),
+            (false, Some(first), false, Some(last)) if first <= last && first < size => {
+                Part::Some(first..size.min(last.saturating_add(1)))
+            }
+            (false, Some(first), false, Some(last)) if first > last => Part::Whole,
+            (true, None, false, Some(count)) if count > 0 && size > 0 => Part::Some(size.saturating_sub(count)..size),
+            (false, Some(_), true, None) | (false, Some(_), false, Some(_)) | (true, None, false, Some(_)) => {
+                Part::Behind
+            }
+            _ => Part::Whole,
+        }
+    }
+}
+
+#[cfg(test)]
+mod range_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parts_are_as_the_standard_says() {
+        let table = [
+            (None, Part::Whole),
+            (Some("bytes=0-"), Part::Some(0..10)),
+            (Some("bytes=0-0"), Part::Some(0..1)),
+            (Some("bytes=3-5"), Part::Some(3..6)),
+            (Some(" bytes=3-99999999999999999999999"), Part::Some(3..10)),
+            (Some("bytes=9-"), Part::Some(9..10)),
+            (Some("bytes=10-"), Part::Behind),
+            (Some("bytes=10-20"), Part::Behind),
+            (Some("bytes=99999999999999999999999-"), Part::Behind),
+            (Some("bytes=-3"), Part::Some(7..10)),
+            (Some("bytes=-30"), Part::Some(0..10)),
+            (Some("bytes=-0"), Part::Behind),
+            // Not understood, or more than one: the whole.
+            (Some("bytes=5-3"), Part::Whole),
+            (Some("bytes=0-1,3-4"), Part::Whole),
+            (Some("bytes=-"), Part::Whole),
+            (Some("bytes=a-b"), Part::Whole),
+            (Some("bytes=+1-2"), Part::Whole),
+            (Some("lines=1-2"), Part::Whole),
+            (Some(""), Part::Whole),
+        ];
+        for (header, part) in table {
+            assert_eq!(Part::of(header, 10), part, "{header:?}");
+        }
+        assert_eq!(Part::of(Some("bytes=0-"), 0), Part::Behind);
+        assert_eq!(Part::of(Some("bytes=-1"), 0), Part::Behind);
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_gives_a_part_that_is_not_there(header in "(bytes=)?[0-9a, +-]{0,30}", size in 0_u64..1000) {
+            if let Part::Some(part) = Part::of(Some(&header), size) {
+                prop_assert!(part.start < part.end && part.end <= size, "{part:?}");
+            }
+        }
+    }
 }

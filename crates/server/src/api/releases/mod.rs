@@ -1,31 +1,40 @@
-//! Releases: bundles come in by their digest, and are registered under a version; nodes download them by that.
+//! Releases: list, details and registration.
 
 pub(crate) mod bundles;
-pub(crate) mod download;
-pub(crate) mod list;
-mod range;
-pub(crate) mod release;
 pub(crate) mod trust;
 
 use std::io;
 
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use muster_core::fleet::Fleet;
+use muster_core::names::Version;
+use muster_core::records::ReleaseRecord;
+use muster_core::release_manifest::Digest;
+use muster_release::manifest::authenticate;
+use muster_wire::operator::Page;
 use muster_wire::problem::{Code, Problem};
+use muster_wire::release::{BundleState, PushRelease, ReleaseDetail, ReleasePushed, ReleaseRow, Trusted};
 
-use super::answer::{Refusal, chain};
+use crate::App;
+use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::releases::bundles::{VersionPath, unknown_bundle};
+use crate::api::request::{Author, PageQuery, Scope};
 use crate::blobs::ReceiveError;
-use crate::blobs::outgoing::Overloaded;
+use crate::blobs::downloads::Overloaded;
+use crate::releases::{self, BundleError, PushError, PushedRelease, trusted_keys};
 
 /// When somebody who was sent away may come back, in seconds.
 const RETRY_AFTER: u16 = 5;
 
-impl From<Overloaded> for Refusal {
+impl From<Overloaded> for ApiError {
     fn from(error: Overloaded) -> Self {
         let problem = Problem::new(Code::Busy, error.to_string());
         Self(problem.retry_after(RETRY_AFTER).hint("ask again in a few seconds"))
     }
 }
 
-impl From<ReceiveError> for Refusal {
+impl From<ReceiveError> for ApiError {
     fn from(error: ReceiveError) -> Self {
         let text = format!("the bundle was not taken: {}", chain(&error));
         match error {
@@ -41,15 +50,147 @@ impl From<ReceiveError> for Refusal {
 }
 
 /// What is said when the place for blobs fails.
-fn not_kept(error: &io::Error, text: String) -> Refusal {
+fn not_kept(error: &io::Error, text: String) -> ApiError {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return Refusal(Problem::new(Code::StoreFull, text).hint("make room where the server keeps its blobs"));
+        return ApiError(Problem::new(Code::StoreFull, text).hint("make room where the server keeps its blobs"));
     }
-    Refusal(Problem::new(Code::StoreUnavailable, text).hint("look at the directory that --blobs names"))
+    ApiError(Problem::new(Code::StoreUnavailable, text).hint("look at the directory that --blobs names"))
 }
 
 /// Does something that blocks.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Refusal(Problem::new(Code::Internal, chain(&error))))
+    done.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))
+}
+
+/// The releases of the environment, the newest first.
+#[utoipa::path(get, path = "/v1/envs/{env}/releases", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<ReleaseRow>)))]
+pub(crate) async fn list_releases(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ReleaseRow>>, ApiError> {
+    let (mut rows, revision) = scope.ask(&app, |fleet| {
+        let rows: Vec<ReleaseRow> =
+            fleet.releases().iter().map(|(version, record)| release_row(fleet, version, record)).collect();
+        (rows, fleet.revision)
+    })?;
+    rows.sort_by(|a, b| (b.serial, &b.version).cmp(&(a.serial, &a.version)));
+    Ok(Json(page.cut(rows, revision, |row| row.version.to_string())?))
+}
+
+pub(super) fn release_row(fleet: &Fleet, version: &Version, record: &ReleaseRecord) -> ReleaseRow {
+    let current = fleet.current_version().is_some_and(|(current, _)| current == version);
+    ReleaseRow {
+        version: version.clone(),
+        serial: record.serial,
+        digest: record.digest.clone(),
+        size: record.size,
+        pushed: record.pushed,
+        by: record.by.clone(),
+        expires: record.signed.read().ok().and_then(|manifest| manifest.expires),
+        signed_by: record.signed.signatures.iter().map(|signature| signature.key.clone()).collect(),
+        current,
+        wanted: if current { fleet.designed().count() } else { 0 },
+        running: fleet.running().get(version).map_or(0, |nodes| nodes.len()),
+    }
+}
+
+/// One release: who signed it, who pushed it, and who runs it.
+#[utoipa::path(get, path = "/v1/envs/{env}/releases/{version}",
+    params(("env" = String, Path), ("version" = String, Path)), responses((status = 200, body = ReleaseDetail)))]
+pub(crate) async fn show_release(
+    State(app): State<App>,
+    scope: Scope,
+    Path(version): Path<VersionPath>,
+) -> Result<Json<ReleaseDetail>, ApiError> {
+    let version = version.version()?;
+    let (found, known) = scope.ask(&app, |fleet| {
+        let known: Vec<String> = fleet.releases().keys().map(Version::to_string).collect();
+        let record = fleet.releases().get(&version).cloned();
+        (
+            record.map(|record| (release_row(fleet, &version, &record), record, trusted_keys(fleet), fleet.revision)),
+            known,
+        )
+    })?;
+    let Some((row, record, keys, revision)) = found else { return Err(ApiError::unknown_version(&version, &known)) };
+    let trusted = keys.map(|keys| match authenticate(&record.signed, &keys) {
+        Ok(authentic) => Trusted::By(authentic.signed_by),
+        Err(error) => Trusted::Not(chain(&error)),
+    });
+    let manifest = record.signed.read().ok();
+    Ok(Json(ReleaseDetail {
+        bundle: bundle_state(&app, record.digest.clone(), record.size).await?,
+        content: record.content,
+        created: manifest.as_ref().map(|manifest| manifest.created),
+        previous: manifest.and_then(|manifest| manifest.previous),
+        signed: record.signed,
+        trusted,
+        row,
+        revision,
+    }))
+}
+
+/// Registers a release whose bundle was uploaded before. The same again changes nothing; another one under a version that
+/// is known is refused.
+#[utoipa::path(put, path = "/v1/envs/{env}/releases/{version}",
+    params(("env" = String, Path), ("version" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = PushRelease, responses((status = 200, body = ReleasePushed)))]
+pub(crate) async fn push_release(
+    State(app): State<App>,
+    scope: Scope,
+    Path(version): Path<VersionPath>,
+    author: Author,
+    JsonBody(PushRelease { signed }): JsonBody<PushRelease>,
+) -> Result<Json<ReleasePushed>, ApiError> {
+    let version = version.version()?;
+    let by = author.by(None, "").author;
+    let PushedRelease { record, changed, verified_by, revision } =
+        releases::push(&app, &scope.env, &version, signed, by).await?;
+    let (serial, digest) = (record.serial, record.digest);
+    Ok(Json(ReleasePushed { version, serial, digest, changed, verified_by, revision }))
+}
+
+/// Whether a bundle of a size is there.
+async fn bundle_state(app: &App, digest: String, size: u64) -> Result<BundleState, ApiError> {
+    let Ok(digest) = Digest::new(digest) else { return Ok(BundleState::Missing) };
+    let blobs = app.blobs.clone();
+    let stored = blocking(move || blobs.stored(digest.hex()).ok().flatten().map(|stored| stored.size())).await?;
+    Ok(match stored {
+        None => BundleState::Missing,
+        Some(found) if found == size => BundleState::Kept,
+        Some(_) => BundleState::Damaged,
+    })
+}
+
+impl From<PushError> for ApiError {
+    fn from(error: PushError) -> Self {
+        let text = chain(&error);
+        let refused = |hint: &str| Self(Problem::new(Code::ReleaseRefused, text.clone()).hint(hint));
+        match error {
+            PushError::Payload(_) | PushError::OtherVersion { .. } => Self::invalid(text),
+            PushError::Unsigned => refused("build it with `muster release build … --sign KEY`"),
+            PushError::NotTrusted { .. } => {
+                refused("`muster key list` shows the keys that count; `muster key trust` adds one")
+            }
+            PushError::Bundle(BundleError::Missing { digest }) => unknown_bundle(&digest),
+            PushError::Bundle(BundleError::Unpack(_) | BundleError::Check(_)) => {
+                refused("correct it, and build it anew with `muster release build`")
+            }
+            PushError::Bundle(BundleError::Io(error)) => not_kept(&error, text),
+            PushError::Refused(releases::RefusedRelease::Another { .. }) => {
+                Self(Problem::new(Code::ReleaseTaken, text).hint("build it under a new version"))
+            }
+            PushError::Refused(releases::RefusedRelease::SerialTaken { .. }) => {
+                Self(Problem::new(Code::ReleaseTaken, text).hint("build it with a higher --serial"))
+            }
+            PushError::NotAccepting(error) => (*error).into(),
+            PushError::Store(error) => error.into(),
+            PushError::StaleView(behind) => behind.into(),
+            PushError::Record(_) => Self(Problem::new(Code::Internal, text)),
+            PushError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
+            PushError::Stopping => Self::stopping(),
+        }
+    }
 }

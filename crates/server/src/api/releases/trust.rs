@@ -9,9 +9,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::api::answer::{JsonBody, Refusal, chain};
-use crate::api::scope::Scope;
-use crate::releases::{ReplaceTrustError, Replaced, replace as replace_trust};
+use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::request::Scope;
+use crate::releases::{ReplaceTrustError, ReplacedTrust, replace as replace_trust};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -24,7 +24,7 @@ pub(crate) struct ForceQuery {
 /// The keys that releases of the environment are signed with.
 #[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
     responses((status = 200, body = TrustShown)))]
-pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<TrustShown>, Refusal> {
+pub(crate) async fn show_trust(State(app): State<App>, scope: Scope) -> Result<Json<TrustShown>, ApiError> {
     let (trust, revision) = scope.ask(&app, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
     let list = trust.and_then(|signed| {
         let list = signed.read().ok()?;
@@ -38,17 +38,17 @@ pub(crate) async fn show(State(app): State<App>, scope: Scope) -> Result<Json<Tr
 /// One with which no node could run the current release any more is refused, unless `force` says that this is meant.
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
     request_body = SignedTrust, responses((status = 200, body = TrustReplaced)))]
-pub(crate) async fn replace(
+pub(crate) async fn replace_trusted_keys(
     State(app): State<App>,
     scope: Scope,
     Query(ForceQuery { force }): Query<ForceQuery>,
     JsonBody(trust): JsonBody<SignedTrust>,
-) -> Result<Json<TrustReplaced>, Refusal> {
-    let Replaced { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust, force).await?;
+) -> Result<Json<TrustReplaced>, ApiError> {
+    let ReplacedTrust { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust, force).await?;
     Ok(Json(TrustReplaced { serial: list.serial, keys: list.keys, verified, changed, revision }))
 }
 
-impl From<ReplaceTrustError> for Refusal {
+impl From<ReplaceTrustError> for ApiError {
     fn from(error: ReplaceTrustError) -> Self {
         let text = chain(&error);
         match error {

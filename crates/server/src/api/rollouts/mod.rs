@@ -1,21 +1,38 @@
-//! Rollouts, from their plan to their end.
+//! Rollouts: list, status, plan, start and rollback.
 
-pub(crate) mod list;
-pub(crate) mod operate;
-pub(crate) mod plan;
-pub(crate) mod refuse;
-pub(crate) mod rollback;
-pub(crate) mod show;
-pub(crate) mod slots;
-pub(crate) mod start;
+pub(crate) mod commands;
+mod errors;
 
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use muster_core::fleet::{Fleet, Node};
+use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Halt;
+use muster_core::summary::clip;
+use muster_core::txn::Revision;
+use muster_rollout::executor::{self, Begun, Outset, RollBack};
+use muster_rollout::start::Starting;
+use muster_wire::operator::{LONGEST_WAIT, Page};
 use muster_wire::problem::{Code, Problem};
+use muster_wire::rollout::{
+    AlreadyThere, Operate, PlanAnswer, PlanRequest, RolloutRow, RolloutStatus, Start, StartAnswer, StartRequest,
+    Started,
+};
 use serde::Deserialize;
+use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::IntoParams;
 
-use super::answer::Refusal;
-use super::scope::Scope;
 use crate::App;
+use crate::api::error::{ApiError, JsonBody};
+use crate::api::request::{Author, PageQuery, Scope};
+
+use self::commands::one_line;
+use crate::api::releases::bundles::{digest_in, open_bundle};
+use crate::rollouts::operator_requests::{begin, plan_for, roll_back};
+use crate::rollouts::{plans, status_response};
 
 /// The plan of 50,000 nodes is below this.
 pub(crate) const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -27,28 +44,228 @@ pub(crate) struct RolloutPath {
 }
 
 impl RolloutPath {
-    pub(crate) fn id(&self, app: &App, scope: &Scope) -> Result<RolloutId, Refusal> {
+    pub(crate) fn id(&self, app: &App, scope: &Scope) -> Result<RolloutId, ApiError> {
         if self.id == "active" {
-            return active(app, scope);
+            return active_rollout(app, scope);
         }
         let id = RolloutId::parse(&self.id);
         id.ok_or_else(|| {
-            Refusal::invalid(format!("{:?} is no rollout: expected a number from 1, or `active`", self.id))
+            ApiError::invalid(format!("{:?} is no rollout: expected a number from 1, or `active`", self.id))
         })
     }
 }
 
 /// The rollout that decides what nodes run.
-pub(crate) fn active(app: &App, scope: &Scope) -> Result<RolloutId, Refusal> {
+pub(crate) fn active_rollout(app: &App, scope: &Scope) -> Result<RolloutId, ApiError> {
     let active = scope.ask(app, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
         let problem = Problem::new(Code::UnknownRollout, format!("{} has never had a rollout", scope.env));
-        Refusal(problem.hint("start one with `muster rollout start VERSION`, or look at a plan of it first"))
+        ApiError(problem.hint("start one with `muster rollout start VERSION`, or look at a plan of it first"))
     })
 }
 
 /// A rollout that is not remembered.
-pub(crate) fn unknown(id: RolloutId) -> Refusal {
+pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
     let problem = Problem::new(Code::UnknownRollout, format!("there is no rollout {id}"));
-    Refusal(problem.hint("`muster rollout history` lists those that are remembered"))
+    ApiError(problem.hint("`muster rollout history` lists those that are remembered"))
+}
+
+/// Lists the rollouts that are remembered, the newest first.
+#[utoipa::path(get, path = "/v1/envs/{env}/rollouts", params(("env" = String, Path), PageQuery),
+    responses((status = 200, body = Page<RolloutRow>)))]
+pub(crate) async fn list_rollouts(
+    State(app): State<App>,
+    scope: Scope,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<RolloutRow>>, ApiError> {
+    let (rows, revision) = scope.ask(&app, |fleet| {
+        let newest_first = fleet.rollouts().values().rev();
+        let rows: Vec<RolloutRow> = newest_first.map(|(record, _)| status_response::row(fleet, record)).collect();
+        (rows, fleet.revision)
+    })?;
+    Ok(Json(page.cut(rows, revision, |row: &RolloutRow| row.id.to_string())?))
+}
+
+/// What happens together is shown together.
+const PACE: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ShowQuery {
+    /// Answer when something of it is newer than this revision, or when the time is over.
+    after: Option<u64>,
+    /// How long to wait for that; at most 60 s.
+    #[serde(default)]
+    wait_seconds: u64,
+    /// Numbers alone, without the nodes of each wave.
+    #[serde(default)]
+    numbers: bool,
+}
+
+/// How a rollout stands: the waves with their nodes, what holds it up, who has failed and why.
+#[utoipa::path(get, path = "/v1/envs/{env}/rollouts/{id}",
+    params(("env" = String, Path), ("id" = String, Path, description = "Its number, or `active`."), ShowQuery),
+    responses((status = 200, body = RolloutStatus)))]
+pub(crate) async fn show_rollout(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    query: Result<Query<ShowQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<RolloutStatus>, ApiError> {
+    let Query(ShowQuery { after, wait_seconds, numbers }) =
+        query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
+    let mut steps = app.view.subscribe();
+    // The same one to the end, also when another one becomes the active one meanwhile.
+    let id = path.id(&app, &scope)?;
+    loop {
+        steps.mark_unchanged();
+        let changed = scope.ask(&app, |fleet| after.is_none_or(|after| changed_at(fleet, id) > Revision(after)))?;
+        if changed || Instant::now() >= deadline {
+            return Ok(Json(status(&app, &scope, id, numbers).await?));
+        }
+        tokio::select! {
+            _ = timeout_at(deadline, steps.changed()) => {}
+            () = app.hub.stopping() => return Err(ApiError::stopping()),
+        }
+        sleep(PACE).await;
+    }
+}
+
+async fn status(app: &App, scope: &Scope, id: RolloutId, numbers: bool) -> Result<RolloutStatus, ApiError> {
+    let digests = scope.ask(app, |fleet| {
+        let (record, _) = fleet.rollouts().get(&id)?;
+        // While it decides what nodes run, what they say now is newer.
+        let governs = fleet.active_rollout().is_some_and(|(active, _)| active.id == id);
+        Some((record.plan.clone(), record.outcome.clone().filter(|_| !governs)))
+    })?;
+    let (plan, outcome) = digests.ok_or_else(|| unknown_rollout(id))?;
+    let plan = app.plans.get(&plan).await;
+    let outcome = match outcome {
+        Some(digest) => plans::read_outcome(app, digest).await,
+        None => None,
+    };
+    let status = scope.ask(app, |fleet| {
+        let (record, at) = fleet.rollouts().get(&id)?;
+        Some(status_response::status(app, fleet, (record, *at), &plan, outcome, numbers))
+    })?;
+    status.ok_or_else(|| unknown_rollout(id))
+}
+
+/// When something that a rollout is shown by was last written.
+fn changed_at(fleet: &Fleet, id: RolloutId) -> Revision {
+    let own = fleet.rollouts().get(&id).map(|(_, at)| *at);
+    let active = fleet.active_rollout().map(|(_, at)| at);
+    let nodes = fleet.designed().filter_map(|(_, node, _)| node_changed_at(node)).max();
+    own.into_iter().chain(active).chain(nodes).max().unwrap_or_default()
+}
+
+fn node_changed_at(node: &Node) -> Option<Revision> {
+    let observed = node.observed.as_ref().map(|(_, at)| *at);
+    let desired = node.desired.as_ref().map(|(_, at)| *at);
+    let presence = node.presence.as_ref().map(|(_, at)| *at);
+    [observed, desired, presence, node.record_at].into_iter().flatten().max()
+}
+
+/// Plans a rollout, and changes nothing. The plan can be started as it is, for as long as the world stays as it is.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),
+    request_body = PlanRequest, responses((status = 200, body = PlanAnswer)))]
+pub(crate) async fn plan_rollout(
+    State(app): State<App>,
+    scope: Scope,
+    JsonBody(request): JsonBody<PlanRequest>,
+) -> Result<Json<PlanAnswer>, ApiError> {
+    Ok(Json(plan_for(&app, &scope.env, request).await?))
+}
+
+/// What somebody makes up for a request is short.
+const LONGEST_REQUEST: usize = 200;
+
+/// Starts a rollout: a plan that still holds, or one that is made now. Another one that is under way is refused with 409,
+/// unless `supersede` says that it is to end.
+///
+/// The same `request` again is answered with the same rollout. If every node runs the version already, nothing is started,
+/// and the answer says so: it has no `id`, and `changed` is false.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts",
+    params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = StartRequest, responses((status = 200, body = StartAnswer)))]
+pub(crate) async fn start_rollout(
+    State(app): State<App>,
+    scope: Scope,
+    author: Author,
+    JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
+) -> Result<Json<StartAnswer>, ApiError> {
+    let starting = Starting { request: request_id(&request)?, by: by_whom(author, by), supersede };
+    Ok(Json(match begin_downloadable(&app, &scope, what, starting).await? {
+        Outset::Begun(begun) => StartAnswer::Started(started(begun)),
+        Outset::Nothing(there) => StartAnswer::AlreadyThere(already_there(there)),
+    }))
+}
+
+/// Begins a rollout to a release that nodes can have. A fleet that is sent to what nobody can download would fail, node by
+/// node.
+pub(crate) async fn begin_downloadable(
+    app: &App,
+    scope: &Scope,
+    what: Start,
+    starting: Starting,
+) -> Result<Outset, ApiError> {
+    let to: &Version = match &what {
+        Start::Plan(plan) => &plan.to,
+        Start::Now(asked) => &asked.to,
+    };
+    app.view.reach(app.latest_revision.read().await?).await?;
+    if let Some(release) = scope.ask(app, |fleet| fleet.releases().get(to).cloned())? {
+        let digest = digest_in(&release, to)?;
+        open_bundle(app, to, &digest).await?;
+    }
+    Ok(begin(app, &scope.env, what, starting).await?)
+}
+
+fn already_there(there: executor::AlreadyThere) -> AlreadyThere {
+    let executor::AlreadyThere { to, nodes, by, revision } = there;
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    AlreadyThere { to, changed: false, nodes, rollout: by, revision }
+}
+
+pub(super) fn started(begun: Begun) -> Started {
+    let Begun { id, from, to, at_once: _, changed, superseded, revision } = begun;
+    Started { id, from, to, changed, superseded, revision }
+}
+
+/// Who asks: a name in the body counts before the header.
+pub(crate) fn by_whom(author: Author, named: String) -> String {
+    author.by(Some(named).filter(|name| !name.is_empty()), "").author
+}
+
+/// A request without a name could not be recognised when it comes again.
+pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
+    let is_plain = !request.is_empty() && request.chars().all(|c| !c.is_control());
+    if !is_plain || clip(request, LONGEST_REQUEST) != request {
+        let text = format!("`request` must be a text of 1 to {LONGEST_REQUEST} characters that whoever asks makes up");
+        return Err(ApiError::invalid(text));
+    }
+    Ok(request.to_owned())
+}
+
+/// Goes back to the last version that a whole rollout has validated, through the same engine and budgets.
+///
+/// A rollout that is itself the way back from another one is refused with 409, unless `undo_rollback` says that it is meant:
+/// who asks twice must not be taken to what was left.
+#[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/rollback",
+    params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
+    request_body = Operate, responses((status = 200, body = Started)))]
+pub(crate) async fn roll_back_rollout(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<RolloutPath>,
+    author: Author,
+    JsonBody(operate): JsonBody<Operate>,
+) -> Result<Json<Started>, ApiError> {
+    let id = path.id(&app, &scope)?;
+    let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
+    let why = Halt::by_operator(by.clone(), reason);
+    let starting = Starting { request: request_id(&operate.request)?, by, supersede: false };
+    let wish = RollBack::new(id, starting, why).undoing(operate.undo_rollback);
+    Ok(Json(started(roll_back(&app, &scope.env, wish).await?)))
 }

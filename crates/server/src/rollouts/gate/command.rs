@@ -1,15 +1,16 @@
-//! A check that is a program.
+//! Gate checks that are programs.
 
 use std::process::Stdio;
 use std::time::Duration;
 
+use muster_core::replicas::ReplicaRecord;
+use muster_marked::end_all;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::mark::{Mark, NAME};
-use super::{Answer, Subject};
+use crate::rollouts::gate::{Answer, Subject};
 
 /// So much of what it says is kept: its last line counts.
 const KEPT: usize = 4096;
@@ -20,7 +21,7 @@ const REST: Duration = Duration::from_millis(200);
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
 
 /// Runs it once. Whoever drops this ends the program, and all that it started in its group.
-pub(super) async fn ask(arguments: &[String], subject: &Subject, mark: &Mark) -> Answer {
+pub(super) async fn run_check(arguments: &[String], subject: &Subject, mark: &Mark) -> Answer {
     let Some((program, rest)) = arguments.split_first() else {
         return Answer::Inconclusive("the check names no program".to_owned());
     };
@@ -115,5 +116,41 @@ impl<R: AsyncRead + Unpin> Tail<R> {
         let text = String::from_utf8_lossy(&self.kept);
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
         line.map(str::to_owned)
+    }
+}
+
+/// The variable that all processes of a check have.
+pub(super) const NAME: &str = "MUSTER_GATE_OF";
+/// Nobody waits for what they say any more.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The same for every start of a server, and no other's: two of them cannot listen at one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mark(String);
+
+impl Mark {
+    pub(crate) fn of(server: &ReplicaRecord) -> Self {
+        Self(format!("{} {}", server.url, server.blobs.directory))
+    }
+
+    pub(super) fn value(&self) -> &str {
+        &self.0
+    }
+
+    /// Ends what an earlier start of this server has left running.
+    pub(crate) async fn end_leftovers(&self) {
+        match end_all(NAME, &self.0, GRACE).await {
+            Ok(ended) => {
+                let pids = [&ended.asked[..], &ended.killed].concat();
+                if !pids.is_empty() {
+                    tracing::info!(?pids, "programs of a gate that a killed server had left running were ended");
+                }
+                if !ended.all() {
+                    let left = ended.left;
+                    tracing::warn!(?left, "programs of a gate that a killed server had left running cannot be ended");
+                }
+            }
+            Err(error) => tracing::warn!(%error, "it cannot be told whether programs of a gate were left running"),
+        }
     }
 }

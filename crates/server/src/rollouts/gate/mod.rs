@@ -1,25 +1,23 @@
-//! The questions that are asked at the end of a wave, and the one answer that they come to.
-//!
-//! Each is asked until it passes, or has been tried as often as the strategy says; the first that does not pass ends it.
-//! There are three answers: yes, no, and that nobody can say. What cannot be asked is no "no".
+//! Checks at the end of a wave, and the verdict of all of them.
 
 mod command;
-mod http;
-mod mark;
 
+use std::error::Error;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::GateVerdict;
-use muster_core::rollout::strategy::{CheckKind, GateCheck};
+use muster_core::rollout::strategy::{CheckKind, GateCheck, HttpCheck};
 use muster_core::summary::clip;
+use reqwest::redirect::Policy;
 use tokio::time::{sleep, timeout};
 
+use crate::api::chain;
 use crate::clock::Clock;
 
-pub(crate) use mark::Mark;
+pub(crate) use command::Mark;
 
 /// What a check says is shown in a line, and kept in a key.
 const LONGEST_MESSAGE: usize = 300;
@@ -78,8 +76,8 @@ async fn try_once(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     let patience = length(check.timeout);
     let asked = async {
         match &check.kind {
-            CheckKind::Http(http) => http::ask(http).await,
-            CheckKind::Command(arguments) => command::ask(arguments, subject, mark).await,
+            CheckKind::Http(http) => ask_http(http).await,
+            CheckKind::Command(arguments) => command::run_check(arguments, subject, mark).await,
         }
     };
     match timeout(patience, asked).await {
@@ -100,3 +98,52 @@ fn one_line(message: &str) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// A service may send on to its front page, and not in circles.
+const REDIRECTS: usize = 3;
+/// So much of an answer that says no is read, for the sake of its first line.
+const BODY: usize = 4096;
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Asks once. Whoever asks ends it when it takes too long.
+async fn ask_http(check: &HttpCheck) -> Answer {
+    if check.url.starts_with("https:") {
+        let text = "https cannot be asked by this server; use a command instead, `[curl, -fsS, URL]` for instance";
+        return Answer::Inconclusive(text.to_owned());
+    }
+    // A client of its own: a kept connection would ask whoever answered before, and a wave may have moved that.
+    let client = reqwest::Client::builder().no_proxy().redirect(Policy::limited(REDIRECTS)).connect_timeout(CONNECT);
+    let response = match client.build() {
+        Ok(client) => client.get(&check.url).send().await,
+        Err(error) => Err(error),
+    };
+    let mut response = match response {
+        Ok(response) => response,
+        Err(error) => return Answer::Inconclusive(format!("no answer: {}", cause(&error))),
+    };
+    let status = response.status();
+    let passes = match check.status {
+        Some(wanted) => status.as_u16() == wanted,
+        None => status.is_success(),
+    };
+    if passes {
+        return Answer::Passed;
+    }
+    let mut body = Vec::new();
+    while body.len() < BODY
+        && let Ok(Some(piece)) = response.chunk().await
+    {
+        body.extend_from_slice(&piece);
+    }
+    body.truncate(BODY);
+    let body = String::from_utf8_lossy(&body);
+    let wanted = check.status.map(|wanted| format!(", and {wanted} was expected")).unwrap_or_default();
+    let said = body.lines().map(str::trim).find(|line| !line.is_empty());
+    let said = said.map(|line| format!(": {line}")).unwrap_or_default();
+    Answer::Failed(format!("the answer has status {status}{wanted}{said}"))
+}
+
+/// What lies behind it, without the address: the check names that.
+fn cause(error: &reqwest::Error) -> String {
+    error.source().map(chain).unwrap_or_else(|| error.to_string())
+}

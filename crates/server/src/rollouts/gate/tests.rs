@@ -206,7 +206,7 @@ async fn a_program_is_told_of_the_rollout_and_nothing_else_of_the_servers() {
 async fn what_a_killed_server_has_left_is_ended_and_nothing_else() {
     let left = |value: &str| {
         let mut command = tokio::process::Command::new("sleep");
-        command.arg("600").env(super::mark::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
+        command.arg("600").env(super::command::NAME, value).process_group(0).kill_on_drop(true).spawn().unwrap()
     };
     let (mut ours, mut another) = (left(mark().value()), left("another server"));
     mark().end_leftovers().await;

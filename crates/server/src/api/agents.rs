@@ -1,0 +1,190 @@
+//! Requests of agents: event stream, reports, activity and desired state; and the activities that replicas exchange.
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_core::names::NodeName;
+use muster_core::published::{self, PUBLISHED_LIMIT};
+use muster_core::report::{Outcome, Report, RunResult};
+use muster_core::standing::Activity;
+use muster_wire::operator::Page;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::replica::AgentActivity;
+use muster_wire::sync::{DesiredState, ReportTaken, SyncEvent, SyncOpen, Taken, Told};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::agents::epoch;
+use crate::agents::incarnation;
+use crate::agents::stream::{StreamInit, events};
+use crate::agents::{JoinRequest, Session};
+use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::nodes::NodePath;
+use crate::api::request::Scope;
+
+/// Epochs are seconds since 1970. This is the year 4147: a later one comes from no store.
+const LAST_EPOCH: u64 = 1 << 36;
+
+/// Opens a node's stream of server-sent events; the schema is that of each event's `data`, named by its `event`.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/sync", params(("env" = String, Path), ("node" = String, Path)),
+    request_body = SyncOpen, responses((status = 200, body = SyncEvent, content_type = "text/event-stream")))]
+pub(crate) async fn open_stream(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    JsonBody(open): JsonBody<SyncOpen>,
+) -> Result<Response, ApiError> {
+    let node = path.designed(&app, &scope)?;
+    let permit = app.admission.enter().await.map_err(|retry| {
+        let problem = Problem::new(Code::Busy, "more agents come at once than this server lets in");
+        ApiError(problem.retry_after(retry.seconds))
+    })?;
+    if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
+        // It would become the environment's own, and there would be none after it.
+        return Err(ApiError::invalid("no store has ever given out this generation: its epoch is no time"));
+    }
+    let role = scope.ask(&app, |fleet| fleet.get(&node).and_then(|node| Some(node.record.as_ref()?.role.clone())))?;
+    let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
+    let incarnation = incarnation::assign(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
+    if let Some(known) = open.generation {
+        epoch::keep_up(&app, &scope.env, known).await?;
+    }
+    let arrival = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
+    let connected = app.hub.join(&scope.env, &node, arrival);
+    let greeting = StreamInit {
+        incarnation,
+        role,
+        generation: open.generation,
+        has_snapshot: open.has_snapshot,
+        snapshot: open.snapshot,
+        pause: open.pause,
+        asked: open.asked,
+        trust: open.trust,
+        permit,
+    };
+    let body = Body::from_stream(events(app.view.clone(), connected, greeting, app.clock.clone()));
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((headers, body).into_response())
+}
+
+/// Takes a report. When this answers, its effect is durable; sending it again does no harm.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/reports",
+    params(("env" = String, Path), ("node" = String, Path)),
+    request_body = Report, responses((status = 200, body = ReportTaken)))]
+pub(crate) async fn receive_report(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    body: Bytes,
+) -> Result<Json<ReportTaken>, ApiError> {
+    let node = path.designed(&app, &scope)?;
+    let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
+    if report.node != node {
+        return Err(ApiError::invalid(format!("{node} cannot report for {}", report.node)));
+    }
+    if report.incarnation == 0 || report.seq == 0 {
+        return Err(ApiError::invalid("incarnation and seq count from 1"));
+    }
+    if let Some(size) = report.published.as_ref().map(published::size).filter(|size| *size > PUBLISHED_LIMIT) {
+        // Its run should have failed for it. The report counts, and what the node published before stays.
+        tracing::warn!(env = %scope.env, %node, size, limit = PUBLISHED_LIMIT, "publishes too much: that is not taken");
+    }
+    let lookups = report.lookups.clone();
+    let over = ends_run(report.outcome).then(|| report.run.clone());
+    let taken = app.reports.take(scope.env.clone(), report, body).await?;
+    // What an older run saw is not what the node is to be woken for.
+    if taken.taken != Taken::Outdated {
+        app.hub.looked_up(&scope.env, &node, lookups);
+    }
+    if let Some(run) = over {
+        app.hub.live_logs.reported(&scope.env, &node, &run);
+    }
+    Ok(Json(taken))
+}
+
+/// Whether a run says nothing more after this report.
+pub(super) fn ends_run(outcome: Outcome) -> bool {
+    match outcome {
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => false,
+        Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Previewed(_) | Outcome::Validated(_) => {
+            true
+        }
+    }
+}
+
+/// Says what a node's agent does. Kept in memory only, as long as its stream is open.
+#[utoipa::path(put, path = "/v1/envs/{env}/nodes/{node}/activity",
+    params(("env" = String, Path), ("node" = String, Path)), request_body = Activity, responses((status = 204)))]
+pub(crate) async fn publish_activity(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    JsonBody(activity): JsonBody<Activity>,
+) -> Result<StatusCode, ApiError> {
+    let node = path.designed(&app, &scope)?;
+    app.hub.acts(&scope.env, &node, activity);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What a node should run, and whether it is paused.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/desired",
+    params(("env" = String, Path), ("node" = String, Path)), responses((status = 200, body = Told)))]
+pub(crate) async fn desired_state(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+) -> Result<Json<Told>, ApiError> {
+    let node = path.designed(&app, &scope)?;
+    let now = app.clock.now();
+    let told = scope.ask(&app, |fleet| {
+        let desired = DesiredState::of(fleet, &node);
+        let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
+        let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
+        Told { desired, pause, now }
+    })?;
+    Ok(Json(told))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NodeQuery {
+    /// Only this node, with what its last run looked up.
+    #[param(value_type = Option<String>)]
+    node: Option<NodeName>,
+}
+
+/// What the agents do that are connected to this replica, those that do something. Nobody else is asked for it.
+#[utoipa::path(get, path = "/v1/envs/{env}/activities", params(("env" = String, Path), NodeQuery),
+    responses((status = 200, body = Page<AgentActivity>)))]
+pub(crate) async fn list_activities(
+    State(app): State<App>,
+    scope: Scope,
+    query: Result<Query<NodeQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<Page<AgentActivity>>, ApiError> {
+    let Query(NodeQuery { node }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let items: Vec<AgentActivity> = match node {
+        Some(node) => {
+            app.hub.session(&scope.env, &node).iter().map(|session| activity_of(&app, session, true)).collect()
+        }
+        None => {
+            let all = app.hub.sessions(&scope.env);
+            let told = all.iter().map(|session| activity_of(&app, session, false));
+            told.filter(|told| told.doing != Activity::Idle).collect()
+        }
+    };
+    Ok(Json(Page { items, next: None, revision: app.view.revision().unwrap_or_default() }))
+}
+
+fn activity_of(app: &App, session: &Session, whole: bool) -> AgentActivity {
+    let doing = session.activity();
+    let (lookups, asked) = if whole {
+        let asked = app.hub.live_logs.asked(&session.env, &session.node);
+        (session.looked_up(), asked)
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    AgentActivity { node: session.node.clone(), doing, lookups, asked }
+}

@@ -1,0 +1,124 @@
+//! What goes wrong with designs, as problems.
+
+use muster_design::finding::{Findings, Severity};
+use muster_wire::problem::{Code, Problem};
+
+use crate::api::design::findings::told;
+use crate::api::error::{ApiError, chain};
+use crate::design::apply::ApplyError;
+use crate::design::edit::{EditError, Found};
+use crate::design::error::{ReadDesignError, RevisionError};
+
+impl From<ReadDesignError> for ApiError {
+    fn from(error: ReadDesignError) -> Self {
+        let text = chain(&error);
+        match error {
+            ReadDesignError::None { .. } => {
+                let problem = Problem::new(Code::UnknownDesignRevision, text);
+                Self(problem.hint("`muster env apply` brings a directory of documents, PUT a single one"))
+            }
+            ReadDesignError::Unknown { newest, .. } => {
+                let problem = Problem::new(Code::UnknownDesignRevision, text);
+                Self(match newest {
+                    Some(newest) => problem.hint(format!("the newest is {newest}")),
+                    None => problem,
+                })
+            }
+            ReadDesignError::Tree { .. } => {
+                let problem = Problem::new(Code::DesignUnreadable, text);
+                Self(problem.hint("bring the server's directory of blobs back, or restore a backup"))
+            }
+            ReadDesignError::CutOff => Self::stopping(),
+        }
+    }
+}
+
+impl From<RevisionError> for ApiError {
+    fn from(error: RevisionError) -> Self {
+        let text = chain(&error);
+        match error {
+            RevisionError::Restoring { .. } => {
+                Self(Problem::new(Code::CannotTell, text).hint("ask again when it is done"))
+            }
+            RevisionError::Destroying { .. } => {
+                Self(Problem::new(Code::Destroying, text).hint("begin anew when it is gone"))
+            }
+            RevisionError::Blobs(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Self(Problem::new(Code::StoreFull, text).hint("free some space on the server's disk"))
+            }
+            RevisionError::Blobs(_) => Self(Problem::new(Code::StoreUnavailable, text)),
+            RevisionError::Store(error) => error.into(),
+            RevisionError::Record(_) => Self(Problem::new(Code::Internal, text)),
+            RevisionError::StaleView(behind) => behind.into(),
+            RevisionError::CutOff => Self::stopping(),
+        }
+    }
+}
+
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
+        let text = error.to_string();
+        match error {
+            ApplyError::Input(error) => Self::invalid(error.to_string()),
+            ApplyError::Read(error) => error.into(),
+            ApplyError::Revision(error) => error.into(),
+            ApplyError::Findings(findings) => refused(&findings),
+            ApplyError::Moved(_) => {
+                Self(Problem::new(Code::PlanOutdated, text).hint("plan again, look at it, and apply that"))
+            }
+            ApplyError::RemovesAll { env, .. } => {
+                let hint = format!(
+                    "look whether the directory is what you take it for; `muster env destroy {env}` takes the environment \
+                     down, and --remove-all (`remove_all` in the API) removes the nodes alone"
+                );
+                Self(Problem::new(Code::RemovesAll, text).hint(hint))
+            }
+            ApplyError::Nothing { .. } => Self(Problem::new(Code::UnknownDesignRevision, text)),
+            ApplyError::Contended { .. } => Self(Problem::new(Code::Conflict, text).hint("try again")),
+        }
+    }
+}
+
+impl From<EditError> for ApiError {
+    fn from(error: EditError) -> Self {
+        let text = error.to_string();
+        match error {
+            EditError::Name(_) | EditError::Twice { .. } | EditError::Unwritable => Self::invalid(text),
+            EditError::Unknown { .. } => Self(Problem::new(Code::UnknownDocument, text)),
+            EditError::Generated { .. } => {
+                Self(Problem::new(Code::Conflict, text).hint("change the number of nodes of its role there"))
+            }
+            EditError::RemoteActivities { source_name, .. } => {
+                let hint = format!(
+                    "change it in {source_name} and apply that; or PUT a document with \"overlay: true\", which is laid over it"
+                );
+                Self(Problem::new(Code::Conflict, text).hint(hint))
+            }
+            EditError::NotAsExpected { found, .. } => {
+                let mut problem = Problem::new(Code::NotAsExpected, text);
+                problem.current = match found {
+                    Found::Nothing => None,
+                    Found::Etag(etag) => Some(Box::new(serde_json::json!({ "etag": etag }))),
+                };
+                Self(problem.hint("look at what is there now, and decide again"))
+            }
+        }
+    }
+}
+
+/// A design with errors: all that was found is in the problem, for people and for programs.
+pub(super) fn refused(findings: &Findings) -> ApiError {
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+    let count = errors.clone().count();
+    let first = errors.map(|finding| &finding.message).next();
+    let detail = match (count, first) {
+        (1, Some(first)) => format!("the design has an error, and nothing of it was accepted: {first}"),
+        (_, Some(first)) => {
+            format!("the design has {count} errors, and nothing of it was accepted; the first: {first}")
+        }
+        (_, None) => "the design has errors, and nothing of it was accepted".to_owned(),
+    };
+    let mut problem = Problem::new(Code::DesignRefused, detail);
+    problem.findings = told(findings).into();
+    ApiError(problem.hint("`findings` says where, and what to do"))
+}

@@ -1,0 +1,196 @@
+//! Errors of the API: every failure becomes an RFC 9457 problem with a code and a hint.
+
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use muster_core::names::{EnvName, NodeName, Version};
+use muster_core::records::Restoring;
+use muster_store::StoreError;
+use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
+use serde::de::DeserializeOwned;
+
+use crate::agents::epoch::EpochError;
+use crate::agents::incarnation::IncarnationError;
+use crate::reports::ReportError;
+use crate::view::StaleView;
+
+/// A refusal, on its way to whoever asked.
+#[derive(Debug)]
+pub(crate) struct ApiError(pub(crate) Problem);
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // When a whole fleet comes at once, many are sent away: that is nothing to look into.
+        if status.is_server_error() && self.0.code != Code::Busy {
+            tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
+        }
+        let later = self.0.retry_after_seconds.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
+        (status, later, [(header::CONTENT_TYPE, MEDIA_TYPE)], Json(self.0)).into_response()
+    }
+}
+
+impl ApiError {
+    pub(crate) fn unknown_env(env: &str, known: &[String]) -> Self {
+        let hint = if known.is_empty() {
+            "there are no environments yet".to_owned()
+        } else {
+            format!("there is {}", known.join(", "))
+        };
+        Self(Problem::new(Code::UnknownEnvironment, format!("there is no environment {env:?}")).hint(hint))
+    }
+
+    pub(crate) fn unknown_node(env: &EnvName, node: &NodeName) -> Self {
+        let problem = Problem::new(Code::UnknownNode, format!("{node} is not in the design of {env}"));
+        Self(problem.hint("add it to the environment file; `muster node list` shows the nodes that are there"))
+    }
+
+    pub(crate) fn unknown_version(version: &Version, known: &[String]) -> Self {
+        let problem = Problem::new(Code::UnknownVersion, format!("there is no release {version}"));
+        Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
+    }
+
+    pub(crate) fn restoring(env: &EnvName, restoring: &Restoring) -> Self {
+        let Restoring { since, by, .. } = restoring;
+        let problem = Problem::new(Code::CannotTell, format!("{env} is being restored since {since}, by {by}"));
+        Self(problem.hint("ask again when it is done; if it was cut off, run the same `muster restore FILE` again"))
+    }
+
+    pub(crate) fn stopping() -> Self {
+        Self(Problem::new(Code::CannotTell, "the server is stopping").hint("ask again when it is back"))
+    }
+
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
+        Self(Problem::new(Code::InvalidRequest, detail))
+    }
+}
+
+impl From<StaleView> for ApiError {
+    fn from(behind: StaleView) -> Self {
+        Self(Problem::new(Code::CannotTell, behind.to_string()).hint("ask again in a moment"))
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let detail = chain(&error);
+        match error {
+            StoreError::Full { .. } => {
+                Self(Problem::new(Code::StoreFull, detail).hint("make room where the store keeps its data"))
+            }
+            StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Closed => {
+                Self(Problem::new(Code::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))
+            }
+            StoreError::Invalid(_)
+            | StoreError::Compacted { .. }
+            | StoreError::Ahead { .. }
+            | StoreError::LeaseEnded { .. }
+            | StoreError::Corrupt { .. } => Self(Problem::new(Code::Internal, detail)),
+        }
+    }
+}
+
+impl From<ReportError> for ApiError {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::UnknownNode { env, node } => Self::unknown_node(&env, &node),
+            ReportError::Store(error) => error.into(),
+            ReportError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            ReportError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
+            ReportError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
+            ReportError::Log(ref source) if source.kind() == std::io::ErrorKind::StorageFull => {
+                let problem = Problem::new(Code::StoreFull, chain(&error));
+                Self(problem.hint("free some space on the server's disk"))
+            }
+            ReportError::Log(_) => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
+            ReportError::Stopping => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
+        }
+    }
+}
+
+impl From<IncarnationError> for ApiError {
+    fn from(error: IncarnationError) -> Self {
+        match error {
+            IncarnationError::Store(error) => error.into(),
+            IncarnationError::StaleView(behind) => behind.into(),
+            IncarnationError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            IncarnationError::Unreadable { .. } | IncarnationError::Unwritable { .. } => {
+                Self(Problem::new(Code::Internal, chain(&error)))
+            }
+        }
+    }
+}
+
+impl From<EpochError> for ApiError {
+    fn from(error: EpochError) -> Self {
+        match error {
+            EpochError::Store(error) => error.into(),
+            EpochError::StaleView(behind) => behind.into(),
+            EpochError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+        }
+    }
+}
+
+/// An error and all that lies behind it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// A JSON body; one that does not fit is refused with the place in it.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(refuse_body(&rejection)),
+        }
+    }
+}
+
+fn refuse_body(rejection: &JsonRejection) -> ApiError {
+    let code = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { Code::TooLarge } else { Code::InvalidRequest };
+    ApiError(Problem::new(code, chain(rejection)))
+}
+
+pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {
+    let detail = format!("there is nothing at {method} {}", uri.path());
+    ApiError(Problem::new(Code::NotFound, detail).hint("GET /v1/openapi.json lists what there is"))
+}
+
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    let detail = format!("{} does not take {method}", uri.path());
+    ApiError(Problem::new(Code::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
+}
+
+/// Puts the request's id into a problem, so that its reader can name it to whoever reads the log.
+pub(crate) async fn add_request_id(request: Request, next: Next) -> Response {
+    let id = request.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let response = next.run(request).await;
+    let is_problem = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == MEDIA_TYPE);
+    if !is_problem {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let Ok(mut problem) = serde_json::from_slice::<Problem>(&bytes) else {
+        return Response::from_parts(parts, Body::from(bytes));
+    };
+    problem.request_id = id;
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let body = serde_json::to_vec(&problem).map_or_else(|_| Body::from(bytes), Body::from);
+    Response::from_parts(parts, body)
+}

@@ -1,0 +1,288 @@
+//! Log of a run: received from its agent while the run is in progress, read by operators then and later.
+//!
+//! The log of a run in progress is in the memory of the replica that its agent is connected to. Other replicas forward a
+//! request to that one.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use muster_core::names::{NodeName, RunId};
+use muster_core::records::PastRun;
+use muster_core::standing::Activity;
+use muster_wire::client::Download;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
+use muster_wire::sse;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
+
+use crate::App;
+use crate::agents::Hub;
+use crate::agents::live_logs::LiveRun;
+use crate::agents::stream::PING;
+use crate::api::agents::ends_run;
+use crate::api::error::{ApiError, JsonBody};
+use crate::api::nodes::NodePath;
+use crate::api::request::Scope;
+
+/// A character can become six in JSON.
+pub(crate) const BODY_LIMIT: usize = 6 * PIECE + 4096;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RunPath {
+    run: String,
+}
+
+/// Takes a piece of the log of a run that goes on. Kept in memory only, and not for long; what is sent again is taken
+/// once.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs/{run}/log",
+    params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path)),
+    request_body = LogPiece, responses((status = 204)))]
+pub(crate) async fn receive_log_piece(
+    State(app): State<App>,
+    scope: Scope,
+    Path(node): Path<NodePath>,
+    Path(path): Path<RunPath>,
+    JsonBody(piece): JsonBody<LogPiece>,
+) -> Result<StatusCode, ApiError> {
+    let node = node.designed(&app, &scope)?;
+    let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
+    if piece.text.len() > PIECE {
+        let detail = format!("a piece of a log has at most {} KiB", PIECE / 1024);
+        return Err(ApiError(Problem::new(Code::TooLarge, detail)));
+    }
+    if app.hub.session(&scope.env, &node).is_none() {
+        // Nobody would look for it here, and nobody would know when it ends.
+        let problem = Problem::new(Code::Conflict, format!("{node} has no stream here"));
+        return Err(ApiError(problem.hint("open the stream of the node first")));
+    }
+    let taken = app.hub.live_logs.take(&scope.env, &node, &run, piece);
+    taken.map_err(|error| ApiError::invalid(error.to_string()))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The log of a run: what there is so far of one that goes on, all of one that is over.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/runs/{run}/log",
+    params(("env" = String, Path), ("node" = String, Path), ("run" = String, Path), LogQuery),
+    responses((status = 200, content((RunLog = "application/json"), (LogEvent = "text/event-stream")))))]
+pub(crate) async fn show_log(
+    State(app): State<App>,
+    scope: Scope,
+    Path(node): Path<NodePath>,
+    Path(path): Path<RunPath>,
+    query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, ApiError> {
+    let Query(query) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let node = node.designed(&app, &scope)?;
+    let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
+    let past = find_past_run(&app, &scope, &node, &run)?;
+    let is_over = past.as_ref().is_some_and(|past| ends_run(past.outcome));
+    if !is_over && let Some(live) = live_run(&app, &scope, &node, &run) {
+        return answer_live(&app, live, query);
+    }
+    if !is_over && !query.here {
+        match app.log_elsewhere(&scope.env, &node, &run, query).await {
+            Some(Ok(passed_on)) => return Ok(pass_on(passed_on, query.follow)),
+            // It may know no more of it than this one does.
+            Some(Err(error)) => tracing::debug!(%node, %run, %error, "another replica does not say what the run says"),
+            None => {}
+        }
+    }
+    match past {
+        Some(past) => {
+            let log = read_stored_log(&app, past).await;
+            Ok(if query.follow { stored_as_events(log, query.from) } else { Json(log).into_response() })
+        }
+        None => Err(unknown_run(&node, &run)),
+    }
+}
+
+/// The log of a run that goes on here. One of which nothing has come yet counts, if the agent says that it makes it.
+fn live_run(app: &App, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
+    let logs = &app.hub.live_logs;
+    if let Some(live) = logs.get(&scope.env, node, run) {
+        return Some(live);
+    }
+    let makes_it = match app.hub.session(&scope.env, node)?.activity() {
+        Activity::Applying { run: now, .. } | Activity::Validating { run: now, .. } => now == *run,
+        Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
+    };
+    makes_it.then(|| logs.expect(&scope.env, node, run))
+}
+
+fn answer_live(app: &App, live: Arc<LiveRun>, query: LogQuery) -> Result<Response, ApiError> {
+    if query.follow {
+        return follow_log(app, live, query.from);
+    }
+    let mut log = RunLog { offset: 0, text: String::new(), end: LogEnd::SoFar };
+    let mut at = query.from;
+    loop {
+        let read = live.read(at);
+        if log.text.is_empty() {
+            log.offset = read.offset;
+        }
+        at = read.offset + read.text.len() as u64;
+        log.text.push_str(&read.text);
+        match read.end {
+            Some(end) => log.end = end,
+            None if !read.text.is_empty() => continue,
+            None => {}
+        }
+        return Ok(Json(log).into_response());
+    }
+}
+
+fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
+    let problem =
+        Problem::new(Code::UnknownRun, format!("{node} makes no run {run}, and has none among its last ones"));
+    ApiError(problem.hint(format!("`muster node show {node}` lists the runs that are kept")))
+}
+
+/// The run in the history of its node.
+pub(super) fn find_past_run(
+    app: &App,
+    scope: &Scope,
+    node: &NodeName,
+    run: &RunId,
+) -> Result<Option<PastRun>, ApiError> {
+    scope.ask(app, |fleet| {
+        let history = fleet.get(node).map(|node| node.history()).unwrap_or_default();
+        history.0.into_iter().find(|past| past.run == *run)
+    })
+}
+
+/// Its log. Reports whose text is gone are named, so that nobody takes the rest for all.
+pub(super) async fn read_stored_log(app: &App, past: PastRun) -> RunLog {
+    let kept = past.logs.len();
+    let mut reports = app.blobs.reports(past.logs).await;
+    reports.sort_by_key(|report| (report.incarnation, report.seq));
+    let mut text: String = reports.iter().map(|report| report.log.as_str()).collect();
+    match kept - reports.len() {
+        0 => {}
+        1 => text.push_str("… the log of one report of this run is no longer there …\n"),
+        missing => text.push_str(&format!("… the logs of {missing} reports of this run are no longer there …\n")),
+    }
+    RunLog { offset: 0, text, end: LogEnd::Finished }
+}
+
+/// So many events wait for a reader; each has at most 64 KiB.
+const EVENTS: usize = 4;
+/// A reader who takes nothing for this long is cut off. It may come back and go on where it was.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How soon somebody should try again who found too many readers here.
+const COME_BACK: u16 = 5;
+
+/// Follows a run that goes on.
+pub(super) fn follow_log(app: &App, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
+    let Ok(permit) = app.log_readers.clone().try_acquire_owned() else {
+        let problem = Problem::new(Code::Busy, "too many follow logs at this server");
+        return Err(ApiError(problem.retry_after(COME_BACK).hint("end some of them, or read without following")));
+    };
+    let (events, reader) = mpsc::channel(EVENTS);
+    // Ends with the body: nobody writes for a reader who has gone.
+    let mut writer = JoinSet::new();
+    writer.spawn(write_events(app.hub.clone(), live, from, events, permit));
+    let body = stream::unfold((reader, writer), |(mut reader, writer)| async {
+        reader.recv().await.map(|event| (event, (reader, writer)))
+    });
+    Ok(as_events(Body::from_stream(body)))
+}
+
+/// Writes what comes until the log or its reader ends.
+async fn write_events(
+    hub: Arc<Hub>,
+    live: Arc<LiveRun>,
+    mut at: u64,
+    events: mpsc::Sender<Result<Bytes, Infallible>>,
+    _permit: OwnedSemaphorePermit,
+) {
+    loop {
+        let read = live.read(at);
+        at = read.offset + read.text.len() as u64;
+        let mut news = Vec::new();
+        if read.cut > 0 {
+            news.push(LogEvent::Cut { bytes: read.cut });
+        }
+        if !read.text.is_empty() {
+            news.push(LogEvent::Text { offset: read.offset, text: read.text });
+        }
+        if let Some(end) = read.end {
+            news.push(LogEvent::End { end });
+        }
+        let waits = news.is_empty();
+        for event in news {
+            if !send_event(&events, event).await {
+                return;
+            }
+        }
+        if read.end.is_some() {
+            return;
+        }
+        if waits {
+            tokio::select! {
+                () = live.more(at) => {}
+                () = hub.stopping() => {
+                    send_event(&events, LogEvent::End { end: LogEnd::ServerStops }).await;
+                    return;
+                }
+                () = tokio::time::sleep(PING) => {
+                    if !send_event(&events, LogEvent::Alive).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// False if the reader is gone, or too slow.
+async fn send_event(events: &mpsc::Sender<Result<Bytes, Infallible>>, event: LogEvent) -> bool {
+    match sse::encode(&event) {
+        Ok(text) => events.send_timeout(Ok(text.into()), PATIENCE).await.is_ok(),
+        Err(error) => {
+            tracing::error!(%error, "an event of a log cannot be written");
+            false
+        }
+    }
+}
+
+/// A log that is whole, for somebody who came to follow it.
+pub(super) fn stored_as_events(log: RunLog, from: u64) -> Response {
+    let skip = usize::try_from(from.saturating_sub(log.offset)).unwrap_or(usize::MAX);
+    let rest = log.text.get(skip..).unwrap_or_default().to_owned();
+    let mut events = Vec::new();
+    if !rest.is_empty() {
+        events.push(LogEvent::Text { offset: log.offset + skip as u64, text: rest });
+    }
+    events.push(LogEvent::End { end: log.end });
+    let text: Result<String, _> = events.iter().map(sse::encode).collect();
+    as_events(Body::from(text.unwrap_or_default()))
+}
+
+/// What another replica says, as it says it.
+pub(super) fn pass_on(answer: Download, follow: bool) -> Response {
+    let body = stream::unfold(Some(answer), |answer| async {
+        let mut answer = answer?;
+        match answer.next().await {
+            Ok(Some(piece)) => Some((Ok(Bytes::copy_from_slice(piece.as_ref())), Some(answer))),
+            Ok(None) => None,
+            // The reader sees a connection that was cut, which is what happened.
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    let body = Body::from_stream(body);
+    if follow { as_events(body) } else { ([(header::CONTENT_TYPE, "application/json")], body).into_response() }
+}
+
+fn as_events(body: Body) -> Response {
+    ([(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")], body).into_response()
+}

@@ -1,0 +1,210 @@
+//! Parts of a request that several resources share: environment, page, filter, author.
+
+use std::convert::Infallible;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use muster_core::filter::{Filter, FilterError, Keys};
+use muster_core::fleet::Fleet;
+use muster_core::names::EnvName;
+use muster_core::summary::clip;
+use muster_core::txn::Revision;
+use muster_wire::design::AUTHOR;
+use muster_wire::operator::{MIN_REVISION, Page};
+use muster_wire::problem::{Code, Problem};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::api::error::ApiError;
+
+/// The environment that the path names. The view has reached what the reader demands, and knows the environment.
+pub(crate) struct Scope {
+    pub(crate) env: EnvName,
+}
+
+#[derive(Deserialize)]
+struct EnvPath {
+    env: String,
+}
+
+impl FromRequestParts<App> for Scope {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        fresh_enough(parts, app).await?;
+        let path = Path::<EnvPath>::from_request_parts(parts, app).await;
+        let Path(EnvPath { env: text }) = path.map_err(|error| ApiError::invalid(error.to_string()))?;
+        let fleets = app.view.fleets();
+        let found = EnvName::new(text.clone()).ok().and_then(|env| fleets.get(&env));
+        // What servers say of themselves outlives an environment by a moment.
+        let found = found.filter(|fleet| fleet.is_founded());
+        match found {
+            Some(fleet) => whole(fleet).map(|()| Self { env: fleet.env.clone() }),
+            None => {
+                let known = fleets.values().filter(|fleet| fleet.is_founded());
+                let known: Vec<String> = known.map(|fleet| fleet.env.to_string()).collect();
+                Err(ApiError::unknown_env(&text, &known))
+            }
+        }
+    }
+}
+
+/// An environment that may have to be founded first: the one that the path names.
+pub(crate) struct AnyEnv(pub(crate) EnvName);
+
+impl FromRequestParts<App> for AnyEnv {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        fresh_enough(parts, app).await?;
+        let path = Path::<EnvPath>::from_request_parts(parts, app).await;
+        let Path(EnvPath { env }) = path.map_err(|error| ApiError::invalid(error.to_string()))?;
+        EnvName::new(env).map(Self).map_err(|error| ApiError::invalid(error.to_string()))
+    }
+}
+
+impl Scope {
+    /// Asks a question about the environment. It must be quick: the view waits for it.
+    pub(crate) fn ask<T>(&self, app: &App, question: impl FnOnce(&Fleet) -> T) -> Result<T, ApiError> {
+        let fleets = app.view.fleets();
+        match fleets.get(&self.env).filter(|fleet| fleet.is_founded()) {
+            Some(fleet) => whole(fleet).map(|()| question(fleet)),
+            None => Err(ApiError::unknown_env(self.env.as_str(), &[])),
+        }
+    }
+}
+
+/// Refuses questions about an environment that is being restored: half of it is of another life.
+fn whole(fleet: &Fleet) -> Result<(), ApiError> {
+    match fleet.restoring() {
+        None => Ok(()),
+        Some(restoring) => Err(ApiError::restoring(&fleet.env, restoring)),
+    }
+}
+
+/// Waits until the view is ready, and has reached the revision that the reader demands.
+pub(crate) async fn fresh_enough(parts: &Parts, app: &App) -> Result<(), ApiError> {
+    let demanded = match parts.headers.get(MIN_REVISION) {
+        None => Revision(0),
+        Some(text) => {
+            let number = text.to_str().ok().and_then(|text| text.parse().ok());
+            number.map(Revision).ok_or_else(|| {
+                let detail = format!("the header {MIN_REVISION} must be a revision, a whole number");
+                ApiError(Problem::new(Code::InvalidRequest, detail))
+            })?
+        }
+    };
+    Ok(app.view.reach(demanded).await?)
+}
+
+/// How many items a page holds if nobody says. Large: reads cost no store access, and 5,000 rows are one megabyte.
+const LIMIT: usize = 10_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// How many items at most.
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+impl PageQuery {
+    /// Cuts a page out of all items; `name` is what a page is continued after.
+    pub(crate) fn cut<T>(
+        &self,
+        items: Vec<T>,
+        revision: Revision,
+        name: impl Fn(&T) -> String,
+    ) -> Result<Page<T>, ApiError> {
+        let limit = self.limit.unwrap_or(LIMIT).clamp(1, LIMIT);
+        let start = match &self.after {
+            None => 0,
+            Some(after) => match items.iter().position(|item| name(item) == *after) {
+                Some(at) => at + 1,
+                None => {
+                    let problem = Problem::new(Code::InvalidRequest, format!("there is no {after:?} to go on after"));
+                    return Err(ApiError(problem.hint("the list has changed: begin with its first page again")));
+                }
+            },
+        };
+        let more = items.len() > start + limit;
+        let items: Vec<T> = items.into_iter().skip(start).take(limit).collect();
+        let next = if more { items.last().map(&name) } else { None };
+        Ok(Page { items, next, revision })
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct FilterQuery {
+    /// Which of them: terms such as `role=web,db state!=validated name=web*`, of which all must hold.
+    filter: Option<String>,
+}
+
+impl FilterQuery {
+    pub(crate) fn read(&self, keys: &Keys<'_>) -> Result<Filter, FilterError> {
+        Filter::parse(self.filter.as_deref().unwrap_or_default(), keys)
+    }
+}
+
+impl From<FilterError> for ApiError {
+    fn from(error: FilterError) -> Self {
+        let hint = error.hint();
+        Self(Problem::new(Code::InvalidRequest, error.to_string()).hint(hint))
+    }
+}
+
+/// What stands in place of a name that nobody gave.
+const UNKNOWN: &str = "unknown";
+/// Names of people and programs are shorter.
+const LONGEST: usize = 200;
+/// What somebody has to say about a change. It is kept in a key.
+const LONGEST_MESSAGE: usize = 4000;
+
+/// The name in the header `Muster-Author`.
+pub(crate) struct Author(Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Author {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let name = parts.headers.get(AUTHOR).map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        Ok(Self(name))
+    }
+}
+
+impl Author {
+    /// Who it is, and what they say: a name in the body counts before the header.
+    pub(crate) fn by(self, named: Option<String>, message: &str) -> crate::design::revision::Attribution {
+        let name = named.or(self.0).unwrap_or_default();
+        let name = one_line(&name, LONGEST);
+        let author = if name.is_empty() { UNKNOWN.to_owned() } else { name };
+        let message: String = message.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+        crate::design::revision::Attribution { author, message: clip(message.trim(), LONGEST_MESSAGE).to_owned() }
+    }
+}
+
+fn one_line(text: &str, longest: usize) -> String {
+    let text: String = text.chars().filter(|c| !c.is_control()).collect();
+    clip(text.trim(), longest).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_short_line_and_there_always_is_one() {
+        let by = |header: Option<&str>, body: Option<&str>| {
+            Author(header.map(str::to_owned)).by(body.map(str::to_owned), " why\u{7}\nnot ")
+        };
+        assert_eq!(by(None, None).author, "unknown");
+        assert_eq!(by(Some(" "), None).author, "unknown");
+        assert_eq!(by(Some("ann@desk"), None).author, "ann@desk");
+        assert_eq!(by(Some("ann@desk"), Some("bob\u{1b}[31m\n")).author, "bob[31m");
+        assert!(by(Some(&"x".repeat(5000)), None).author.len() <= LONGEST + 4);
+        assert_eq!(by(None, None).message, "why\nnot");
+    }
+}

@@ -1,0 +1,137 @@
+//! Why something cannot be done with a rollout, as an answer.
+
+use muster_rollout::executor::{BeginRefused, NoWayBack, SayRefused};
+use muster_rollout::operate::OperateRefused;
+use muster_rollout::plan::PlanError;
+use muster_rollout::start::StartRefused;
+use muster_wire::problem::{Code, Problem};
+
+use crate::api::error::{ApiError, chain};
+use crate::api::rollouts::unknown_rollout;
+use crate::rollouts::host::HostError;
+use crate::rollouts::operator_requests::{BeginError, CommandError};
+use crate::rollouts::plans::KeepPlanError;
+
+impl From<HostError> for ApiError {
+    fn from(error: HostError) -> Self {
+        let text = chain(&error);
+        match error {
+            HostError::Env(env) => ApiError::unknown_env(env.as_str(), &[]),
+            HostError::Design(error) => error.into(),
+            HostError::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
+                let text = "no space left to keep the plan; nothing was begun";
+                ApiError(Problem::new(Code::StoreFull, text).hint("make room on the server's disk"))
+            }
+            HostError::Keep(_) | HostError::Plan(_) => ApiError(Problem::new(Code::StoreUnavailable, text)),
+            HostError::Store(error) => error.into(),
+            HostError::StaleView(behind) => behind.into(),
+        }
+    }
+}
+
+impl From<BeginError> for ApiError {
+    fn from(error: BeginError) -> Self {
+        match error {
+            BeginError::Refused(error) => error.into(),
+            BeginError::HostError(error) => error.into(),
+        }
+    }
+}
+
+impl From<BeginRefused> for ApiError {
+    fn from(error: BeginRefused) -> Self {
+        let text = chain(&error);
+        let refused = |code| Problem::new(code, text.clone());
+        match error {
+            BeginRefused::NoPlan(error) | BeginRefused::NoWayBack(NoWayBack::NoPlan(error)) => error.into(),
+            BeginRefused::ForeignCommand { .. } => {
+                let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
+                ApiError(refused(Code::InvalidRequest).hint(hint))
+            }
+            BeginRefused::OfAnother(_) => ApiError(refused(Code::InvalidRequest).hint("make a plan for this one")),
+            BeginRefused::Outdated(_) => {
+                ApiError(refused(Code::PlanOutdated).hint("plan again, look at it, and start that"))
+            }
+            BeginRefused::Refused(error) => error.into(),
+            BeginRefused::NoWayBack(NoWayBack::NothingToGoBackTo { .. }) => {
+                let hint = "start a rollout to the version that you want, with --supersede and --allow-older";
+                ApiError(refused(Code::RolloutRefused).hint(hint))
+            }
+            BeginRefused::NoWayBack(NoWayBack::Unknown(id)) => unknown_rollout(id),
+            BeginRefused::Contended(_) => {
+                ApiError(refused(Code::Conflict).hint("look at `muster rollout status`, then decide again"))
+            }
+        }
+    }
+}
+
+impl From<PlanError> for ApiError {
+    fn from(error: PlanError) -> Self {
+        let text = chain(&error);
+        let problem = |code| Problem::new(code, text.clone());
+        match error {
+            PlanError::UnknownRelease { .. } => {
+                ApiError(problem(Code::UnknownVersion).hint("`muster release list` shows those that are there"))
+            }
+            PlanError::OlderRelease { .. } => {
+                let hint = "nodes do not go back by themselves; if it is meant, say so with --allow-older";
+                ApiError(problem(Code::OlderRelease).hint(hint))
+            }
+            PlanError::BeingRestored { .. } | PlanError::Unreadable => ApiError(problem(Code::CannotTell)),
+            PlanError::BeingDestroyed { .. } => ApiError(problem(Code::Destroying)),
+            PlanError::Cycle(_)
+            | PlanError::UnknownRole { .. }
+            | PlanError::Strategy(_)
+            | PlanError::TooManyWaves { .. }
+            | PlanError::NoNodes => ApiError(problem(Code::InvalidRequest)),
+        }
+    }
+}
+
+impl From<StartRefused> for ApiError {
+    fn from(error: StartRefused) -> Self {
+        let text = chain(&error);
+        let problem = |code| ApiError(Problem::new(code, text.clone()));
+        match error {
+            StartRefused::Open { .. } => problem(Code::RolloutUnderWay),
+            StartRefused::Destroying => problem(Code::Destroying),
+            StartRefused::Restoring | StartRefused::Unreadable => problem(Code::CannotTell),
+            StartRefused::NoRelease { .. } => problem(Code::UnknownVersion),
+            StartRefused::AnotherRelease { .. } => problem(Code::PlanOutdated),
+            StartRefused::IsWayBack { .. }
+            | StartRefused::IsRollback { .. }
+            | StartRefused::NotGoverning { .. }
+            | StartRefused::RolledBackAlready { .. } => problem(Code::RolloutRefused),
+            StartRefused::Unwritable(_) => problem(Code::Internal),
+        }
+    }
+}
+
+impl From<CommandError> for ApiError {
+    fn from(error: CommandError) -> Self {
+        let text = chain(&error);
+        match error {
+            CommandError::Refused(SayRefused::Unknown(id)) => unknown_rollout(id),
+            CommandError::Refused(SayRefused::Refused(OperateRefused::UnknownNode { .. })) => {
+                ApiError(Problem::new(Code::UnknownNode, text))
+            }
+            CommandError::Refused(SayRefused::Refused(
+                OperateRefused::Over { .. }
+                | OperateRefused::NothingToPromote { .. }
+                | OperateRefused::AtOnce { .. }
+                | OperateRefused::NotFailed { .. }
+                | OperateRefused::NobodyFailed { .. }
+                | OperateRefused::NoPlan { .. }
+                | OperateRefused::HoldsNoSlot { .. }
+                | OperateRefused::TooMany { .. },
+            )) => {
+                ApiError(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands"))
+            }
+            CommandError::Refused(SayRefused::Unwritable(_)) => ApiError(Problem::new(Code::Internal, text)),
+            CommandError::Refused(SayRefused::Contended(_)) => {
+                ApiError(Problem::new(Code::Conflict, text).hint("say it again"))
+            }
+            CommandError::HostError(error) => error.into(),
+        }
+    }
+}

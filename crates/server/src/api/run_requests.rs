@@ -1,0 +1,177 @@
+//! Runs that operators request.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use muster_core::keys::Keys;
+use muster_core::liveness::Link;
+use muster_core::names::{NodeName, RunId};
+use muster_core::records::{Asked, PastRun};
+use muster_core::report::Cause;
+use muster_core::standing::Activity;
+use muster_core::txn::{Guard, Op, Txn};
+use muster_store::Outcome;
+use muster_wire::operator::LONGEST_WAIT;
+use muster_wire::problem::{Code, Problem};
+use muster_wire::runs::{AskForRun, AskedProgress, AskedRun, RunAsked};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep};
+use utoipa::IntoParams;
+
+use crate::App;
+use crate::api::agents::ends_run;
+use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::nodes::NodePath;
+use crate::api::request::{Author, Scope};
+
+/// How often somebody who waits for a run to begin is looked after. Whether it has is known to the replica that the agent
+/// is connected to, and nothing tells the others.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Asks a node for a run now. It reaches the node through whichever replica its agent is connected to, also later.
+#[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs",
+    params(("env" = String, Path), ("node" = String, Path)),
+    request_body = AskForRun, responses((status = 200, body = RunAsked)))]
+pub(crate) async fn request_run(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    author: Author,
+    JsonBody(AskForRun { noop }): JsonBody<AskForRun>,
+) -> Result<Json<RunAsked>, ApiError> {
+    // A pause that was just set counts.
+    app.view.reach(app.latest_revision.read().await?).await?;
+    let node = path.designed(&app, &scope)?;
+    let now = app.clock.now();
+    let (pause, link, designed_at) = scope.ask(&app, |fleet| {
+        let found = fleet.get(&node);
+        let role = found.and_then(|node| node.record.as_ref()).map(|record| &record.role);
+        let pause = role.and_then(|role| fleet.pause_of(&node, role, now));
+        (pause, app.links.of(fleet, &node).link, found.and_then(|node| node.record_at))
+    })?;
+    if let Some(pause) = pause.filter(|_| !noop) {
+        let problem = Problem::new(Code::Conflict, pause.to_string());
+        return Err(ApiError(problem.hint("`muster resume` ends the pause; --noop shows what a run would change")));
+    }
+    let by = author.by(None, "").author;
+    let id = asked_id(now, &node, &by);
+    let keys = Keys::of(&scope.env);
+    let asked = Asked { id: id.clone(), noop, by: by.clone(), at: now };
+    let put = Op::put_json(keys.asked(&node), &asked);
+    let put = put.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))?;
+    // A node that has left the design meanwhile leaves no key behind.
+    let txn = Txn::new().guard(Guard::seen(keys.node(&node), designed_at)).op(put);
+    let revision = match app.store.commit(txn).await? {
+        Outcome::Committed { revision } => revision,
+        Outcome::Refused { .. } => {
+            let problem = Problem::new(Code::Conflict, format!("what the design says of {node} has just changed"));
+            return Err(ApiError(problem.hint("ask again")));
+        }
+    };
+    tracing::info!(env = %scope.env, %node, id, by, noop, "a run was asked for");
+    app.view.reach(revision).await?;
+    Ok(Json(RunAsked { node, id, silent_since: silent(link), revision }))
+}
+
+/// Two people who ask in the same moment ask twice.
+fn asked_id(now: jiff::Timestamp, node: &NodeName, by: &str) -> String {
+    let digest = crate::blobs::Blobs::digest(format!("{}\n{node}\n{by}", now.as_nanosecond()).as_bytes());
+    format!("{}-{}", now.strftime("%Y%m%dt%H%M%S"), &digest[..8])
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct RunRequestPath {
+    id: String,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WaitQuery {
+    /// Wait this long for the run to begin; the answer comes as soon as it has.
+    #[serde(default)]
+    wait_seconds: u64,
+}
+
+/// What has become of a run that somebody asked for. Only the last one of each node is remembered until it is made.
+#[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/asked/{id}",
+    params(("env" = String, Path), ("node" = String, Path), ("id" = String, Path), WaitQuery),
+    responses((status = 200, body = AskedRun)))]
+pub(crate) async fn show_run_request(
+    State(app): State<App>,
+    scope: Scope,
+    Path(path): Path<NodePath>,
+    Path(RunRequestPath { id }): Path<RunRequestPath>,
+    query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
+) -> Result<Json<AskedRun>, ApiError> {
+    let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let node = path.designed(&app, &scope)?;
+    let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
+    loop {
+        let run = progress(&app, &scope, &node, &id).await?;
+        let waits = matches!(run.progress, AskedProgress::Waiting { .. });
+        if !waits || Instant::now() >= deadline {
+            return Ok(Json(run));
+        }
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            () = app.hub.stopping() => return Err(ApiError::stopping()),
+        }
+    }
+}
+
+async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result<AskedRun, ApiError> {
+    let going_on = goes_on(app, scope, node, id).await;
+    scope.ask(app, |fleet| {
+        let found = fleet.get(node);
+        let asked = found.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked).filter(|asked| asked.id == *id);
+        let history = found.map(|node| node.history()).unwrap_or_default();
+        let past = history.0.into_iter().find(|past| answers(past, id));
+        let Some(asked) = asked else {
+            // Somebody else has asked since, and that one counts.
+            let problem = Problem::new(Code::UnknownRun, format!("no run {id} is asked for of {node} any more"));
+            return Err(ApiError(problem.hint("somebody may have asked for another one since")));
+        };
+        let progress = match (past, going_on) {
+            (Some(past), _) if ends_run(past.outcome) => AskedProgress::Done { run: past.run },
+            (_, Some(run)) => AskedProgress::Running { run },
+            (Some(past), None) => AskedProgress::Running { run: past.run },
+            (None, None) => AskedProgress::Waiting { silent_since: silent(app.links.of(fleet, node).link) },
+        };
+        Ok(AskedRun { asked: asked.clone(), progress, revision: fleet.revision })
+    })?
+}
+
+/// The run that goes on, if it is the one that was asked for.
+async fn goes_on(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
+    if app.hub.session(&scope.env, node).is_some() {
+        return app.hub.live_logs.asked_as(&scope.env, node, id);
+    }
+    let told = app.activities_elsewhere(&scope.env, Some(node)).await.remove(node)?;
+    match told.doing {
+        Activity::Applying { run, .. } | Activity::Validating { run, .. } => {
+            told.asked.iter().any(|asked| asked == id).then_some(run)
+        }
+        Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => None,
+    }
+}
+
+fn answers(past: &PastRun, id: &str) -> bool {
+    past.causes.iter().any(|cause| match cause {
+        Cause::Operator { id: asked, .. } => asked == id,
+        Cause::AgentStarted
+        | Cause::Version { .. }
+        | Cause::LookedUp { .. }
+        | Cause::Retry { .. }
+        | Cause::Interrupted { .. }
+        | Cause::Schedule
+        | Cause::WentBack { .. } => false,
+    })
+}
+
+fn silent(link: Link) -> Option<jiff::Timestamp> {
+    match link {
+        Link::Silent { since } => Some(since),
+        Link::Connected { .. } => None,
+    }
+}

@@ -1,0 +1,57 @@
+//! The server itself: health, metrics, diagnosis and the OpenAPI document.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use muster_wire::doctor::{Examination, SelfExamination};
+use muster_wire::problem::{Code, Problem};
+
+use crate::api::error::ApiError;
+use crate::{App, doctor, metrics};
+
+/// The process is there.
+#[utoipa::path(get, path = "/healthz", responses((status = 204)))]
+pub(crate) async fn healthz() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// The view is complete: questions are answered.
+#[utoipa::path(get, path = "/readyz", responses((status = 204), (status = 503, body = Problem)))]
+pub(crate) async fn readyz(State(app): State<App>) -> Result<StatusCode, ApiError> {
+    match app.view.revision() {
+        Some(_) => Ok(StatusCode::NO_CONTENT),
+        None => Err(ApiError(Problem::new(Code::CannotTell, "the view is being built"))),
+    }
+}
+
+/// This API, described.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, description = "An OpenAPI document")))]
+pub(crate) async fn openapi_document() -> Json<utoipa::openapi::OpenApi> {
+    Json(super::router::openapi())
+}
+
+/// The server in numbers, as OpenMetrics text for Prometheus and its kin.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+pub(crate) async fn show_metrics(State(app): State<App>) -> Result<Response, ApiError> {
+    // Going through 10,000 nodes takes milliseconds: not on a thread that has streams to serve.
+    let text = tokio::task::spawn_blocking(move || metrics::text(&app.metrics)).await;
+    match text {
+        Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()),
+        Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(Code::Internal, "the metrics cannot be written"))),
+    }
+}
+
+/// Examines the store and the replicas. It takes some seconds when something does not answer, and needs no view: it is
+/// asked when all is not well.
+#[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = Examination)))]
+pub(crate) async fn run_doctor(State(app): State<App>) -> Json<Examination> {
+    let facts = doctor::gather(&app).await;
+    Json(Examination { findings: doctor::judge(&facts), now: app.clock.now() })
+}
+
+/// What this replica says of itself, to the one that examines it.
+#[utoipa::path(get, path = "/v1/doctor/self", responses((status = 200, body = SelfExamination)))]
+pub(crate) async fn run_doctor_on_self(State(app): State<App>) -> Json<SelfExamination> {
+    Json(doctor::examine_self(&app).await)
+}

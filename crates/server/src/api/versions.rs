@@ -1,0 +1,225 @@
+//! Versions: the current version of an environment, the versions that nodes validated, and verification of hosts.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use muster_core::fleet::Fleet;
+use muster_core::names::{NodeName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::record::Phase;
+use muster_rollout::executor::{AlreadyThere, Begun, Outset};
+use muster_rollout::start::Starting;
+use muster_wire::operator::{
+    CurrentVersion, HostsVerified, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateTriggered,
+    VerifyHosts,
+};
+use muster_wire::rollout::{PlanRequest, Start};
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+use crate::App;
+use crate::api::error::{ApiError, JsonBody, chain};
+use crate::api::request::{Author, PageQuery, Scope};
+use crate::api::rollouts::{begin_downloadable, by_whom};
+use crate::design::revision::check_writable;
+use crate::view::node_rows::{self, RemoteActivities};
+
+/// The version that the environment should run.
+#[utoipa::path(get, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
+    responses((status = 200, body = CurrentVersion)))]
+pub(crate) async fn show_current_version(
+    State(app): State<App>,
+    scope: Scope,
+) -> Result<Json<CurrentVersion>, ApiError> {
+    let current = scope.ask(&app, |fleet| CurrentVersion {
+        version: fleet.current_version().map(|(version, _)| version.clone()),
+        generation: fleet.desired().map(|desired| desired.generation),
+        revision: fleet.revision,
+    })?;
+    Ok(Json(current))
+}
+
+/// Starts a rollout to a version, in the environment's own way; with `at_once`, everybody moves in one transaction, in place
+/// of whatever is under way. Asking for the version that is under way, or that it should run already, changes nothing.
+///
+/// A release with a lower serial than that of the current one is refused with 409, unless `allow_older` says that it is
+/// meant: then the nodes are told that they may go back.
+#[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
+    request_body = TriggerUpdate, responses((status = 200, body = UpdateTriggered)))]
+pub(crate) async fn change_current_version(
+    State(app): State<App>,
+    scope: Scope,
+    author: Author,
+    JsonBody(update): JsonBody<TriggerUpdate>,
+) -> Result<Json<UpdateTriggered>, ApiError> {
+    // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
+    // change for the current one, and answer that there is nothing to do.
+    let newest = app.latest_revision.read().await?;
+    app.view.reach(newest).await?;
+    let (accepted, already, known) = scope.ask(&app, |fleet| {
+        let known = (!fleet.releases().contains_key(&update.version))
+            .then(|| fleet.releases().keys().map(Version::to_string).collect::<Vec<_>>());
+        (check_writable(fleet), is_so_already(fleet, &update), known)
+    })?;
+    accepted?;
+    if let Some(known) = known {
+        return Err(ApiError::unknown_version(&update.version, &known));
+    }
+    let TriggerUpdate { version: to, allow_older, at_once, by } = update;
+    if let Some(rollout) = already {
+        let revision = app.view.revision().unwrap_or_default();
+        return Ok(Json(UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout, revision }));
+    }
+    let by = by_whom(author, by);
+    // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
+    let request = format!("trigger-{}", RandomState::new().hash_one((app.clock.now().as_nanosecond(), &by)));
+    // At once is for emergencies: it takes the place of whatever is under way.
+    let starting = Starting { request, by, supersede: at_once };
+    let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
+    Ok(Json(match begin_downloadable(&app, &scope, Start::Now(asked), starting).await? {
+        Outset::Begun(Begun { id, from, to, changed, revision, .. }) => {
+            UpdateTriggered { from, to, changed, rollout: Some(id), revision }
+        }
+        Outset::Nothing(AlreadyThere { to, by, revision, .. }) => {
+            UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout: by, revision }
+        }
+    }))
+}
+
+/// Whether the environment is where it should be, or on its way there as it is asked for; by which rollout, if there was one.
+fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<RolloutId>> {
+    let desired = fleet.desired().filter(|desired| desired.version == update.version)?;
+    // Who asks again with the permission adds it; who asks again without does not take it away.
+    if update.allow_older && !desired.allow_older {
+        return None;
+    }
+    let Some((record, _)) = fleet.deciding_rollout() else { return Some(None) };
+    let is_on_its_way = match &record.phase {
+        // Somebody who wants it at once does not want to wait for the waves.
+        Phase::Running | Phase::Paused { .. } => record.at_once || !update.at_once,
+        Phase::Completed => !update.at_once || record.skipped.is_empty(),
+        Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+    };
+    (record.to == update.version && is_on_its_way).then_some(Some(record.id))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct RunningVersionPath {
+    version: Version,
+}
+
+/// The versions that nodes have proved to run.
+#[utoipa::path(get, path = "/v1/envs/{env}/running-versions", params(("env" = String, Path)),
+    responses((status = 200, body = Page<RunningVersionRow>)))]
+pub(crate) async fn list_running_versions(
+    State(app): State<App>,
+    scope: Scope,
+) -> Result<Json<Page<RunningVersionRow>>, ApiError> {
+    let page = scope.ask(&app, |fleet| {
+        let rows = fleet.running().iter();
+        let items = rows.map(|(version, nodes)| RunningVersionRow { version: version.clone(), nodes: nodes.len() });
+        Page { items: items.collect(), next: None, revision: fleet.revision }
+    })?;
+    Ok(Json(page))
+}
+
+/// The nodes that have proved to run a version.
+#[utoipa::path(get, path = "/v1/envs/{env}/running-versions/{version}/hosts",
+    params(("env" = String, Path), ("version" = String, Path), PageQuery),
+    responses((status = 200, body = Page<String>)))]
+pub(crate) async fn list_version_hosts(
+    State(app): State<App>,
+    scope: Scope,
+    path: Result<Path<RunningVersionPath>, axum::extract::rejection::PathRejection>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<String>>, ApiError> {
+    let Path(RunningVersionPath { version }) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
+    let (mut nodes, revision) = scope.ask(&app, |fleet| {
+        let nodes: Vec<NodeName> = fleet.running().get(&version).into_iter().flatten().cloned().collect();
+        (nodes, fleet.revision)
+    })?;
+    nodes.sort_by(|a, b| a.natural().cmp(&b.natural()));
+    Ok(Json(page.cut(nodes.into_iter().map(String::from).collect(), revision, String::clone)?))
+}
+
+/// Whether all of these hosts have proved to run a version; and who has not, and why.
+#[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
+    request_body = VerifyHosts, responses((status = 200, body = HostsVerified)))]
+pub(crate) async fn verify_hosts(
+    State(app): State<App>,
+    scope: Scope,
+    body: Bytes,
+) -> Result<Json<HostsVerified>, ApiError> {
+    let begin = Instant::now();
+    let question: VerifyHosts = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
+    if question.hosts.is_empty() {
+        return Err(ApiError::invalid("no hosts were given, so there is nothing to verify"));
+    }
+    let parsing = begin.elapsed();
+    let deadline = begin + Duration::from_secs(question.wait_seconds.min(LONGEST_WAIT));
+    let mut steps = app.view.subscribe();
+    let mut fresh = None;
+    loop {
+        // What the store has acknowledged before the question must be in the answer. What the view takes in later is
+        // newer by itself; only a last "no" is looked at again.
+        if fresh.is_none() || Instant::now() >= deadline {
+            let newest = app.latest_revision.read().await?;
+            app.view.reach(newest).await?;
+            fresh = Some(newest);
+        }
+        steps.mark_unchanged();
+        let deciding = Instant::now();
+        let mut answer = scope.ask(&app, |fleet| verify_once(&app, fleet, &question))?;
+        answer.micros = u64::try_from((parsing + deciding.elapsed()).as_micros()).unwrap_or(u64::MAX);
+        if answer.verified || Instant::now() >= deadline {
+            return Ok(Json(answer));
+        }
+        tokio::select! {
+            // At the deadline it is asked once more, and answered whatever it is.
+            _ = timeout_at(deadline, steps.changed()) => {}
+            // A server that is told to stop waits for open requests, and nobody wants to wait for this one.
+            () = app.hub.stopping() => return Err(ApiError::stopping()),
+        }
+    }
+}
+
+fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
+    let at_version = fleet.running().get(&question.version);
+    // What these proved, they proved before they were sent elsewhere and called back.
+    let late = Some(fleet.late()).filter(|late| !late.is_empty());
+    let is_called = |name: &NodeName| fleet.desired_of(name).is_some_and(|desired| desired.version == question.version);
+    let is_late = |host: &str| {
+        let found = late.and_then(|late| fleet.find(host).filter(|(name, _)| late.contains(*name)));
+        found.is_some_and(|(name, _)| is_called(name))
+    };
+    let proven = |host: &str| runs_version(fleet, at_version, host) && !is_late(host);
+    let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
+    let missing = missing.into_iter().map(|host| {
+        let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
+        let standing =
+            found.map(|(name, node)| node_rows::standing(fleet, app.agents(&RemoteActivities::new()), name, node));
+        MissingHost {
+            host: host.clone(),
+            running: found.and_then(|(_, node)| node.running.first().cloned()),
+            standing: standing.as_ref().map(|standing| standing.word),
+            why: standing.and_then(|standing| standing.why),
+        }
+    });
+    let missing: Vec<MissingHost> = missing.collect();
+    HostsVerified {
+        verified: missing.is_empty(),
+        hosts: question.hosts.len(),
+        missing,
+        revision: fleet.revision,
+        micros: 0,
+    }
+}
+
+fn runs_version(fleet: &Fleet, at_version: Option<&HashSet<NodeName>>, host: &str) -> bool {
+    let Some(nodes) = at_version else { return false };
+    nodes.contains(host) || (host.contains('-') && fleet.find(host).is_some_and(|(name, _)| nodes.contains(name)))
+}

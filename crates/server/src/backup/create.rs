@@ -1,0 +1,129 @@
+//! Makes a backup.
+
+use std::io::{self, Write, sink};
+
+use jiff::Timestamp;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, Version};
+use muster_core::release_dir::hex;
+use muster_store::{KeyValue, Store, StoreError};
+use muster_wire::backup::{Ending, Manifest};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::blobs::Blobs;
+
+use super::blob_refs::Named;
+use super::writer::{Archive, Pieces, WriteError};
+use super::{CURRENT_VERSION, DESTROYING, EPOCH, FORMAT, HELD, RESTORING, is_kept};
+
+#[derive(Debug, Error)]
+pub enum BackupError {
+    #[error("the environment cannot be read")]
+    Store(#[source] StoreError),
+    #[error("there is nothing of an environment {env} in the store")]
+    Nothing { env: EnvName },
+    #[error("environment {env} is being restored: what is there now is of two lives at once")]
+    Restoring { env: EnvName },
+    #[error("environment {env} is being destroyed: what is there now is only a part of it")]
+    Destroying { env: EnvName },
+}
+
+/// The keys of an environment at one revision. They are in memory, as they are in every server that serves it; the blobs
+/// are many times as large, and are not.
+#[derive(Debug)]
+pub struct Backup {
+    pub manifest: Manifest,
+    prefix: String,
+    kvs: Vec<KeyValue>,
+    named: Named,
+}
+
+/// What was written.
+#[derive(Debug)]
+pub struct WrittenBackup<W> {
+    pub ending: Ending,
+    pub to: W,
+}
+
+/// Reads an environment at one revision.
+pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) -> Result<Backup, BackupError> {
+    let keys = Keys::of(env);
+    let range = store.range(keys.prefix(), None).await.map_err(BackupError::Store)?;
+    let prefix = keys.prefix().to_owned();
+    let find = |name: &str| range.kvs.iter().find(|kv| kv.key.strip_prefix(&prefix) == Some(name));
+    if find(RESTORING).is_some() {
+        return Err(BackupError::Restoring { env: env.clone() });
+    }
+    if find(DESTROYING).is_some() {
+        return Err(BackupError::Destroying { env: env.clone() });
+    }
+    let text = |name: &str| find(name).and_then(|kv| std::str::from_utf8(&kv.value).ok());
+    let epoch = text(EPOCH).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let current_version = text(CURRENT_VERSION).and_then(|text| Version::new(text).ok());
+
+    let mut kvs = range.kvs;
+    kvs.retain(|kv| kv.lease.is_none() && kv.key.strip_prefix(&prefix).is_some_and(is_kept));
+    if kvs.is_empty() && epoch == 0 {
+        return Err(BackupError::Nothing { env: env.clone() });
+    }
+    let mut named = Named::default();
+    kvs.iter().for_each(|kv| named.add(&kv.key, &kv.value));
+    let nodes = kvs.iter().filter(|kv| kv.key[prefix.len()..].starts_with("nodes/")).count();
+    let manifest = Manifest {
+        format: FORMAT,
+        env: env.clone(),
+        revision: range.revision,
+        epoch,
+        taken: now,
+        muster: env!("CARGO_PKG_VERSION").to_owned(),
+        current_version,
+        nodes,
+        keys: kvs.len(),
+        blobs: named.needed.len(),
+    };
+    Ok(Backup { manifest, prefix, kvs, named })
+}
+
+impl Backup {
+    /// Writes the backup, with one small blob or a piece of a large one in memory. It blocks.
+    ///
+    /// A blob that a run of this moment has just pushed out of its history is missing like one that was lost: the ending
+    /// names both, and neither keeps anybody from restoring.
+    pub fn write<W: Write>(self, blobs: &Blobs, to: W) -> Result<WrittenBackup<W>, WriteError> {
+        let Self { mut manifest, prefix, kvs, mut named } = self;
+        named.expand(blobs);
+        manifest.blobs = named.needed.len();
+        let mut archive = Archive::begin(to, &manifest)?;
+        for kv in kvs {
+            archive.key(kv.key.strip_prefix(&prefix).unwrap_or(&kv.key), &kv.value)?;
+        }
+        let mut missing = Vec::new();
+        for digest in named.needed.union(&named.welcome) {
+            if !add(&mut archive, blobs, digest)? && named.needed.contains(digest) {
+                missing.push(digest.clone());
+            }
+        }
+        let (ending, to) = archive.end(missing)?;
+        Ok(WrittenBackup { ending, to })
+    }
+}
+
+/// Adds a blob; false if it is not there, or is not what its digest says.
+fn add<W: Write>(archive: &mut Archive<W>, blobs: &Blobs, digest: &str) -> Result<bool, WriteError> {
+    let Ok(Some(stored)) = blobs.stored(digest) else { return Ok(false) };
+    if stored.size() <= HELD {
+        let Some(content) = blobs.get(digest) else { return Ok(false) };
+        archive.blob(digest, &content)?;
+        return Ok(true);
+    }
+    // Read twice: what a backup holds must be whole, and its size stands before it.
+    let mut found = Sha256::new();
+    let read =
+        io::copy(&mut Pieces { content: &*stored, place: 0, seen: |piece: &[u8]| found.update(piece) }, &mut sink());
+    if read.is_err() || hex(&found.finalize()) != digest {
+        return Ok(false);
+    }
+    archive.large_blob(digest, &*stored)?;
+    Ok(true)
+}

@@ -1,0 +1,149 @@
+//! What a restore may do, and what it does: decided on what is there and what the backup holds.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use muster_core::design_state::Destroying;
+use muster_core::keys::Keys;
+use muster_core::names::{EnvName, Version};
+use muster_core::records::{LeaderRecord, Restoring};
+use muster_core::txn::{Op, Revision};
+use muster_store::Range;
+use thiserror::Error;
+
+use super::reader::Contents;
+use super::{CURRENT_VERSION, DESTROYING, EPOCH, RESTORING, is_kept};
+
+/// Stays below the 128 operations of a transaction, with room for its guards.
+const BATCH_OPS: usize = 100;
+/// And well below the megabyte: etcd replicates each transaction as one message.
+const BATCH_BYTES: usize = 512 * 1024;
+
+const LEADERS: &str = "leaders/";
+
+/// Why a restore is not begun.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RefusedRestore {
+    #[error("environment {env} is there already, with {nodes} nodes{}", at(version))]
+    Exists { env: EnvName, nodes: usize, version: Option<Version> },
+    #[error("environment {env} is being restored from another backup since {since}, by {by}")]
+    AnotherRestore { env: EnvName, since: Timestamp, by: String },
+    #[error("environment {env} is being destroyed since {since}, by {by}")]
+    Destroying { env: EnvName, since: Timestamp, by: String },
+}
+
+fn at(version: &Option<Version>) -> String {
+    version.as_ref().map(|version| format!(" at version {version}")).unwrap_or_default()
+}
+
+/// What is there before a restore. Keys are without the prefix of the environment.
+#[derive(Debug)]
+pub(super) struct There {
+    pub(super) kept: BTreeMap<String, Bytes>,
+    pub(super) marker: Option<(Restoring, Revision)>,
+    pub(super) destroying: Option<Destroying>,
+    pub(super) epoch: u64,
+    pub(super) epoch_at: Option<Revision>,
+}
+
+impl There {
+    pub(super) fn of(keys: &Keys, range: Range) -> Self {
+        let mut there = Self { kept: BTreeMap::new(), marker: None, destroying: None, epoch: 0, epoch_at: None };
+        for kv in range.kvs {
+            let Some(key) = kv.key.strip_prefix(keys.prefix()) else { continue };
+            if key == RESTORING {
+                // One that cannot be read is one all the same, of a restore that nobody can complete.
+                there.marker = Some((serde_json::from_slice(&kv.value).unwrap_or_default(), kv.revision));
+            } else if key == DESTROYING {
+                there.destroying = Some(serde_json::from_slice(&kv.value).unwrap_or_default());
+            } else if key == EPOCH {
+                there.epoch = std::str::from_utf8(&kv.value).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+                there.epoch_at = Some(kv.revision);
+            } else if is_kept(key) && kv.lease.is_none() {
+                there.kept.insert(key.to_owned(), kv.value);
+            }
+        }
+        there
+    }
+
+    /// Whether the restore may begin; and whether it goes on with one that was cut off.
+    pub(super) fn admit(&self, env: &EnvName, contents: &Contents, replace: bool) -> Result<bool, RefusedRestore> {
+        if let Some(Destroying { since, by }) = self.destroying.clone() {
+            return Err(RefusedRestore::Destroying { env: env.clone(), since, by });
+        }
+        match &self.marker {
+            Some((marker, _)) if marker.digest == contents.ending.checksum => Ok(true),
+            _ if replace => Ok(false),
+            Some((marker, _)) => {
+                let Restoring { since, by, .. } = marker.clone();
+                Err(RefusedRestore::AnotherRestore { env: env.clone(), since, by })
+            }
+            None if self.kept.is_empty() && self.epoch_at.is_none() => Ok(false),
+            None => {
+                let nodes = self.kept.keys().filter(|key| key.starts_with("nodes/")).count();
+                let version = self.kept.get(CURRENT_VERSION).and_then(|text| std::str::from_utf8(text).ok());
+                let version = version.and_then(|text| Version::new(text).ok());
+                Err(RefusedRestore::Exists { env: env.clone(), nodes, version })
+            }
+        }
+    }
+
+    /// What is taken away first. Every report compares `nodes/<node>`, and every other move of a node `observed/<node>`,
+    /// with what it saw: with these gone, nothing that somebody began before the restore can be committed any more.
+    pub(super) fn fence(&self) -> impl Iterator<Item = &str> {
+        self.kept.keys().map(String::as_str).filter(|key| key.starts_with("nodes/") || key.starts_with("observed/"))
+    }
+
+    /// What the backup does not hold. The version is changed at the very end.
+    pub(super) fn surplus<'a>(&'a self, contents: &'a Contents) -> impl Iterator<Item = &'a str> {
+        let held = |key: &str| contents.keys.binary_search_by(|held| held.as_str().cmp(key)).is_ok();
+        self.kept.keys().map(String::as_str).filter(move |key| *key != CURRENT_VERSION && !held(key))
+    }
+
+    /// Whether a key is as the backup has it.
+    pub(super) fn has(&self, key: &str, value: &[u8]) -> bool {
+        self.kept.get(key).is_some_and(|there| *there == value)
+    }
+
+    /// The epoch that the restored environment begins: later than every one that an agent may have heard of, of the store
+    /// or of a leader. Leaders are elected anew at this one or above it.
+    pub(super) fn next_epoch(&self, contents: &Contents, now: Timestamp) -> u64 {
+        let now = u64::try_from(now.as_second()).unwrap_or(0);
+        let leaders = self
+            .kept
+            .iter()
+            .filter(|(key, _)| key.starts_with(LEADERS))
+            .filter_map(|(_, value)| serde_json::from_slice::<LeaderRecord>(value).ok().map(|leader| leader.epoch));
+        let known = leaders.chain([contents.manifest.epoch, self.epoch]).max().unwrap_or(0);
+        now.max(known.saturating_add(1))
+    }
+}
+
+/// Collects operations until there are enough for a transaction.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    ops: Vec<Op>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Adds an operation; gives what has to be committed before it.
+    pub(super) fn add(&mut self, op: Op) -> Option<Vec<Op>> {
+        let bytes = match &op {
+            Op::Put { key, value, .. } => key.len() + value.len(),
+            Op::Delete { key } => key.len(),
+        };
+        let full = self.ops.len() >= BATCH_OPS || self.bytes + bytes > BATCH_BYTES;
+        let before = if full { self.take() } else { None };
+        self.ops.push(op);
+        self.bytes += bytes;
+        before
+    }
+
+    pub(super) fn take(&mut self) -> Option<Vec<Op>> {
+        self.bytes = 0;
+        let ops = std::mem::take(&mut self.ops);
+        (!ops.is_empty()).then_some(ops)
+    }
+}

@@ -1,0 +1,213 @@
+//! Executes rollouts at the replica that holds the controller lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_core::names::EnvName;
+use muster_core::replicas::ControllerName;
+use muster_core::rollout::record::{GateVerdict, Phase, RolloutRecord, WaveState};
+use muster_rollout::executor::{AGAIN, Executor, Got, Looked, Next, PACE, Write, Written, Wrote};
+use muster_rollout::step::Change;
+use muster_store::StoreError;
+
+use super::gates::Gates;
+use crate::App;
+use crate::api::chain;
+use crate::replica::{FencedOutcome, Held};
+use crate::rollouts::gate::Mark;
+use crate::rollouts::host::{serve_io, with_decision_input};
+
+#[derive(Debug)]
+pub struct RolloutController {
+    pub app: App,
+}
+
+impl RolloutController {
+    /// Looks after the rollouts of all environments, for ever.
+    pub async fn run(&self) {
+        let mut connections = self.app.hub.subscribe();
+        let mut rollouts = self.app.view.subscribe_rollouts();
+        let mut controller_locks = self.app.controller_locks.subscribe();
+        let mark = Mark::of(self.app.membership.record());
+        mark.end_leftovers().await;
+        let (mut executors, mut gates) = (BTreeMap::new(), Gates::new(mark));
+        loop {
+            connections.mark_unchanged();
+            rollouts.mark_unchanged();
+            controller_locks.mark_unchanged();
+            let (is_busy, wait) = self.reconcile(&mut executors, &mut gates).await;
+            // A rollout, a node of one that goes on, or a pause; an agent that comes or goes here; a controller that is
+            // taken; what a gate says; or a moment at which something is due. Nothing in between.
+            tokio::select! {
+                _ = connections.changed(), if is_busy => {}
+                _ = rollouts.changed() => {}
+                _ = controller_locks.changed() => {}
+                (env, question, verdict) = gates.answered() => {
+                    if let Some(executor) = executors.get_mut(&env) {
+                        executor.answered(question, verdict);
+                    }
+                }
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    }
+
+    /// Decides and acts once. Whether any rollout goes on here, and when to look again at the latest.
+    async fn reconcile(
+        &self,
+        executors: &mut BTreeMap<EnvName, Executor>,
+        gates: &mut Gates,
+    ) -> (bool, Option<Duration>) {
+        let seen = self.app.view.revision();
+        let envs: Vec<EnvName> = self.app.view.fleets().keys().cloned().collect();
+        for env in executors.keys().filter(|env| !envs.contains(env)) {
+            gates.ask(env, None, &self.app.clock);
+        }
+        executors.retain(|env, _| envs.contains(env));
+        let (mut is_busy, mut wait) = (false, None::<Duration>);
+        let mut sooner = |at: Duration| wait = Some(wait.map_or(at, |before| before.min(at)));
+        for env in envs {
+            let executor = executors.entry(env.clone()).or_default();
+            let looked = match self.app.controller_locks.held(&env, ControllerName::Rollout) {
+                Some(held) => self.step_environment(&held, executor).await,
+                None => {
+                    *executor = Executor::default();
+                    Looked::Quiet
+                }
+            };
+            gates.ask(&env, executor.asks(), &self.app.clock);
+            is_busy |= looked != Looked::Quiet;
+            match looked {
+                Looked::Quiet | Looked::Waits(None) => {}
+                Looked::Waits(Some(at)) => {
+                    sooner(Duration::try_from(at.duration_since(self.app.clock.now())).unwrap_or_default());
+                }
+                Looked::Failed => sooner(AGAIN),
+                Looked::Stuck { problem } => {
+                    tracing::error!(%env, error = problem, "the record of a rollout cannot be written");
+                }
+                Looked::More => sooner(Duration::ZERO),
+            }
+        }
+        self.app.rollouts_checked_at.send_replace(seen);
+        (is_busy, wait)
+    }
+
+    /// Takes as many steps as there are to take.
+    async fn step_environment(&self, held: &Held, executor: &mut Executor) -> Looked {
+        let env = &held.env;
+        let mut got = Got::Nothing;
+        loop {
+            let next = match with_decision_input(&self.app, env, |sight| executor.next(sight, got)) {
+                Ok(Next::Done(looked)) => return looked,
+                Ok(Next::Commit(write)) => Ok(Got::Wrote(self.commit(held, *write).await)),
+                Ok(Next::Needs(need)) => serve_io(&self.app, env, need).await,
+                // It is gone.
+                Err(_) => return Looked::Quiet,
+            };
+            got = match next {
+                Ok(got) => got,
+                Err(error) => {
+                    tracing::warn!(%env, error = chain(&error), "a rollout cannot go on; it is looked at again in a moment");
+                    return Looked::Failed;
+                }
+            };
+        }
+    }
+
+    async fn commit(&self, held: &Held, Write { txn, what }: Write) -> Wrote {
+        let env = &held.env;
+        match self.app.controller_locks.commit(held, txn).await {
+            Ok(FencedOutcome::Committed { revision }) => {
+                log_written(env, &what);
+                Wrote::Committed(revision)
+            }
+            Ok(FencedOutcome::Refused { revision }) => Wrote::Refused(revision),
+            Ok(FencedOutcome::Deposed) => Wrote::Deposed,
+            // No store takes it, however often it is asked.
+            Err(StoreError::Invalid(error)) => {
+                tracing::error!(%env, error = chain(&error), "{}", failure_text(&what));
+                Wrote::Unwritable(error.to_string())
+            }
+            Err(error) => {
+                let failed = failure_text(&what);
+                tracing::warn!(%env, error = chain(&error), "{failed}; it is decided anew in a moment");
+                Wrote::Unknown
+            }
+        }
+    }
+}
+
+/// It was written.
+pub(super) fn log_written(env: &EnvName, what: &Written) {
+    match what {
+        Written::Step { before, change } => log_step(env, before, change),
+        Written::Back { from, rollout, to, why } => {
+            tracing::warn!(%env, %rollout, %to, %why, "goes back from rollout {from}");
+        }
+        Written::Outcome { rollout } => tracing::debug!(%env, %rollout, "what became of it is kept"),
+    }
+}
+
+/// It was not.
+pub(super) fn failure_text(what: &Written) -> &'static str {
+    match what {
+        Written::Step { change, .. } if matches!(change.record.phase, Phase::Paused { .. }) => {
+            "a rollout cannot be paused"
+        }
+        Written::Step { .. } => "a step of a rollout cannot be written",
+        Written::Back { .. } => "the way back from a rollout cannot be begun",
+        Written::Outcome { .. } => "what became of a rollout cannot be written",
+    }
+}
+
+/// What a step has changed.
+fn log_step(env: &EnvName, before: &RolloutRecord, change: &Change) {
+    let (now, rollout) = (&change.record, change.record.id);
+    for (number, wave) in now.waves.iter().enumerate() {
+        let (old, number) = (before.waves.get(number), number + 1);
+        let is_new = |then: fn(&WaveState) -> bool| then(wave) && !old.is_some_and(then);
+        if old.is_none() {
+            tracing::info!(%env, %rollout, "wave {number} begins");
+        }
+        if is_new(|wave| wave.settled.is_some()) {
+            tracing::info!(%env, %rollout, "all nodes of wave {number} are done; it is watched");
+        }
+        if old.is_some_and(|old| old.settled.is_some()) && wave.settled.is_none() {
+            tracing::info!(%env, %rollout, "not all nodes of wave {number} are well any more");
+        }
+        if is_new(|wave| wave.gate.is_some()) {
+            match &wave.gate {
+                Some(GateVerdict::Passed { .. }) => tracing::info!(%env, %rollout, "the gate of wave {number} passed"),
+                Some(GateVerdict::Failed { check, message, .. }) => {
+                    tracing::warn!(%env, %rollout, check, message, "the gate of wave {number} failed");
+                }
+                Some(GateVerdict::Inconclusive { check, message, .. }) => {
+                    tracing::warn!(%env, %rollout, check, message, "the gate of wave {number} could not say");
+                }
+                None => {}
+            }
+        }
+        if is_new(|wave| wave.passed.is_some()) {
+            tracing::info!(%env, %rollout, "wave {number} has passed");
+        }
+    }
+    match change.grants.as_slice() {
+        [] => {}
+        [grant] => tracing::info!(%env, %rollout, node = %grant.node, to = %now.to, "granted"),
+        many => {
+            let nodes: Vec<&str> = many.iter().map(|grant| grant.node.as_str()).collect();
+            tracing::info!(%env, %rollout, to = %now.to, nodes = nodes.join(" "), "granted to {} nodes", many.len());
+        }
+    }
+    if now.phase != before.phase {
+        match &now.phase {
+            Phase::Completed => tracing::info!(%env, %rollout, to = %now.to, "completed"),
+            Phase::Paused { why } => tracing::warn!(%env, %rollout, %why, "stopped, until somebody looks at it"),
+            Phase::Running | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+                tracing::info!(%env, %rollout, "{}", now.phase.word());
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Planning and applying: what a design would do to the nodes, and doing it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::design_plan::{Plan, PlanBase};
+use muster_core::design_state::DesignRevision;
+use muster_core::fleet::Fleet;
+use muster_core::names::EnvName;
+use muster_core::txn::Revision;
+use muster_design::finding::Findings;
+use muster_wire::design::DesignInput;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::cache::DesignRef;
+use super::compiled::{Compiled, Texts};
+use super::error::{ReadDesignError, RevisionError};
+use super::input::{InputError, lay};
+use super::revision::{Attribution, BaseError, RevisionBase, RevisionOutcome, RevisionRequest, revise};
+use super::tree::{Tree, TreeError};
+use crate::App;
+use crate::fleet_change::compare;
+
+/// Others who change the same design at the same moment are quicker so many times, and no more.
+const TRIES: usize = 16;
+/// How long whoever applies a design waits for the nodes to follow it.
+const FOLLOWED: Duration = Duration::from_secs(20);
+
+/// Why a design is not planned or applied.
+#[derive(Debug, Error)]
+pub enum ApplyError {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error(transparent)]
+    Read(#[from] ReadDesignError),
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
+    #[error("the design has errors: nothing of it was accepted")]
+    Findings(Findings),
+    #[error("the plan is no longer true: {}", .0.join("; "))]
+    Moved(Vec<String>),
+    #[error("no node of {env} would be left, of {nodes} that it has")]
+    RemovesAll { env: EnvName, nodes: usize },
+    #[error("environment {env} has no design yet, so there is nothing to apply")]
+    Nothing { env: EnvName },
+    #[error("others change the design of {env} all the time, and were quicker each time")]
+    Contended { env: EnvName },
+}
+
+impl From<BaseError> for ApplyError {
+    fn from(error: BaseError) -> Self {
+        match error {
+            BaseError::Read(error) => error.into(),
+            BaseError::Revision(error) => error.into(),
+        }
+    }
+}
+
+/// A design that is to be, on what is there.
+#[derive(Debug)]
+pub struct DesignProposal {
+    pub base: RevisionBase,
+    pub next: Arc<Compiled>,
+    pub texts: Texts,
+}
+
+/// What was done.
+#[derive(Debug)]
+pub struct AppliedDesign {
+    pub number: DesignRevision,
+    pub changed: bool,
+    pub plan: Plan,
+    pub next: Arc<Compiled>,
+    pub followed: bool,
+    pub revision: Revision,
+}
+
+/// Lays what was sent over what is there, and reads it.
+pub async fn propose(app: &App, env: &EnvName, input: &Arc<DesignInput>) -> Result<DesignProposal, ApplyError> {
+    let base = RevisionBase::look(app, env).await?;
+    let (compiled, input) = (base.compiled.clone(), input.clone());
+    // Hashing megabytes is work, too.
+    let laying = tokio::task::spawn_blocking(move || lay(&compiled.tree, &input));
+    let (tree, texts) = laying.await.map_err(|_| RevisionError::CutOff)??;
+    let next = compile(app, &base, tree, &texts).await?;
+    Ok(DesignProposal { base, next, texts })
+}
+
+/// Makes a design of files, beginning with the newest one. What is there already is not made again.
+pub async fn compile(app: &App, base: &RevisionBase, tree: Tree, texts: &Texts) -> Result<Arc<Compiled>, ApplyError> {
+    if tree == base.compiled.tree {
+        return Ok(base.compiled.clone());
+    }
+    let (blobs, env, near, texts) = (app.blobs.clone(), base.env.clone(), base.compiled.clone(), texts.clone());
+    let making = tokio::task::spawn_blocking(move || Compiled::make(&blobs, &env, tree, Some(&near), &texts));
+    let made: Result<Compiled, TreeError> = making.await.map_err(|_| RevisionError::CutOff)?;
+    let number = base.head.map(|(number, _)| number).unwrap_or_default();
+    let unreadable = |source| ReadDesignError::Tree { env: base.env.clone(), number, source };
+    Ok(Arc::new(made.map_err(unreadable)?))
+}
+
+/// What applying a design would do.
+pub async fn plan(app: &App, laid: &DesignProposal) -> Result<Plan, ApplyError> {
+    let DesignProposal { base, next, .. } = laid;
+    if !next.is_usable() {
+        return Err(ApplyError::Findings(next.findings.clone()));
+    }
+    let env = &base.env;
+    let applied = match &base.applied {
+        None => None,
+        Some((applied, _)) => {
+            let meant = {
+                let fleets = app.view.fleets();
+                let empty = Fleet::new(env.clone());
+                DesignRef::of(fleets.get(env).unwrap_or(&empty), Some(applied.revision))?
+            };
+            Some(app.designs.get(env, &meant).await?)
+        }
+    };
+    let fleets = app.view.fleets();
+    let nodes = fleets.get(env).into_iter().flat_map(Fleet::designed).map(|(name, _, record)| (name, record));
+    let planned = muster_design::plan(applied.as_ref().map(|applied| &applied.design), &next.design, nodes);
+    let head = base.head.map(|(number, _)| number);
+    let base = PlanBase { head, applied: base.applied.as_ref().map(|(applied, _)| applied.revision) };
+    let muster_design::Planned { nodes, roles, totals, documents } = planned;
+    let (design, cardinality) = (next.manifest.clone(), next.tree.cardinality.clone());
+    Ok(Plan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
+}
+
+/// What applying a design is held to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApplyOptions<'p> {
+    /// What was shown: it is done exactly so.
+    pub shown: Option<&'p Plan>,
+    /// That no node is left is meant. Else it is more likely a directory that is not what somebody takes it for.
+    pub remove_all: bool,
+}
+
+/// Applies a design: exactly what was planned, if a plan is given.
+pub async fn apply(
+    app: &App,
+    env: &EnvName,
+    input: &Arc<DesignInput>,
+    terms: ApplyOptions<'_>,
+    by: &Attribution,
+) -> Result<AppliedDesign, ApplyError> {
+    for _ in 0..TRIES {
+        let laid = propose(app, env, input).await?;
+        let plan = plan(app, &laid).await?;
+        if let Some(moved) = terms.shown.map(|shown| shown.moved(&plan)).filter(|moved| !moved.is_empty()) {
+            return Err(ApplyError::Moved(moved));
+        }
+        if plan.removes_all() && !terms.remove_all {
+            return Err(ApplyError::RemovesAll { env: env.clone(), nodes: plan.totals.remove });
+        }
+        let DesignProposal { base, next, texts } = &laid;
+        let head = base.head.map(|(number, _)| number);
+        let is_new = head.is_none() || next.manifest != base.compiled.manifest;
+        if head.is_none() && next.tree.is_empty() {
+            return Err(ApplyError::Nothing { env: env.clone() });
+        }
+        let is_applied = base.applied.as_ref().map(|(applied, _)| applied.revision) == head;
+        let (number, revision) = if is_new || !is_applied {
+            let order = RevisionRequest { next: is_new.then_some((next, texts)), apply: true, by: by.clone() };
+            match revise(app, base, order).await? {
+                RevisionOutcome::Committed { number, revision } => (number, revision),
+                RevisionOutcome::Overtaken => continue,
+            }
+        } else {
+            (head.unwrap_or_default(), app.view.revision().unwrap_or_default())
+        };
+        let (followed, revision) = followed(app, env, next, revision).await;
+        let changed = is_new || !is_applied;
+        return Ok(AppliedDesign { number, changed, plan, next: next.clone(), followed, revision });
+    }
+    Err(ApplyError::Contended { env: env.clone() })
+}
+
+/// Waits until the nodes are what a design says, for a while. Whether they are, and the revision that shows it.
+async fn followed(app: &App, env: &EnvName, design: &Compiled, revision: Revision) -> (bool, Revision) {
+    let records = design.records();
+    let mut steps = app.view.subscribe();
+    let following = async {
+        loop {
+            steps.mark_unchanged();
+            if app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
+                return true;
+            }
+            tokio::select! {
+                changed = steps.changed() => if changed.is_err() { return false },
+                () = app.hub.stopping() => return false,
+            }
+        }
+    };
+    let followed = timeout(FOLLOWED, following).await.unwrap_or(false);
+    (followed, app.view.revision().unwrap_or_default().max(revision))
+}

@@ -1,0 +1,96 @@
+//! Requests of operators to the rollout engine: plan, start, roll back, command.
+
+use muster_core::names::{EnvName, Version};
+use muster_core::rollout::RolloutId;
+use muster_rollout::executor::{
+    Begin, BeginRefused, Begun, Need, Outset, RollBack, Said, Say, SayRefused, Wanted, Way, What, own_commands,
+};
+use muster_rollout::operate::Command;
+use muster_rollout::plan::plan;
+use muster_rollout::start::Starting;
+use muster_wire::rollout::{PlanAnswer, PlanRequest, Start, StrategyFrom};
+use thiserror::Error;
+
+use crate::App;
+use crate::rollouts::host::{HostError, read_rollout_config, run, serve_io, with_decision_input};
+use crate::rollouts::plans::{KeepPlanError, Plans};
+
+#[derive(Debug, Error)]
+pub(crate) enum BeginError {
+    #[error(transparent)]
+    Refused(#[from] BeginRefused),
+    #[error(transparent)]
+    HostError(#[from] HostError),
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum CommandError {
+    #[error(transparent)]
+    Refused(#[from] SayRefused),
+    #[error(transparent)]
+    HostError(#[from] HostError),
+}
+
+/// What would happen.
+pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanAnswer, BeginError> {
+    let newest = app.latest_revision.read().await.map_err(HostError::from)?;
+    serve_io(app, env, Need::View(newest)).await?;
+    let way = read_rollout_config(app, env).await.map_err(HostError::from)?;
+    let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
+    asked.strategy.as_ref().map_or(Ok(()), |given| own_commands(given, &way))?;
+    let (plan, revision) = with_decision_input(app, env, |sight| {
+        let plan = plan(sight, &wanted(asked).request(way, sight.fleet)).map_err(BeginRefused::from)?;
+        Ok::<_, BeginError>((plan, sight.fleet.revision))
+    })??;
+    let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
+    Ok(PlanAnswer { plan, digest, design, strategy_from, revision })
+}
+
+fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategyFrom {
+    match (&asked.strategy, &way.strategy) {
+        (Some(_), _) => StrategyFrom::Given,
+        (None, Some(_)) => StrategyFrom::Environment,
+        (None, None) => StrategyFrom::Default,
+    }
+}
+
+fn wanted(PlanRequest { to, strategy, seed, allow_older, at_once }: PlanRequest) -> Wanted {
+    Wanted { to, strategy, seed, allow_older, at_once }
+}
+
+/// Plans and starts a rollout, or starts a plan that still holds.
+pub(crate) async fn begin(app: &App, env: &EnvName, what: Start, who: Starting) -> Result<Outset, BeginError> {
+    let what = match what {
+        Start::Plan(plan) => What::Plan(plan),
+        Start::Now(asked) => What::Now(Box::new(wanted(asked))),
+    };
+    let by = who.by.clone();
+    let outset: Outset = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
+    if let Outset::Begun(Begun { id, from, to, at_once, changed: true, .. }) = &outset {
+        let from = from.as_ref().map(Version::as_str);
+        tracing::info!(%env, rollout = %id, from, %to, by, at_once, "a rollout begins");
+    }
+    Ok(outset)
+}
+
+/// Goes back from a rollout, by somebody's word.
+pub(crate) async fn roll_back(app: &App, env: &EnvName, wish: RollBack) -> Result<Begun, BeginError> {
+    let (id, by) = (wish.id, wish.who.by.clone());
+    let begun: Begun = run::<_, BeginError>(app, env, wish).await?;
+    if begun.changed {
+        tracing::info!(%env, rollout = %begun.id, to = %begun.to, by, "goes back from rollout {id}");
+    }
+    Ok(begun)
+}
+
+/// Says something to a rollout.
+pub(crate) async fn send_command(
+    app: &App,
+    env: &EnvName,
+    id: RolloutId,
+    command: Command,
+    by: String,
+    request: String,
+) -> Result<Said, CommandError> {
+    run(app, env, Say { id, command, by, request }).await
+}

@@ -1,0 +1,239 @@
+//! How a rollout looks to people and their tools.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::fleet::Fleet;
+use muster_core::names::{NodeName, Version};
+use muster_core::rollout::RolloutId;
+use muster_core::rollout::plan::Plan;
+use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
+use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord};
+use muster_core::txn::Revision;
+use muster_rollout::progress::{self, why_not};
+use muster_rollout::start::stable_version;
+use muster_rollout::step::Indexed;
+use muster_wire::hints::{Situation, next_commands};
+use muster_wire::rollout::{
+    FAILED_SHOWN, LEFT_ALONE_SHOWN, LeftAlone, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow,
+};
+
+use super::host::with_sight;
+use super::plans::PlanUnreadable;
+use crate::App;
+use crate::api::chain;
+
+/// A plan that was looked for.
+pub(crate) type Looked = Result<Arc<Indexed>, PlanUnreadable>;
+
+/// The plan of the rollout that decides, read before the view is asked.
+pub(crate) async fn deciding_plan(app: &App, env: &muster_core::names::EnvName) -> Option<Arc<Indexed>> {
+    let digest = {
+        let fleets = app.view.fleets();
+        let (record, _) = fleets.get(env)?.deciding_rollout()?;
+        record.plan.clone()
+    };
+    app.plans.get(&digest).await.ok()
+}
+
+/// One rollout, whole.
+pub(crate) fn status(
+    app: &App,
+    fleet: &Fleet,
+    (record, record_at): (&RolloutRecord, Revision),
+    plan: &Looked,
+    outcome: Option<Progress>,
+    numbers: bool,
+) -> RolloutStatus {
+    let now = || plan.as_ref().map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let stood = outcome.unwrap_or_else(now);
+    let counts = all(&stood);
+    let nodes = || stood.waves.iter().flat_map(|wave| &wave.nodes);
+    let failed = nodes().filter_map(failure).take(FAILED_SHOWN).collect();
+    let slots = nodes().filter_map(|node| slot(fleet, record, node)).collect();
+    let (planned, already, strategy, predicted) = match plan {
+        Ok(plan) => {
+            let plan = plan.plan();
+            let already = u32::try_from(plan.already.len()).unwrap_or(u32::MAX);
+            (plan.waves.as_slice(), already, Some(plan.strategy.clone()), Some(plan.predicted))
+        }
+        Err(_) => (Default::default(), 0, None, None),
+    };
+    let waves = planned.iter().zip(&stood.waves).enumerate().map(|(index, (planned, wave))| WaveRow {
+        stage: planned.stage,
+        wave: planned.wave,
+        canary: planned.canary,
+        soak: planned.soak,
+        promote: planned.promote,
+        state: record.waves.get(index).cloned(),
+        counts: wave.counts(),
+        nodes: if numbers { Vec::new() } else { wave.nodes.clone() },
+    });
+    let left_alone = plan.as_ref().map(|plan| left_alone(fleet, record, plan.plan())).unwrap_or_default();
+    RolloutStatus {
+        record: record.clone(),
+        record_at,
+        waves: waves.collect(),
+        already,
+        counts,
+        failed,
+        slots,
+        holds: stood.holds,
+        strategy,
+        predicted,
+        problem: plan.as_ref().err().map(|error| chain(error)),
+        rolled_back_by: rolled_back_by(&record.phase),
+        stable: back_to(fleet, record),
+        left_alone_count: u32::try_from(left_alone.len()).unwrap_or(u32::MAX),
+        left_alone: left_alone.into_iter().take(LEFT_ALONE_SHOWN).collect(),
+        told: told(fleet),
+        now: app.clock.now(),
+        revision: fleet.revision,
+    }
+}
+
+/// Where a rollback goes to that is asked for without more ado. What is itself a way back is not taken back so.
+fn back_to(fleet: &Fleet, record: &RolloutRecord) -> Option<Version> {
+    stable_version(fleet, record.id).filter(|_| record.rolls_back.is_none())
+}
+
+/// Who stays elsewhere though this one goes back. After another one has begun, nobody can tell from what nodes were told.
+fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &Plan) -> Vec<LeftAlone> {
+    let decides = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
+    let Some(back_from) = record.rolls_back.filter(|_| decides) else { return Vec::new() };
+    let stays = plan.already.iter().filter_map(|node| {
+        let (granted, _) = fleet.granted(node).filter(|(granted, _)| granted.version != record.to)?;
+        let told_by = (granted.kept.is_none() && granted.rollout != back_from).then_some(granted.rollout);
+        Some(LeftAlone { node: node.clone(), version: granted.version.clone(), told_by })
+    });
+    stays.collect()
+}
+
+/// How many nodes are told to run each version. Not only the two of the rollout: those before it may have ended halfway.
+fn told(fleet: &Fleet) -> BTreeMap<Version, u32> {
+    let mut told = BTreeMap::new();
+    for desired in fleet.designed().filter_map(|(name, _, _)| fleet.desired_of(name)) {
+        *told.entry(desired.version).or_default() += 1;
+    }
+    told
+}
+
+/// How the nodes of a rollout stand.
+fn stood(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Progress {
+    with_sight(app, fleet, |sight| progress::stood(plan, record, sight))
+}
+
+fn all(stood: &Progress) -> NodeCounts {
+    let mut counts = NodeCounts::default();
+    stood.waves.iter().flat_map(|wave| &wave.nodes).for_each(|node| counts.add(&node.state));
+    counts
+}
+
+fn failure(node: &NodeProgress) -> Option<FailedNode> {
+    if let NodeState::Failed { how, error, .. } = &node.state {
+        return Some(FailedNode { node: node.node.clone(), how: *how, error: error.clone() });
+    }
+    None
+}
+
+/// The slots of the rollout that decides.
+pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Indexed) -> Vec<SlotRow> {
+    let stood = stood(app, fleet, record, plan);
+    stood.waves.iter().flat_map(|wave| &wave.nodes).filter_map(|node| slot(fleet, record, node)).collect()
+}
+
+fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<SlotRow> {
+    let is_used = match &node.state {
+        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => true,
+        NodeState::Waiting | NodeState::Healthy | NodeState::Skipped | NodeState::Removed => false,
+    };
+    let (desired, fence) = fleet.get(&node.node)?.desired.as_ref()?;
+    let is_ours = desired.rollout == record.id && !record.released.contains(&node.node);
+    (is_used && is_ours).then(|| SlotRow {
+        node: node.node.clone(),
+        role: node.role.clone(),
+        rollout: record.id,
+        version: desired.version.clone(),
+        state: node.state.clone(),
+        granted: desired.granted,
+        fence: *fence,
+        expires: desired.expires,
+        deadline: node.deadline,
+    })
+}
+
+/// A line of the history.
+pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
+    RolloutRow {
+        id: record.id,
+        from: record.from.clone(),
+        to: record.to.clone(),
+        phase: record.phase.clone(),
+        phase_since: record.phase_since,
+        started: record.started,
+        by: record.by.clone(),
+        rolls_back: record.rolls_back,
+        at_once: record.at_once,
+        healthy: record.healthy,
+        grants: record.grants,
+        active: fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id),
+    }
+}
+
+/// The rollout that decides, in short. Without its plan only what its record says is known.
+pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<RolloutBrief> {
+    let (record, _) = fleet.deciding_rollout()?;
+    // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
+    let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, Phase::Aborted { .. }));
+    let stood = plan.map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
+    let counts = all(&stood);
+    let held_by = stood.holds.into_iter().next();
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Some(RolloutBrief {
+        id: record.id,
+        from: record.from.clone(),
+        to: record.to.clone(),
+        phase: record.phase.clone(),
+        phase_since: record.phase_since,
+        at_once: record.at_once,
+        wave: count(record.waves.len()),
+        waves: plan.map_or(count(record.waves.len()), |plan| count(plan.plan().waves.len())),
+        healthy: if plan.is_some() { counts.healthy } else { record.healthy },
+        failed: counts.failed,
+        nodes: if plan.is_some() { counts.nodes } else { record.healthy },
+        next: next_command(Situation {
+            phase: &record.phase,
+            at_once: record.at_once,
+            waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
+            stable: back_to(fleet, record).as_ref(),
+            failed: counts.failed,
+            sent: record.grants > 0 || record.at_once,
+        }),
+        held_by,
+    })
+}
+
+/// Why a node does not move in the rollout that goes on.
+pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&Indexed>, node: &NodeName) -> Option<Hold> {
+    let (record, _) = fleet.deciding_rollout()?;
+    with_sight(app, fleet, |sight| why_not(plan?, record, sight, node))
+}
+
+fn rolled_back_by(phase: &Phase) -> Option<RolloutId> {
+    match phase {
+        Phase::RolledBack { by, .. } => Some(*by),
+        Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
+            None
+        }
+    }
+}
+
+/// What to type next, where it is a person's turn.
+fn next_command(situation: Situation<'_>) -> Option<String> {
+    let is_a_persons = match situation.phase {
+        Phase::Running => situation.waits_for_promotion,
+        Phase::Paused { .. } | Phase::Aborted { .. } => true,
+        Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+    };
+    next_commands(situation).into_iter().next().map(|hint| hint.command).filter(|_| is_a_persons)
+}
