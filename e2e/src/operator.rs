@@ -5,8 +5,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use crate::eventually::PATIENCE;
-use crate::process::Ended;
-use crate::process::Started;
+use crate::process::{Ended, Started};
 use crate::stage::Stage;
 
 impl Stage {

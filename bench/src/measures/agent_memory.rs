@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::node::status::NodeState;
 use muster_core::report::{Outcome, Verdict};
-use muster_core::standing::Word;
 
 use super::populated::Populated;
 
@@ -66,7 +66,7 @@ async fn among_many(bench: &Bench, nodes: u32) -> anyhow::Result<Memory> {
     loop {
         let now = client.node(&env, name).await?;
         let validated = now.last.is_some_and(|last| last.outcome == Outcome::Validated(Verdict::Passed));
-        if now.incarnation > before && validated && now.row.standing == Word::Validated {
+        if now.incarnation > before && validated && now.row.state == NodeState::Validated {
             break;
         }
         anyhow::ensure!(Instant::now() < deadline, "{name} is not validated:\n{}", agent.last_words());

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::lookups::{Lookups, Tag};
+use muster_core::lookup::{Lookups, Tag};
 
 use super::populated::Populated;
 use crate::bench::Bench;

@@ -6,7 +6,7 @@ use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::{Change, Design, Options};
 use muster_wire::client::{Client, WriteOptions};
-use muster_wire::design::{ApplyDesign, Bundle as Sent, DesignInput, DocumentText, File};
+use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, SourceBundle as Sent, SourceFile};
 
 use crate::bench::Bench;
 use crate::parts::inside::Inside;
@@ -58,7 +58,7 @@ async fn put(bench: &Bench, texts: &[(String, String)], repeat: u32) -> anyhow::
     let project = project::Project::write(dir.path(), &[("web", 1)], &["v1"], "#!/bin/sh\nexit 0\n")?;
     let inside = Inside::start(dir.path(), &project).await?;
     let (client, env) = (Client::new(&format!("http://{}", inside.address))?, project::env()?);
-    let files = texts.iter().map(|(path, text)| File { path: path.clone(), text: text.clone() }).collect();
+    let files = texts.iter().map(|(path, text)| SourceFile { path: path.clone(), text: text.clone() }).collect();
     let design = DesignInput { bundles: vec![Sent { name: "site".to_owned(), files }], ..DesignInput::default() };
     client.apply_design(&env, &ApplyDesign { design, ..ApplyDesign::default() }).await?;
     let mut times: Vec<Duration> = Vec::new();

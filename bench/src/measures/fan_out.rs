@@ -6,10 +6,9 @@ use super::populated::Populated;
 use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
 use crate::parts::listeners::{Holding, Listeners};
-use crate::parts::open_files;
-use crate::parts::project;
 use crate::parts::watchers::Watchers;
 use crate::parts::way::Way;
+use crate::parts::{open_files, project};
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "an etcd with one member and one `muster serve` on it, with 5,000 nodes that have been \

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use etcd_client::{Client as RawClient, Txn, TxnOp};
-use muster_core::generation::Generation;
 use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Strategy};
+use muster_core::txn::Generation;
 use muster_rollout::step::MOST_GRANTS;
 use muster_wire::client::{Client, StatusQuery};
 use muster_wire::rollout::{PlanRequest, Start, StartRequest};
@@ -18,10 +18,9 @@ use super::populated::Populated;
 use crate::bench::Bench;
 use crate::parts::etcd::Etcd;
 use crate::parts::listeners::{Holding, Listeners};
-use crate::parts::open_files;
-use crate::parts::project;
 use crate::parts::watchers::Watchers;
 use crate::parts::way::Way;
+use crate::parts::{open_files, project};
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "as `fan-out`, but each agent is granted its version by a rollout: one wave, a budget of all \
@@ -101,11 +100,11 @@ async fn completed(client: &Client, id: RolloutId) -> anyhow::Result<()> {
     loop {
         let query = StatusQuery { after, wait: Duration::from_secs(1), numbers: true };
         let status = client.rollout(&project::env()?, id.into(), query).await?;
-        if status.record.phase == Phase::Completed {
+        if status.record.phase == RolloutPhase::Completed {
             return Ok(());
         }
         let how = || format!("{}, {:?}", status.record.phase.word(), status.counts);
-        anyhow::ensure!(status.record.phase == Phase::Running, "rollout {id} does not go on: {}", how());
+        anyhow::ensure!(status.record.phase == RolloutPhase::Running, "rollout {id} does not go on: {}", how());
         anyhow::ensure!(begin.elapsed() < COMPLETES, "rollout {id} does not complete in {COMPLETES:?}: {}", how());
         after = Some(status.revision);
     }

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::generation::Generation;
 use muster_core::names::Version;
+use muster_core::txn::Generation;
 use tempfile::TempDir;
 
 use crate::bench::Bench;

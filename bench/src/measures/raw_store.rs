@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Role};
-use muster_core::records::History;
-use muster_core::status_move::{self, Known, Move};
+use muster_core::report::record::RunHistory;
+use muster_core::report::status_move::{self, MoveInput, StatusMove};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store};
 use tokio::task::JoinSet;
 
-use crate::parts::clock;
-use crate::parts::project;
 use crate::parts::reports::Reporter;
+use crate::parts::{clock, project};
 
 /// Reports until a node's history is full.
 const FULL: usize = 42;
@@ -31,7 +30,7 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
     let mut moves = Vec::new();
     for number in 1..=writers {
         let node = NodeName::build(&Role::new("web")?, number, None)?;
-        moves.push((Keys::of(&project::env()?).observed(&node), last_moves(&node)?));
+        moves.push((Keys::new(&project::env()?).observed(&node), last_moves(&node)?));
     }
     let before = store.stats();
     let begin = Instant::now();
@@ -46,7 +45,7 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
                 if begin.elapsed() >= time {
                     break;
                 }
-                let txn = Txn { guards: vec![Guard::seen(fence.clone(), last)], ops: txn.ops.clone() };
+                let txn = Txn { guards: vec![Guard::observed(fence.clone(), last)], ops: txn.ops.clone() };
                 match store.commit(txn).await? {
                     Outcome::Committed { revision } => last = Some(revision),
                     Outcome::Refused { .. } => anyhow::bail!("the store refused a transaction"),
@@ -81,17 +80,17 @@ pub(crate) fn bytes_of_a_report() -> anyhow::Result<usize> {
 
 /// The transactions of a whole run, `configured` and `validated`, of a node with a full history.
 fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
-    let keys = Keys::of(&project::env()?);
+    let keys = Keys::new(&project::env()?);
     let role = Role::new("web")?;
     let mut reporter = Reporter::new(node.clone(), 1, project::version("v1")?);
     let now = clock::timestamp()?;
-    let mut known = (None, History::default());
+    let mut known = (None, RunHistory::default());
     let mut moves = Vec::new();
     for _ in 0..FULL {
         let report = reporter.next()?;
         let (observed, history) = &known;
         let digest = "5".repeat(64);
-        let move_ = Known {
+        let move_ = MoveInput {
             keys: &keys,
             node,
             role: &role,
@@ -102,7 +101,7 @@ fn last_moves(node: &NodeName) -> anyhow::Result<Vec<Txn>> {
             log: Some(&digest),
             now,
         };
-        let Move::Apply(applied) = status_move::decide(move_, &report)? else {
+        let StatusMove::Apply(applied) = status_move::decide(move_, &report)? else {
             anyhow::bail!("a report of {node} changes nothing");
         };
         known = (Some(applied.observed), applied.history);

@@ -6,9 +6,8 @@ use super::populated::Populated;
 use crate::bench::Bench;
 use crate::parts::crowd::Crowd;
 use crate::parts::etcd::Etcd;
-use crate::parts::memory;
-use crate::parts::open_files;
 use crate::parts::server::Server;
+use crate::parts::{memory, open_files};
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "an etcd with one member and two real `muster serve` on it. 5,000 agents, simulated in this \

@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use crate::bench::Bench;
 use crate::parts::fleet::{Fleet, Plan};
-use crate::parts::memory;
-use crate::parts::project;
+use crate::parts::{memory, project};
 use crate::row::{Row, Unit};
 
 pub(crate) const HOW: &str = "real agents, directly at a real `muster serve`, all validated at a small release; then all of \

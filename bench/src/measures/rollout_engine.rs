@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Strategy};
 use muster_core::txn::Revision;
 use muster_rollout::plan::{Request, plan};
@@ -54,9 +54,9 @@ pub(crate) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rollout.run(|record, in_flight| record.healthy < half || in_flight < planned.node_count() / 100)?;
     let idle = rollout.idle(bench.size(2_000, 50))?;
     let in_flight = rollout.in_flight();
-    rollout.run(|record, _| record.phase == Phase::Running)?;
+    rollout.run(|record, _| record.phase == RolloutPhase::Running)?;
     let record = rollout.record()?.0;
-    anyhow::ensure!(record.phase == Phase::Completed, "the rollout has not completed: it is {:?}", record.phase);
+    anyhow::ensure!(record.phase == RolloutPhase::Completed, "the rollout has not completed: it is {:?}", record.phase);
 
     let took = rollout.world.now.duration_since(rollout.started);
     let least = predict::minimum(&planned, NODE_TIME);
@@ -116,7 +116,7 @@ struct Rollout {
 }
 
 impl Rollout {
-    fn start(mut world: World, plan: Plan) -> anyhow::Result<Self> {
+    fn start(mut world: World, plan: RolloutPlan) -> anyhow::Result<Self> {
         let starting = Starting { request: "bench".to_owned(), by: "the benchmark".to_owned(), supersede: false };
         let txn = world.see(|sight| start(sight, &plan, "digest", starting))?.txn.context("it is a new one")?;
         world.commit(&txn).map_err(|guard| anyhow::anyhow!("the rollout cannot start: {guard:?}"))?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use muster_wire::operator::{HostsVerified, VerifyHosts};
+use muster_wire::operator::{VerifyHostsRequest, VerifyHostsResponse};
 
 use super::populated::Populated;
 use crate::bench::Bench;
@@ -20,7 +20,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let nodes = bench.size(5_000, 1_000);
     let fleet = Populated::start(bench, nodes).await?;
 
-    let question = VerifyHosts {
+    let question = VerifyHostsRequest {
         version: project::version("v1")?,
         hosts: fleet.project.nodes.iter().map(ToString::to_string).collect(),
         wait_seconds: 0,
@@ -34,7 +34,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let (status, answer) = connection.post(&path, &body).await?;
         http.push(begin.elapsed());
         anyhow::ensure!(status == 200, "the question was answered with {status}");
-        let answer: HostsVerified = serde_json::from_slice(&answer)?;
+        let answer: VerifyHostsResponse = serde_json::from_slice(&answer)?;
         anyhow::ensure!(answer.verified, "{} hosts are not there", answer.missing.len());
         server.push(Duration::from_micros(answer.micros));
     }

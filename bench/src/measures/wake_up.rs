@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use muster_core::node::status::NodeState;
 use muster_core::report::{Outcome, Verdict};
-use muster_core::standing::Word;
 
 use crate::bench::Bench;
 use crate::parts::fleet::Fleet;
@@ -42,8 +42,8 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 async fn once(bench: &Bench) -> anyhow::Result<(Duration, Duration)> {
     let fleet = Fleet::start(bench, &[("db", 1), ("web", 1)], Some("db")).await?;
     let stands = |row: &muster_wire::operator::NodeRow| match row.node.natural().0 {
-        "db" => row.standing == Word::Applying,
-        _ => row.standing == Word::Pending,
+        "db" => row.state == NodeState::Applying,
+        _ => row.state == NodeState::Pending,
     };
     fleet.until("db1 is held back and web1 is pending", stands).await?;
     let web = fleet.agent("web1")?;

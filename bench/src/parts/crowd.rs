@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
+use muster_core::txn::Generation;
 use muster_wire::client::Client;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_wire::client::Client;
 use muster_wire::operator::NodeRow;
-use muster_wire::runs::AskForRun;
+use muster_wire::runs::StartRunRequest;
 use tempfile::TempDir;
 
 use super::agent::{Agent, SCRIPT};
@@ -93,7 +93,7 @@ impl Fleet {
             }
             if Instant::now() >= deadline {
                 let rows: Vec<String> =
-                    rows.iter().map(|row| format!("{} is {}", row.node, row.standing.as_str())).collect();
+                    rows.iter().map(|row| format!("{} is {}", row.node, row.state.as_str())).collect();
                 let words: Vec<String> = self.agents.iter().map(Agent::last_words).collect();
                 let (rows, words) = (rows.join(", "), words.join("\n"));
                 anyhow::bail!("after {PATIENCE:?} it is not so that {what}: {rows}\n{words}");
@@ -106,7 +106,7 @@ impl Fleet {
     pub(crate) async fn until_validated(&self, version: &str) -> anyhow::Result<()> {
         let wanted = project::version(version)?;
         self.until(&format!("all nodes are validated at {version}"), |row| {
-            row.standing == Word::Validated && row.running.as_ref() == Some(&wanted)
+            row.state == NodeState::Validated && row.running.as_ref() == Some(&wanted)
         })
         .await
     }
@@ -114,7 +114,9 @@ impl Fleet {
     /// Asks for a run, as `muster node run` does.
     pub(crate) async fn ask_for_run(&self, node: &str) -> anyhow::Result<()> {
         let node = &self.agent(node)?.node;
-        self.client.ask_for_run(&project::env()?, node.as_str(), "the benchmark", &AskForRun { noop: false }).await?;
+        self.client
+            .ask_for_run(&project::env()?, node.as_str(), "the benchmark", &StartRunRequest { noop: false })
+            .await?;
         Ok(())
     }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use muster_core::liveness::Patience;
 use muster_core::names::Role;
-use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::record::NodeRecord;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
 use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Embedded;
 use muster_store::embedded::Options;
@@ -53,7 +54,7 @@ impl Inside {
             let config = Config {
                 listen,
                 blobs,
-                patience: Patience::default(),
+                patience: LivenessTimeouts::default(),
                 lease: LeasePace::default(),
                 clock: Clock::system(),
             };

@@ -7,9 +7,9 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use anyhow::Context;
-use muster_core::generation::Generation;
-use muster_core::lookups::Tag;
+use muster_core::lookup::Tag;
 use muster_core::names::NodeName;
+use muster_core::txn::Generation;
 use muster_wire::client::Client;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::io::AsyncWriteExt;

@@ -1,10 +1,10 @@
 //! Reports as agents send them: a whole run's log, its checks and what it looked up.
 
 use jiff::SignedDuration;
-use muster_core::generation::Generation;
-use muster_core::lookups::{Lookups, Tag};
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::report::{Cause, CheckResult, Counts, Facts, LookupChange, Outcome, Report, RunResult, Verdict};
+use muster_core::txn::Generation;
 
 use super::clock;
 

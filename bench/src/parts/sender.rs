@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Version};
-use muster_wire::sync::{ReportTaken, Taken};
+use muster_core::txn::Generation;
+use muster_wire::sync::{ReportAck, ReportResult};
 use tokio::task::JoinSet;
 
 use super::http::Connection;
@@ -117,8 +117,8 @@ async fn send(
             let (status, answer) = connection.post(&path, &body).await?;
             let said = || format!("a report was answered with {status}: {}", String::from_utf8_lossy(&answer));
             anyhow::ensure!(status == 200, said());
-            let taken: ReportTaken = serde_json::from_slice(&answer).with_context(said)?;
-            anyhow::ensure!(taken.taken == Taken::Applied, said());
+            let taken: ReportAck = serde_json::from_slice(&answer).with_context(said)?;
+            anyhow::ensure!(taken.taken == ReportResult::Applied, said());
             sent.reports += 1;
             sent.bytes += body.len() as u64;
         }

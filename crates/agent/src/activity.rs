@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 
 use crate::backoff::{self, Backoff};
 use crate::node::Node;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use muster_wire::client::ClientError;
 
 use crate::activity::Teller;

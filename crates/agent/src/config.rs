@@ -11,7 +11,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
-use muster_core::release_manifest::PublicKey;
+use muster_core::release::manifest::PublicKey;
 use muster_core::report::Interfaces;
 
 use crate::backoff::Backoff;

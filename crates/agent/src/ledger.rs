@@ -11,13 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use muster_core::generation::Generation;
-use muster_core::lookups::{Lookups, Tag};
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::pause::Paused;
-use muster_core::reason::Need;
+use muster_core::node::pause::NodePause;
+use muster_core::report::reason::Need;
 use muster_core::report::{Cause, FirstFailure, Report, Verdict};
-use muster_core::snapshot::Snapshot;
+use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
 use crate::durable::{self, WriteError};
@@ -67,7 +67,7 @@ pub struct Ledger {
     pub hooks: HookMemories,
     /// The node is not to run.
     #[serde(default)]
-    pub pause: Option<Paused>,
+    pub pause: Option<NodePause>,
     #[serde(default)]
     pub server_time: Option<ServerTime>,
     /// The last request of a person that was taken; the server may say it again after a reconnection.

@@ -1,10 +1,10 @@
 //! What a stream is opened with.
 
-use muster_core::generation::Generation;
-use muster_core::lookups::{Lookups, Tag};
-use muster_core::pause::Paused;
-use muster_core::snapshot::Snapshot;
-use muster_core::standing::Activity;
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{Lookups, Tag};
+use muster_core::node::pause::NodePause;
+use muster_core::node::status::Activity;
+use muster_core::txn::Generation;
 use muster_wire::sync::SyncOpen;
 
 use crate::ledger::Ledger;
@@ -17,7 +17,7 @@ pub struct Opening {
     pub lookups: Lookups,
     pub has_snapshot: bool,
     pub snapshot: Option<Tag>,
-    pub pause: Option<Paused>,
+    pub pause: Option<NodePause>,
     pub asked: Option<String>,
 }
 

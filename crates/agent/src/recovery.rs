@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Counts, Outcome, Report, RunResult};
 
 use crate::ledger::{LastRun, RunEnd, RunPhase, RunningRun};
@@ -45,7 +45,7 @@ pub fn interrupted(node: &Node, run: &RunningRun, before: Option<&LastRun>, now:
         digest: run.digest.clone(),
         generation: run.generation,
         causes: run.causes.clone(),
-        reason: Some(Reason::Interrupted { run: run.run.clone() }),
+        reason: Some(RunReason::Interrupted { run: run.run.clone() }),
         attempt,
         started: run.started,
         ended: run.ended.unwrap_or(now),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use muster_core::snapshot::Snapshot;
+use muster_core::lookup::snapshot::Snapshot;
 
 /// What stands in the place of a secret.
 pub const MARK: &str = "[secret]";

@@ -9,10 +9,10 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use muster_core::generation::Generation;
 use muster_core::report::Report;
+use muster_core::txn::Generation;
 use muster_wire::client::ClientError;
-use muster_wire::sync::Taken;
+use muster_wire::sync::ReportResult;
 
 use crate::backoff;
 use crate::node::Node;
@@ -145,7 +145,7 @@ impl Sender {
     }
 
     /// None if no answer came in time: that casts doubt on the server.
-    async fn ask(&self, report: &Report) -> Option<Result<Taken, ClientError>> {
+    async fn ask(&self, report: &Report) -> Option<Result<ReportResult, ClientError>> {
         let asked = Instant::now();
         match timeout(self.answer, self.servers.current().report(&self.node.env, report)).await {
             Ok(answer) => Some(answer.map(|taken| taken.taken)),

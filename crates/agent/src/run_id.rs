@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use muster_core::names::RunId;
-use muster_core::release_dir::hex;
+use muster_core::release::dir::hex;
 
 use crate::node::Node;
 use crate::state_dir::Layout;

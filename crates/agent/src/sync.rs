@@ -9,9 +9,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use muster_wire::client::ClientError;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::SyncEvent;
 
 use crate::activity::is_busy;
@@ -243,47 +243,47 @@ async fn unanswered_since(doubts: &mut watch::Receiver<Option<Instant>>, heard: 
 
 fn failed(error: &ClientError) -> StreamEnd {
     match error.problem() {
-        Some(Problem { code: Code::Busy, retry_after_seconds, .. }) => {
+        Some(Problem { code: ProblemCode::Busy, retry_after_seconds, .. }) => {
             let seconds = retry_after_seconds.unwrap_or(COME_BACK).min(LONGEST_BUSY);
             StreamEnd::Busy(Duration::from_secs(seconds.into()))
         }
         Some(problem) => {
             let hint = match problem.code {
-                Code::UnknownNode | Code::UnknownEnvironment => {
+                ProblemCode::UnknownNode | ProblemCode::UnknownEnvironment => {
                     ": correct `node` and `env` in the agent's configuration, or add the node to the design"
                 }
-                Code::InvalidRequest
-                | Code::UnknownVersion
-                | Code::UnknownRole
-                | Code::UnknownDatum
-                | Code::UnknownRun
-                | Code::UnknownDocument
-                | Code::UnknownKind
-                | Code::UnknownDesignRevision
-                | Code::Destroying
-                | Code::PlanOutdated
-                | Code::UnknownRollout
-                | Code::RolloutUnderWay
-                | Code::RolloutRefused
-                | Code::OlderRelease
-                | Code::UntrustsCurrent
-                | Code::RemovesAll
-                | Code::NotAsExpected
-                | Code::TooLarge
-                | Code::DesignRefused
-                | Code::DesignUnreadable
-                | Code::UnknownBundle
-                | Code::ReleaseRefused
-                | Code::ReleaseTaken
-                | Code::ReleaseUnreadable
-                | Code::RangeNotSatisfiable
-                | Code::Busy
-                | Code::NotFound
-                | Code::Conflict
-                | Code::CannotTell
-                | Code::StoreUnavailable
-                | Code::StoreFull
-                | Code::Internal => "",
+                ProblemCode::InvalidRequest
+                | ProblemCode::UnknownVersion
+                | ProblemCode::UnknownRole
+                | ProblemCode::UnknownDatum
+                | ProblemCode::UnknownRun
+                | ProblemCode::UnknownDocument
+                | ProblemCode::UnknownKind
+                | ProblemCode::UnknownDesignRevision
+                | ProblemCode::Destroying
+                | ProblemCode::PlanOutdated
+                | ProblemCode::UnknownRollout
+                | ProblemCode::RolloutUnderWay
+                | ProblemCode::RolloutRefused
+                | ProblemCode::OlderRelease
+                | ProblemCode::UntrustsCurrent
+                | ProblemCode::RemovesAll
+                | ProblemCode::NotAsExpected
+                | ProblemCode::TooLarge
+                | ProblemCode::DesignRefused
+                | ProblemCode::DesignUnreadable
+                | ProblemCode::UnknownBundle
+                | ProblemCode::ReleaseRefused
+                | ProblemCode::ReleaseTaken
+                | ProblemCode::ReleaseUnreadable
+                | ProblemCode::RangeNotSatisfiable
+                | ProblemCode::Busy
+                | ProblemCode::NotFound
+                | ProblemCode::Conflict
+                | ProblemCode::CannotTell
+                | ProblemCode::StoreUnavailable
+                | ProblemCode::StoreFull
+                | ProblemCode::Internal => "",
             };
             StreamEnd::Refused(format!("{problem}{hint}"))
         }
@@ -364,11 +364,11 @@ mod tests {
             | StreamEnd::Renewed
             | StreamEnd::SentElsewhere => None,
         };
-        let busy = || Problem::new(Code::Busy, "too many");
+        let busy = || Problem::new(ProblemCode::Busy, "too many");
         assert_eq!(pause(busy().retry_after(7)), Some(7));
         assert_eq!(pause(busy()), Some(u64::from(COME_BACK)), "one that does not say it");
         assert_eq!(pause(busy().retry_after(u16::MAX)), Some(u64::from(LONGEST_BUSY)), "nobody is sent away for a day");
-        assert_eq!(pause(Problem::new(Code::CannotTell, "no")), None);
+        assert_eq!(pause(Problem::new(ProblemCode::CannotTell, "no")), None);
     }
 
     #[tokio::test]

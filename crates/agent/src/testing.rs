@@ -6,12 +6,12 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use muster_core::config_data::Datum;
-use muster_core::generation::Generation;
+use muster_core::lookup::config_data::Datum;
 use muster_core::names::{DataKey, EnvName, NodeName, RunId, Version};
 use muster_core::report::{Counts, Facts, Interfaces, Outcome, Report, RunResult};
+use muster_core::txn::Generation;
 
-use muster_core::snapshot::Snapshot;
+use muster_core::lookup::snapshot::Snapshot;
 
 use crate::node::Node;
 use crate::process::stat::Stat;
@@ -65,7 +65,7 @@ pub(crate) fn node(name: &str) -> (tempfile::TempDir, Node) {
 
 /// Takes these texts out.
 pub(crate) fn secrets(texts: &[&str]) -> Redactor {
-    let layer = muster_core::config_data::Layer::Global;
+    let layer = muster_core::lookup::config_data::Layer::Global;
     let datum = |text: &&str| Datum { value: (*text).into(), secret: true, layer: layer.clone() };
     let key = |number| DataKey::new(format!("secret_{number}")).unwrap();
     let data = texts.iter().enumerate().map(|(number, text)| (key(number), datum(text))).collect();

@@ -12,9 +12,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-use muster_core::generation::Generation;
 use muster_core::names::{RunId, Version};
 use muster_core::report::{Outcome, RunResult};
+use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
 use crate::queue::server_time::{Here, Reading};

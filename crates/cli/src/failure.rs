@@ -1,7 +1,7 @@
 //! Whatever keeps a command from its answer: what happened, what to do, and the exit code that follows.
 
 use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 
 use crate::exit::Exit;
 use crate::server_findings;
@@ -62,47 +62,47 @@ impl From<ClientError> for Failure {
             }
             ClientError::Refused(problem) => {
                 let exit = match problem.code {
-                    Code::InvalidRequest
-                    | Code::UnknownEnvironment
-                    | Code::UnknownNode
-                    | Code::UnknownVersion
-                    | Code::UnknownRole
-                    | Code::UnknownDatum
-                    | Code::UnknownRun
-                    | Code::UnknownDocument
-                    | Code::UnknownKind
-                    | Code::UnknownDesignRevision
-                    | Code::NotFound
-                    | Code::Conflict
-                    | Code::Destroying
-                    | Code::PlanOutdated
-                    | Code::UnknownRollout
-                    | Code::RolloutUnderWay
-                    | Code::RolloutRefused
-                    | Code::OlderRelease
-                    | Code::UntrustsCurrent
-                    | Code::RemovesAll
-                    | Code::NotAsExpected
-                    | Code::TooLarge
-                    | Code::DesignRefused
-                    | Code::UnknownBundle
-                    | Code::ReleaseRefused
-                    | Code::ReleaseTaken
-                    | Code::RangeNotSatisfiable
-                    | Code::StoreFull => Exit::No,
-                    Code::Busy
-                    | Code::CannotTell
-                    | Code::StoreUnavailable
-                    | Code::Internal
-                    | Code::ReleaseUnreadable
-                    | Code::DesignUnreadable => Exit::CannotTell,
+                    ProblemCode::InvalidRequest
+                    | ProblemCode::UnknownEnvironment
+                    | ProblemCode::UnknownNode
+                    | ProblemCode::UnknownVersion
+                    | ProblemCode::UnknownRole
+                    | ProblemCode::UnknownDatum
+                    | ProblemCode::UnknownRun
+                    | ProblemCode::UnknownDocument
+                    | ProblemCode::UnknownKind
+                    | ProblemCode::UnknownDesignRevision
+                    | ProblemCode::NotFound
+                    | ProblemCode::Conflict
+                    | ProblemCode::Destroying
+                    | ProblemCode::PlanOutdated
+                    | ProblemCode::UnknownRollout
+                    | ProblemCode::RolloutUnderWay
+                    | ProblemCode::RolloutRefused
+                    | ProblemCode::OlderRelease
+                    | ProblemCode::UntrustsCurrent
+                    | ProblemCode::RemovesAll
+                    | ProblemCode::NotAsExpected
+                    | ProblemCode::TooLarge
+                    | ProblemCode::DesignRefused
+                    | ProblemCode::UnknownBundle
+                    | ProblemCode::ReleaseRefused
+                    | ProblemCode::ReleaseTaken
+                    | ProblemCode::RangeNotSatisfiable
+                    | ProblemCode::StoreFull => Exit::No,
+                    ProblemCode::Busy
+                    | ProblemCode::CannotTell
+                    | ProblemCode::StoreUnavailable
+                    | ProblemCode::Internal
+                    | ProblemCode::ReleaseUnreadable
+                    | ProblemCode::DesignUnreadable => Exit::CannotTell,
                 };
                 let findings: Vec<String> = problem.findings.iter().map(server_findings::text).collect();
                 // Findings say themselves what to do.
                 let hints = problem.hint.iter().filter(|_| findings.is_empty()).cloned().collect();
                 let text = match (&problem.request_id, problem.code) {
                     // Only these need somebody to look into the server's log.
-                    (Some(id), Code::Internal | Code::StoreUnavailable | Code::StoreFull) => {
+                    (Some(id), ProblemCode::Internal | ProblemCode::StoreUnavailable | ProblemCode::StoreFull) => {
                         format!("{} (request {id} in the server's log)", problem.detail)
                     }
                     _ => problem.detail,

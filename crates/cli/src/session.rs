@@ -3,7 +3,7 @@
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 use muster_wire::client::{Client, ClientError};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 
 use crate::args::Globals;
 use crate::discovery::{self, Found, NotFound, Places};
@@ -96,7 +96,9 @@ impl Session {
 pub(crate) fn is_interruption(error: &ClientError) -> bool {
     match error {
         ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
-        ClientError::Refused(problem) => matches!(problem.code, Code::CannotTell | Code::Busy | Code::StoreUnavailable),
+        ClientError::Refused(problem) => {
+            matches!(problem.code, ProblemCode::CannotTell | ProblemCode::Busy | ProblemCode::StoreUnavailable)
+        }
         ClientError::Address(_) | ClientError::Stream(_) => false,
     }
 }

@@ -3,13 +3,13 @@
 //! Whoever opens the store with another tool finds these words; `docs/src/keys.md` is the table of them. Every segment
 //! is a name whose alphabet holds neither `/` nor `%`, so nothing needs escaping; free text never becomes a segment.
 
-use crate::config_data::Layer;
-use crate::design_state::DesignRevision;
+use crate::design::DesignRevision;
+use crate::lookup::config_data::Layer;
 use crate::names::{DataKey, EnvName, NodeName, ReplicaId, Role, Version};
-use crate::pause::PauseScope;
-use crate::replicas::ControllerName;
+use crate::node::pause::PauseScope;
+use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use crate::replica::ControllerName;
 use crate::rollout::RolloutId;
-use crate::service_state::{Configured, ServiceState, Validated};
 
 /// What all keys of Muster begin with.
 pub const ROOT: &str = "/muster/";
@@ -21,7 +21,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub fn of(env: &EnvName) -> Self {
+    pub fn new(env: &EnvName) -> Self {
         Self { prefix: format!("{ROOT}{env}/").into_boxed_str() }
     }
 
@@ -289,11 +289,11 @@ fn parse_in_env(rest: &str) -> Option<Key> {
         ["status", "provisioned", "success", n] => Key::Provisioned { success: true, node: node(n)? },
         ["status", "provisioned", "failure", n] => Key::Provisioned { success: false, node: node(n)? },
         ["status", "configured", result, v, n] => Key::Status {
-            state: ServiceState::Configured { result: Configured::parse(result)?, version: version(v)? },
+            state: ServiceState::Configured { result: ConfigureResult::parse(result)?, version: version(v)? },
             node: node(n)?,
         },
         ["status", "validated", result, v, n] => Key::Status {
-            state: ServiceState::Validated { result: Validated::parse(result)?, version: version(v)? },
+            state: ServiceState::Validated { result: ValidationResult::parse(result)?, version: version(v)? },
             node: node(n)?,
         },
         ["active_roles", v, n, "address"] => Key::ActiveRole { version: version(v)?, node: node(n)? },
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn every_key_reads_back_as_what_it_was_built_from() {
         let env = EnvName::new("prod").unwrap();
-        let keys = Keys::of(&env);
+        let keys = Keys::new(&env);
         let node = NodeName::new("web1_blue").unwrap();
         let version = Version::new("v1.0+b_2").unwrap();
         let replica = ReplicaId::new("ctl1-0a1b2c").unwrap();
@@ -378,10 +378,10 @@ mod tests {
 
     #[test]
     fn the_words_are_those_of_the_table() {
-        let keys = Keys::of(&EnvName::new("prod").unwrap());
+        let keys = Keys::new(&EnvName::new("prod").unwrap());
         let node = NodeName::new("db1").unwrap();
         let version = Version::new("v2").unwrap();
-        let state = ServiceState::Configured { result: Configured::Pending, version: version.clone() };
+        let state = ServiceState::Configured { result: ConfigureResult::Pending, version: version.clone() };
         assert_eq!(keys.status(&state, &node), "/muster/prod/status/configured/pending/v2/db1");
         assert_eq!(keys.active_role(&version, &node), "/muster/prod/active_roles/v2/db1/address");
         assert_eq!(keys.running_version(&version, &node), "/muster/prod/running_version/v2/db1");

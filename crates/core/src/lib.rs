@@ -25,38 +25,16 @@
 //!
 //! It must never: decide on the clock of the machine it runs on, hold a lock, or return a reason as free text.
 
-pub mod config_data;
-pub mod departure;
-pub mod design_plan;
-pub mod design_state;
-pub mod failure_groups;
+pub mod design;
 pub mod filter;
 pub mod fleet;
-pub mod generation;
 pub mod keys;
-pub mod leaders;
-pub mod links;
-pub mod liveness;
 pub mod lookup;
-pub mod lookups;
 pub mod names;
-pub mod pause;
-pub mod presence;
-pub mod published;
-pub mod reason;
-pub mod records;
+pub mod node;
 pub mod release;
-pub mod release_dir;
-pub mod release_manifest;
-pub mod replicas;
+pub mod replica;
 pub mod report;
 pub mod rollout;
-pub mod service_state;
-pub mod snapshot;
-pub mod snapshot_diff;
 pub mod spelling;
-pub mod standing;
-pub mod status_move;
-pub mod summary;
-pub mod tenure;
 pub mod txn;

@@ -17,6 +17,23 @@ impl std::fmt::Display for Revision {
     }
 }
 
+/// Orders what an agent is told. An agent refuses an older generation than it has written down.
+///
+/// The number is a store revision, so it grows with every decision. The epoch is the time at which the store's content
+/// began; it is larger for a store that was made anew or restored, whose revisions may start below those that agents
+/// have already seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Generation {
+    pub epoch: u64,
+    pub number: u64,
+}
+
+impl std::fmt::Display for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.number)
+    }
+}
+
 /// How many bytes a value may have. Anything bigger is a blob, and its key holds the digest. Small values keep a watch of
 /// everything affordable.
 pub const MAX_VALUE: usize = 16 * 1024;
@@ -37,7 +54,7 @@ pub enum Guard {
 
 impl Guard {
     /// Guards a key by what a reader saw of it: its revision, or that it was not there.
-    pub fn seen(key: impl Into<String>, revision: Option<Revision>) -> Self {
+    pub fn observed(key: impl Into<String>, revision: Option<Revision>) -> Self {
         let key = key.into();
         match revision {
             None => Guard::Absent { key },

@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::generation::Generation;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::records::{History, Observed};
+use muster_core::node::service_state::{ConfigureResult, ServiceState};
+use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::status_move::{MoveInput, StatusMove, decide};
 use muster_core::report::{Counts, Facts, Outcome, Report, RunResult, Verdict};
-use muster_core::service_state::{Configured, ServiceState};
-use muster_core::status_move::{Known, Move, decide};
-use muster_core::txn::{Op, Revision};
+use muster_core::txn::{Generation, Op, Revision};
 
 fn report(seq: u64, epoch: u64, outcome: Outcome) -> Report {
     Report {
@@ -43,20 +42,20 @@ fn report(seq: u64, epoch: u64, outcome: Outcome) -> Report {
 }
 
 /// What becomes of a node by a report, and which keys go.
-fn after(observed: Option<&Observed>, report: &Report) -> (Observed, Vec<String>) {
-    let (keys, role) = (Keys::of(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
-    let known = Known {
+fn after(observed: Option<&ObservedRecord>, report: &Report) -> (ObservedRecord, Vec<String>) {
+    let (keys, role) = (Keys::new(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
+    let known = MoveInput {
         keys: &keys,
         node: &report.node,
         role: &role,
         designed_at: Revision(1),
         in_service: true,
         observed: observed.map(|observed| (observed, Revision(2))),
-        history: &History::default(),
+        history: &RunHistory::default(),
         log: None,
         now: Timestamp::UNIX_EPOCH,
     };
-    let Move::Apply(applied) = decide(known, report).unwrap() else { panic!("it is newer") };
+    let StatusMove::Apply(applied) = decide(known, report).unwrap() else { panic!("it is newer") };
     let gone = applied.txn.ops.iter().filter(|op| matches!(op, Op::Delete { .. }));
     (applied.observed, gone.map(|op| op.key().to_owned()).collect())
 }
@@ -81,5 +80,5 @@ fn a_proof_of_another_life_does_not_outlast_the_first_report_of_this_one() {
         assert_eq!(validated.running.as_ref(), Some(&v1));
     }
     let (unchanged, _) = after(Some(&proved), &report(2, 8, Outcome::Configured(RunResult::Unchanged)));
-    assert_eq!(unchanged.state, Some(ServiceState::Configured { result: Configured::Success, version: v1 }));
+    assert_eq!(unchanged.state, Some(ServiceState::Configured { result: ConfigureResult::Success, version: v1 }));
 }

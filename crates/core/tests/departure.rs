@@ -5,15 +5,15 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::departure::{LookedUp, PATIENCE, leave, waits_for};
 use muster_core::fleet::{Fleet, KeyChange};
-use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::records::{LastRun, NodeRecord, Observed};
+use muster_core::node::decommission::{DRAIN_TIMEOUT, RoleLookups, begin, dependents};
+use muster_core::node::record::NodeRecord;
+use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Counts, Outcome, RunResult};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 const CAME: i64 = 1_000;
 
@@ -60,10 +60,10 @@ fn run(started: i64) -> LastRun {
 /// up, began when it is said, and saw what is there now: no `web2`.
 fn waits(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
     let env = EnvName::new("test").unwrap();
-    let keys = Keys::of(&env);
+    let keys = Keys::new(&env);
     let passed = Some(Version::new("v1").unwrap());
-    let of_web = Observed { passed, since: Some(at(CAME)), ..Observed::default() };
-    let leaving = NodeRecord { leaving: Some(leave(left)), ..record("web") };
+    let of_web = ObservedRecord { passed, since: Some(at(CAME)), ..ObservedRecord::default() };
+    let leaving = NodeRecord { leaving: Some(begin(left)), ..record("web") };
     let values = [
         (keys.node(&name("lb1")), serde_json::to_vec(&record("lb"))),
         (keys.node(&name("web2")), serde_json::to_vec(&leaving)),
@@ -78,9 +78,10 @@ fn waits(left: Timestamp, lb_began: i64) -> Vec<NodeName> {
         put(&mut fleet, key, value.unwrap());
     }
     let seen = Lookups::from([("active_roles::web".to_owned(), fleet.tag("active_roles::web", None))]);
-    let of_lb = Observed { looked_up: LookedUp::of(&seen), last: Some(run(lb_began)), ..Observed::default() };
+    let of_lb =
+        ObservedRecord { looked_up: RoleLookups::of(&seen), last: Some(run(lb_began)), ..ObservedRecord::default() };
     put(&mut fleet, keys.observed(&name("lb1")), serde_json::to_vec(&of_lb).unwrap());
-    waits_for(&fleet, fleet.get(&name("web2")).unwrap())
+    dependents(&fleet, fleet.get(&name("web2")).unwrap())
 }
 
 #[test]
@@ -90,6 +91,6 @@ fn a_run_that_may_be_under_way_with_it_is_waited_for() {
     // That run, or the next one, has been reported.
     assert_eq!(waits(at(CAME + 5), CAME + 1), []);
     // It has been there for so long that whoever has not run since was not woken by it.
-    assert_eq!(waits(at(CAME) + PATIENCE, CAME - 60), []);
-    assert_eq!(waits(at(CAME) + PATIENCE - SignedDuration::from_secs(1), CAME - 60), [name("lb1")]);
+    assert_eq!(waits(at(CAME) + DRAIN_TIMEOUT, CAME - 60), []);
+    assert_eq!(waits(at(CAME) + DRAIN_TIMEOUT - SignedDuration::from_secs(1), CAME - 60), [name("lb1")]);
 }

@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use muster_core::fleet::{Desired, Fleet, KeyChange};
-use muster_core::generation::Generation;
+use muster_core::fleet::{DesiredVersion, Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 struct Store {
     fleet: Fleet,
@@ -19,7 +18,7 @@ struct Store {
 impl Store {
     fn new() -> Self {
         let env = EnvName::new("test").unwrap();
-        let mut store = Self { keys: Keys::of(&env), fleet: Fleet::new(env), revision: 0 };
+        let mut store = Self { keys: Keys::new(&env), fleet: Fleet::new(env), revision: 0 };
         store.put(store.keys.store_epoch(), b"7");
         store
     }
@@ -56,7 +55,7 @@ impl Store {
 
     /// The version and the generation's number.
     fn desired(&self, node: &str) -> Option<(String, u64)> {
-        let Desired { version, generation, .. } = self.fleet.desired_of(&name(node))?;
+        let DesiredVersion { version, generation, .. } = self.fleet.desired_of(&name(node))?;
         assert_eq!(generation.epoch, 7);
         Some((version.to_string(), generation.number))
     }

@@ -7,21 +7,21 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::departure;
 use muster_core::fleet::{Effects, Fleet, KeyChange};
-use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{DataKey, EnvName, NodeName, Role, RunId, Version};
-use muster_core::reason::{Need, Reason};
-use muster_core::records::{ActiveRole, History, NodeRecord, Observed};
+use muster_core::node::decommission;
+use muster_core::node::record::NodeRecord;
+use muster_core::node::service_state::ServiceState;
+use muster_core::report::reason::{Need, RunReason};
+use muster_core::report::record::{ActiveRole, ObservedRecord, RunHistory};
+use muster_core::report::status_move::{self, MoveInput, StatusMove};
+use muster_core::report::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
 use muster_core::report::{
     Cause, Counts, Facts, FirstFailure, Interfaces, LookupChange, Outcome, Report, ResourceError, RunResult, Verdict,
 };
-use muster_core::service_state::ServiceState;
-use muster_core::snapshot::Snapshot;
-use muster_core::status_move::{self, Known, Move};
-use muster_core::summary::{HISTORY_LENGTH, OBSERVED_LIMIT};
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -124,7 +124,7 @@ struct Agent {
 impl World {
     fn new() -> Self {
         let env = EnvName::new("test").unwrap();
-        let keys = Keys::of(&env);
+        let keys = Keys::new(&env);
         let fleet = Fleet::new(env.clone());
         let agents = NODES.iter().map(|_| Agent::default()).collect();
         let mut world = Self {
@@ -200,20 +200,20 @@ impl World {
         NodeName::new(NODES[node].0).unwrap()
     }
 
-    fn observed(&self, node: usize) -> Option<(Observed, Revision)> {
+    fn observed(&self, node: usize) -> Option<(ObservedRecord, Revision)> {
         let (value, at) = self.store.get(&self.keys.observed(&Self::name(node)))?;
         Some((serde_json::from_slice(value).unwrap(), *at))
     }
 
-    fn take(&mut self, node: usize, report: &Report) -> (Move, Option<Effects>) {
+    fn take(&mut self, node: usize, report: &Report) -> (StatusMove, Option<Effects>) {
         let name = Self::name(node);
         let observed = self.observed(node);
-        let history: History = self
+        let history: RunHistory = self
             .store
             .get(&self.keys.history(&name))
             .map(|(value, _)| serde_json::from_slice(value).unwrap())
             .unwrap_or_default();
-        let known = Known {
+        let known = MoveInput {
             keys: &self.keys,
             node: &name,
             role: &Role::new(NODES[node].1).unwrap(),
@@ -226,10 +226,10 @@ impl World {
         };
         let decided = status_move::decide(known, report).unwrap();
         let effects = match &decided {
-            Move::Apply(applied) => {
+            StatusMove::Apply(applied) => {
                 Some(self.commit(applied.txn.clone()).expect("the guard holds: nobody else writes"))
             }
-            Move::AlreadyApplied | Move::Outdated => None,
+            StatusMove::AlreadyApplied | StatusMove::Outdated => None,
         };
         (decided, effects)
     }
@@ -302,10 +302,10 @@ fn report(world: &World, node: usize, version: usize, outcome: Outcome, applied_
     let pending = matches!(outcome, Outcome::Configured(RunResult::Pending));
     let reason = match (pending, failed, applied_nothing) {
         (true, _, _) => {
-            Some(Reason::Waiting { needs: vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }; 9] })
+            Some(RunReason::Waiting { needs: vec![Need::Role { role: Role::new("db").unwrap(), want: 2, have: 0 }; 9] })
         }
-        (_, true, true) => Some(Reason::NotCompiled),
-        (_, true, false) => Some(Reason::Machine { problem: "long ".repeat(500) }),
+        (_, true, true) => Some(RunReason::NotCompiled),
+        (_, true, false) => Some(RunReason::Machine { problem: "long ".repeat(500) }),
         (false, false, _) => None,
     };
     Report {
@@ -383,7 +383,8 @@ fn play(steps: &[Step]) {
                 let boot = world.agents[*node].boot.to_string();
                 let observed = world.observed(*node);
                 let seen = observed.as_ref().map(|(observed, at)| (observed, *at));
-                let welcome = status_move::greet(&world.keys, &World::name(*node), seen, None, Some(&boot)).unwrap();
+                let welcome =
+                    status_move::assign_incarnation(&world.keys, &World::name(*node), seen, None, Some(&boot)).unwrap();
                 world.commit(welcome.txn.expect("an agent without memory is always news")).unwrap();
                 let agent = &mut world.agents[*node];
                 assert!(welcome.incarnation > agent.incarnation, "an incarnation was given out twice");
@@ -399,7 +400,7 @@ fn play(steps: &[Step]) {
                 let state_before: Vec<ServiceState> = world.fleet.get(&name).unwrap().states.keys().cloned().collect();
                 let active_before = world.fleet.get(&name).unwrap().active().cloned();
                 let (decided, effects) = world.take(*node, &report);
-                assert!(matches!(decided, Move::Apply(_)), "a new report is applied");
+                assert!(matches!(decided, StatusMove::Apply(_)), "a new report is applied");
 
                 let version = report.version.clone();
                 let agent = &mut world.agents[*node];
@@ -446,14 +447,14 @@ fn play(steps: &[Step]) {
                 let sent = &world.agents[*node].sent;
                 let Some(report) = sent.iter().rev().nth(*back).cloned() else { continue };
                 let (decided, _) = world.take(*node, &report);
-                assert!(!matches!(decided, Move::Apply(_)), "a report was applied twice");
+                assert!(!matches!(decided, StatusMove::Apply(_)), "a report was applied twice");
                 assert_eq!(before, world.store, "an old report changed something");
             }
             Step::Withdraw { node } => {
                 let Some((observed, at)) = world.observed(*node) else { continue };
                 let Some(passed) = observed.passed else { continue };
                 let name = World::name(*node);
-                let guard = Guard::seen(world.keys.observed(&name), Some(at));
+                let guard = Guard::observed(world.keys.observed(&name), Some(at));
                 let txn = Txn::new().guard(guard).op(Op::delete(world.keys.active_role(&passed, &name)));
                 world.commit(txn).unwrap();
             }
@@ -464,7 +465,7 @@ fn play(steps: &[Step]) {
                 }
                 let Some(passed) = observed.passed else { continue };
                 let name = World::name(*node);
-                let guard = Guard::seen(world.keys.observed(&name), Some(at));
+                let guard = Guard::observed(world.keys.observed(&name), Some(at));
                 let role = Role::new(NODES[*node].1).unwrap();
                 let value = ActiveRole { role, interfaces: observed.interfaces };
                 let txn =
@@ -475,7 +476,7 @@ fn play(steps: &[Step]) {
             Step::Design { node, leaves } => {
                 let name = World::name(*node);
                 let known = world.fleet.get(&name).unwrap();
-                let leaving = leaves.then(|| departure::leave(Timestamp::from_second(1_000_000).unwrap()));
+                let leaving = leaves.then(|| decommission::begin(Timestamp::from_second(1_000_000).unwrap()));
                 let record = NodeRecord { leaving, ..known.record.clone().unwrap() };
                 let mut txn = Txn::new().op(Op::put_json(world.keys.node(&name), &record).unwrap());
                 if *leaves {
@@ -514,7 +515,7 @@ fn an_upgrade_moves_the_node_in_single_steps_and_never_hides_it() {
             node.active.keys().map(Version::as_str).collect::<Vec<_>>()
         )
     };
-    let welcome = status_move::greet(&world.keys, &name, None, None, Some("0")).unwrap();
+    let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
     world.commit(welcome.txn.unwrap()).unwrap();
     world.agents[node].incarnation = 1;
     let mut story = Vec::new();
@@ -555,7 +556,7 @@ fn checks_of_the_release_before_do_not_hide_why_a_newer_run_is_not_done() {
     for (newer, left) in [waits, is_refused] {
         let mut world = World::new();
         let name = World::name(0);
-        let welcome = status_move::greet(&world.keys, &name, None, None, Some("0")).unwrap();
+        let welcome = status_move::assign_incarnation(&world.keys, &name, None, None, Some("0")).unwrap();
         world.commit(welcome.txn.unwrap()).unwrap();
         world.agents[0].incarnation = 1;
         let mut tell = |version, outcome, address| {
@@ -591,10 +592,10 @@ fn the_newest_incarnation_counts() {
     let name = World::name(0);
     world.agents[0] = Agent { incarnation: 2, seq: 1, ..Agent::default() };
     let newer = report(&world, 0, 0, Outcome::Configured(RunResult::Changed), false, 1);
-    assert!(matches!(world.take(0, &newer).0, Move::Apply(_)));
+    assert!(matches!(world.take(0, &newer).0, StatusMove::Apply(_)));
     world.agents[0] = Agent { incarnation: 1, seq: 99, ..Agent::default() };
     let zombie = report(&world, 0, 1, Outcome::Validated(Verdict::Passed), false, 1);
-    assert_eq!(world.take(0, &zombie).0, Move::Outdated);
+    assert_eq!(world.take(0, &zombie).0, StatusMove::Outdated);
     assert_eq!(world.fleet.get(&name).unwrap().running.len(), 0);
 }
 

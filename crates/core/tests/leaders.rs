@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use muster_core::departure::leave;
 use muster_core::fleet::{Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
-use muster_core::leaders::{Because, Decision, decide};
-use muster_core::liveness::{Link, Patience};
 use muster_core::names::{EnvName, NodeName, Role, Version};
-use muster_core::records::{ActiveRole, LeaderRecord, MachinePhase, MachineRecord, NodeRecord};
+use muster_core::node::decommission::begin;
+use muster_core::node::leaders::{ElectionCause, ElectionDecision, LeaderRecord, decide};
+use muster_core::node::liveness::{Link, LivenessTimeouts};
+use muster_core::node::record::{MachinePhase, MachineRecord, NodeRecord};
 use muster_core::report::Interfaces;
+use muster_core::report::record::ActiveRole;
 use muster_core::txn::{Op, Revision};
 use proptest::prelude::*;
 
@@ -44,7 +45,7 @@ impl World {
     fn new(now: i64) -> Self {
         let env = EnvName::new("test").unwrap();
         let silent_since = NODES.map(|name| (node(name), at(0))).into();
-        let mut world = Self { keys: Keys::of(&env), fleet: Fleet::new(env), revision: 0, silent_since, now };
+        let mut world = Self { keys: Keys::new(&env), fleet: Fleet::new(env), revision: 0, silent_since, now };
         for name in NODES {
             world.designs(name, true);
         }
@@ -86,7 +87,7 @@ impl World {
     }
 
     fn leaves(&mut self, name: &str) {
-        let record = NodeRecord { leaving: Some(leave(at(self.now))), ..Self::record(name) };
+        let record = NodeRecord { leaving: Some(begin(at(self.now))), ..Self::record(name) };
         self.apply(vec![Op::put_json(self.keys.node(&node(name)), &record).unwrap()]);
     }
 
@@ -130,12 +131,12 @@ impl World {
         }
     }
 
-    fn decide(&self) -> Decision {
-        decide(&self.fleet, |name| self.link(name), Patience::default(), at(0), at(self.now))
+    fn decide(&self) -> ElectionDecision {
+        decide(&self.fleet, |name| self.link(name), LivenessTimeouts::default(), at(0), at(self.now))
     }
 
     /// Carries a decision out, as the controller does.
-    fn look(&mut self) -> Decision {
+    fn look(&mut self) -> ElectionDecision {
         let decision = self.decide();
         for change in &decision.changes {
             let txn = change.txn(&self.fleet).unwrap();
@@ -145,14 +146,14 @@ impl World {
     }
 
     /// What is decided for `db`, in short.
-    fn told(&self) -> Option<(Option<String>, u64, Because)> {
+    fn told(&self) -> Option<(Option<String>, u64, ElectionCause)> {
         let change = self.decide().changes.into_iter().find(|change| change.role == role("db"))?;
         assert_eq!(change.now.since, at(self.now));
         Some((change.now.node.map(String::from), change.now.epoch, change.because))
     }
 }
 
-fn named(name: &str, epoch: u64, because: Because) -> Option<(Option<String>, u64, Because)> {
+fn named(name: &str, epoch: u64, because: ElectionCause) -> Option<(Option<String>, u64, ElectionCause)> {
     Some((Some(name.to_owned()), epoch, because))
 }
 
@@ -169,7 +170,7 @@ fn the_first_that_is_connected_leads_while_none_is_active() {
     let mut world = World::new(LATER);
     world.connect("db3");
     world.connect("db2");
-    assert_eq!(world.told(), named("db2", 1, Because::Vacant));
+    assert_eq!(world.told(), named("db2", 1, ElectionCause::Vacant));
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn one_that_is_active_leads_before_one_that_is_not() {
     world.connect("db1");
     world.connect("db2");
     world.active("db2", true);
-    assert_eq!(world.told(), named("db2", 1, Because::Vacant));
+    assert_eq!(world.told(), named("db2", 1, ElectionCause::Vacant));
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn a_leader_gives_way_when_another_is_the_first_to_be_active() {
     world.leader(Some("db1"), 4);
     assert_eq!(world.told(), None);
     world.active("db2", true);
-    assert_eq!(world.told(), named("db2", 5, Because::NotActive));
+    assert_eq!(world.told(), named("db2", 5, ElectionCause::NotActive));
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn a_leader_that_is_silent_for_a_moment_stays_and_one_that_is_lost_does_not() {
     assert_eq!(world.told(), None);
     assert_eq!(world.decide().recheck, Some(at(LATER + 30)), "somebody has to look at that moment");
     world.now += 1;
-    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
     // It is back: the other one stays.
     world.look();
     world.connect("db2");
@@ -241,7 +242,7 @@ fn one_that_was_never_active_is_lost_in_the_same_way() {
     world.now += 29;
     assert_eq!(world.told(), None);
     world.now += 1;
-    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
 }
 
 #[test]
@@ -252,7 +253,7 @@ fn nobody_is_lost_while_agents_come_back_to_a_server_that_has_started() {
     assert_eq!(world.told(), None);
     assert_eq!(world.decide().recheck, Some(at(60)));
     world.now = 60;
-    assert_eq!(world.told(), named("db1", 5, Because::Lost));
+    assert_eq!(world.told(), named("db1", 5, ElectionCause::Lost));
 }
 
 #[test]
@@ -275,11 +276,11 @@ fn a_domain_that_is_silent_as_a_whole_keeps_its_leaders() {
 fn the_last_one_is_lost_and_the_epoch_stays() {
     let mut world = World::new(LATER);
     world.leader(Some("db1"), 4);
-    assert_eq!(world.told(), Some((None, 4, Because::Lost)));
+    assert_eq!(world.told(), Some((None, 4, ElectionCause::Lost)));
     world.look();
     assert_eq!(world.told(), None, "that is written once");
     world.connect("db3");
-    assert_eq!(world.told(), named("db3", 5, Because::Vacant));
+    assert_eq!(world.told(), named("db3", 5, ElectionCause::Vacant));
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn whoever_leaves_leads_no_more() {
         world.machine("db1", MachinePhase::Provisioned);
         assert_eq!(world.told(), None);
         leaves(&mut world);
-        assert_eq!(world.told(), named("db2", 5, Because::Left));
+        assert_eq!(world.told(), named("db2", 5, ElectionCause::Left));
     }
 }
 
@@ -309,10 +310,10 @@ fn a_role_that_goes_from_the_design_keeps_its_epoch_for_the_day_on_which_it_come
         world.connect(name);
         world.designs(name, false);
     }
-    assert_eq!(world.told(), Some((None, 4, Because::Left)));
+    assert_eq!(world.told(), Some((None, 4, ElectionCause::Left)));
     world.look();
     world.designs("db2", true);
-    assert_eq!(world.told(), named("db2", 5, Because::Vacant));
+    assert_eq!(world.told(), named("db2", 5, ElectionCause::Vacant));
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn after_a_restore_the_same_leader_leads_at_an_epoch_that_nobody_has_seen() {
     world.leader(Some("db1"), 1003);
     assert_eq!(world.told(), None);
     world.epoch(2000);
-    assert_eq!(world.told(), named("db1", 2000, Because::Restored));
+    assert_eq!(world.told(), named("db1", 2000, ElectionCause::Restored));
 }
 
 #[test]
@@ -332,7 +333,7 @@ fn nothing_is_decided_on_what_is_between_two_lives() {
         let mut world = World::new(LATER);
         world.connect("db1");
         world.apply(vec![Op::put(key(&world.keys), "{}")]);
-        assert_eq!(world.decide(), Decision::default());
+        assert_eq!(world.decide(), ElectionDecision::default());
     }
 }
 

@@ -5,7 +5,7 @@
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys::{self, Keys};
 use muster_core::names::{EnvName, NodeName, ReplicaId};
-use muster_core::replicas::{BlobsMark, ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
+use muster_core::replica::{BlobsMark, ControllerName, ControllerRecord, PresenceRecord, ReplicaRecord};
 use muster_core::txn::Revision;
 
 fn apply(fleet: &mut Fleet, revision: u64, key: &str, value: Option<&[u8]>) -> Effects {
@@ -17,7 +17,7 @@ fn apply(fleet: &mut Fleet, revision: u64, key: &str, value: Option<&[u8]>) -> E
 #[test]
 fn servers_come_and_go_without_waking_a_node() {
     let env = EnvName::new("prod").unwrap();
-    let (keys, mut fleet) = (Keys::of(&env), Fleet::new(env));
+    let (keys, mut fleet) = (Keys::new(&env), Fleet::new(env));
     let since = "2026-11-15T10:00:00Z".parse().unwrap();
     let id = ReplicaId::new("ctl1-0a1b2c").unwrap();
     let node = NodeName::new("web1").unwrap();

@@ -5,22 +5,20 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::departure::{LookedUp, leave};
-use muster_core::fleet::{Desired, Fleet, KeyChange, Node};
-use muster_core::generation::Generation;
+use muster_core::fleet::{DesiredVersion, Fleet, KeyChange, Node};
 use muster_core::keys::{self, Keys};
-use muster_core::liveness::Link;
-use muster_core::lookups::{Lookups, Tag};
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::pause::{PauseRecord, PauseScope, Paused};
-use muster_core::reason::{Need, Reason};
-use muster_core::records::{
-    ActiveRole, LastRun, MachinePhase, MachineRecord, MachineStage, NodeRecord, Observed, StatusLeaf,
-};
+use muster_core::node::decommission::{RoleLookups, begin};
+use muster_core::node::liveness::Link;
+use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage, NodeRecord};
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use muster_core::node::status::{Activity, node_status};
+use muster_core::report::reason::{Need, RunReason};
+use muster_core::report::record::{ActiveRole, LastRun, ObservedRecord, StatusLeaf};
 use muster_core::report::{Counts, Interfaces, Outcome, ResourceError, RunResult};
-use muster_core::service_state::{Configured, ServiceState, Validated};
-use muster_core::standing::{Activity, judge};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -33,10 +31,10 @@ fn version(text: &str) -> Version {
 /// An environment in which `db1` is active, and `lb1` has looked up some web node that is not.
 fn fleet() -> Fleet {
     let env = EnvName::new("test").unwrap();
-    let (keys, lb1) = (Keys::of(&env), NodeName::new("lb1").unwrap());
+    let (keys, lb1) = (Keys::new(&env), NodeName::new("lb1").unwrap());
     let db1 = ActiveRole { role: Role::new("db").unwrap(), interfaces: Interfaces::new() };
     let seen = Lookups::from([("active_roles::web".to_owned(), Tag::absent())]);
-    let observed = Observed { looked_up: LookedUp::of(&seen), ..Observed::default() };
+    let observed = ObservedRecord { looked_up: RoleLookups::of(&seen), ..ObservedRecord::default() };
     let values = [
         (keys.active_role(&version("v1"), &NodeName::new("db1").unwrap()), serde_json::to_vec(&db1)),
         (keys.observed(&lb1), serde_json::to_vec(&observed)),
@@ -65,12 +63,12 @@ fn record(role: &str) -> NodeRecord {
 
 /// A web node that leaves, after it was in service.
 fn leaving(node: Node) -> Node {
-    let observed = Observed { passed: Some(version("v1")), ..Observed::default() };
-    let record = NodeRecord { leaving: Some(leave(at(70))), ..record("web") };
+    let observed = ObservedRecord { passed: Some(version("v1")), ..ObservedRecord::default() };
+    let record = NodeRecord { leaving: Some(begin(at(70))), ..record("web") };
     Node { record: Some(record), observed: Some((observed, Revision(1))), ..node }
 }
 
-fn last(reason: Option<Reason>, errors: Vec<ResourceError>) -> LastRun {
+fn last(reason: Option<RunReason>, errors: Vec<ResourceError>) -> LastRun {
     LastRun {
         run: RunId::new("r1").unwrap(),
         outcome: Outcome::Configured(RunResult::Failed),
@@ -95,7 +93,7 @@ fn node(state: Option<ServiceState>, last_run: Option<LastRun>) -> Node {
     let leaf = StatusLeaf { since: at(50), run: RunId::new("r1").unwrap(), log: None };
     Node {
         states: state.into_iter().map(|state| (state, leaf.clone())).collect::<BTreeMap<_, _>>(),
-        observed: Some((Observed { last, ..Observed::default() }, Revision(1))),
+        observed: Some((ObservedRecord { last, ..ObservedRecord::default() }, Revision(1))),
         ..Node::default()
     }
 }
@@ -149,68 +147,83 @@ fn every_obstacle_has_its_word_and_its_reason() {
             Activity::Idle,
             "unprovisioned: its machine failed while booting (attempt 3): no agent",
         ),
-        (node(validated(Validated::Success), None), silent, Activity::Idle, "silent: its agent is not connected"),
-        (node(validated(Validated::Success), None), connected, applying, "applying: run r9 is under way"),
+        (
+            node(validated(ValidationResult::Success), None),
+            silent,
+            Activity::Idle,
+            "silent: its agent is not connected",
+        ),
+        (node(validated(ValidationResult::Success), None), connected, applying, "applying: run r9 is under way"),
         (node(None, None), connected, Activity::Blocked { problem: "disk full".into() }, "blocked: disk full"),
         (node(None, None), connected, Activity::Idle, "outdated: should run v1, and has not begun"),
         (
-            node(configured(Configured::Pending), Some(last(Some(Reason::Waiting { needs }), vec![]))),
+            node(configured(ConfigureResult::Pending), Some(last(Some(RunReason::Waiting { needs }), vec![]))),
             connected,
             Activity::Idle,
             // One is active by now, although there was none when the run stopped.
             "pending: waiting for role db: 1 of 2 active",
         ),
         (
-            node(configured(Configured::Failure), Some(last(Some(Reason::NotCompiled), vec![broken]))),
+            node(configured(ConfigureResult::Failure), Some(last(Some(RunReason::NotCompiled), vec![broken]))),
             connected,
             Activity::Idle,
             "failed: File[/x]: no (site.pp:3)",
         ),
         (
             node(
-                validated(Validated::Failure),
-                Some(last(Some(Reason::ChecksFailed { names: vec!["up".into()] }), vec![])),
+                validated(ValidationResult::Failure),
+                Some(last(Some(RunReason::ChecksFailed { names: vec!["up".into()] }), vec![])),
             ),
             connected,
             Activity::Idle,
             "invalid: checks failed: up",
         ),
         (
-            node(configured(Configured::Success), None),
+            node(configured(ConfigureResult::Success), None),
             connected,
             Activity::Idle,
             "configured: configured; its validation has not been reported",
         ),
-        (node(validated(Validated::Success), None), connected, Activity::Idle, "validated"),
+        (node(validated(ValidationResult::Success), None), connected, Activity::Idle, "validated"),
     ];
-    let desired =
-        Desired { version: version("v1"), generation: Generation::default(), allow_older: false, confirm_within: None };
+    let desired = DesiredVersion {
+        version: version("v1"),
+        generation: Generation::default(),
+        allow_older: false,
+        confirm_within: None,
+    };
     for (node, link, activity, expected) in table {
-        let standing = judge(&fleet(), &node, Some(&desired), link, &activity, None);
-        let why = standing.why.map(|why| format!(": {why}")).unwrap_or_default();
-        assert_eq!(format!("{}{why}", standing.word.as_str()), expected);
+        let standing = node_status(&fleet(), &node, Some(&desired), link, &activity, None);
+        let why = standing.reason.map(|why| format!(": {why}")).unwrap_or_default();
+        assert_eq!(format!("{}{why}", standing.state.as_str()), expected);
     }
 }
 
 #[test]
 fn a_proof_that_is_older_than_the_choice_of_the_same_version_does_not_count() {
-    let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
+    let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
     let chosen_since = Generation { epoch: 0, number: 1 };
     let desired =
-        Desired { version: version("v1"), generation: chosen_since, allow_older: false, confirm_within: None };
-    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.why.unwrap().to_string(), "should run v1, and has not begun");
+        DesiredVersion { version: version("v1"), generation: chosen_since, allow_older: false, confirm_within: None };
+    let standing =
+        node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
+    assert_eq!(standing.reason.unwrap().to_string(), "should run v1, and has not begun");
 }
 
 #[test]
 fn another_desired_version_makes_a_validated_node_outdated() {
-    let node = node(Some(ServiceState::Validated { result: Validated::Success, version: version("v1") }), None);
-    let desired =
-        Desired { version: version("v2"), generation: Generation::default(), allow_older: false, confirm_within: None };
-    let standing = judge(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.why.unwrap().to_string(), "should run v2, and has not begun");
-    let standing = judge(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
-    assert_eq!(standing.why.unwrap().to_string(), "no version was chosen yet: muster trigger-update VERSION");
+    let node = node(Some(ServiceState::Validated { result: ValidationResult::Success, version: version("v1") }), None);
+    let desired = DesiredVersion {
+        version: version("v2"),
+        generation: Generation::default(),
+        allow_older: false,
+        confirm_within: None,
+    };
+    let standing =
+        node_status(&fleet(), &node, Some(&desired), Link::Connected { since: at(0) }, &Activity::Idle, None);
+    assert_eq!(standing.reason.unwrap().to_string(), "should run v2, and has not begun");
+    let standing = node_status(&fleet(), &node, None, Link::Connected { since: at(0) }, &Activity::Idle, None);
+    assert_eq!(standing.reason.unwrap().to_string(), "no version was chosen yet: muster trigger-update VERSION");
 }
 
 #[test]
@@ -221,12 +234,16 @@ fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
         since: at(50),
         until: Some("2026-11-15T12:00:00Z".parse().unwrap()),
     };
-    let paused = Paused { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause };
-    let desired =
-        Desired { version: version("v1"), generation: Generation::default(), allow_older: false, confirm_within: None };
+    let paused = NodePause { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause };
+    let desired = DesiredVersion {
+        version: version("v1"),
+        generation: Generation::default(),
+        allow_older: false,
+        confirm_within: None,
+    };
     let judged = |node: &Node, activity: &Activity, link: Link| {
-        let standing = judge(&fleet(), node, Some(&desired), link, activity, Some(&paused));
-        (standing.word.as_str(), standing.why.map(|why| why.to_string()))
+        let standing = node_status(&fleet(), node, Some(&desired), link, activity, Some(&paused));
+        (standing.state.as_str(), standing.reason.map(|why| why.to_string()))
     };
     let connected = Link::Connected { since: at(0) };
     let behind = "should run v1, and role web is paused by jo@desk: disk swap (until 2026-11-15 12:00:00 UTC)";
@@ -240,9 +257,10 @@ fn a_pause_is_why_a_node_does_not_begin_and_nothing_else() {
     let state = |result| {
         let state = ServiceState::Validated { result, version: version("v1") };
         let leaf = StatusLeaf { since: at(60), run: RunId::new("r1").unwrap(), log: None };
-        let observed = Observed { last: Some(last(Some(Reason::NotCompiled), Vec::new())), ..Observed::default() };
+        let observed =
+            ObservedRecord { last: Some(last(Some(RunReason::NotCompiled), Vec::new())), ..ObservedRecord::default() };
         Node { states: BTreeMap::from([(state, leaf)]), observed: Some((observed, Revision(1))), ..Node::default() }
     };
-    assert_eq!(judged(&state(Validated::Success), &Activity::Idle, connected), ("validated", None));
-    assert_eq!(judged(&state(Validated::Failure), &Activity::Idle, connected).0, "invalid");
+    assert_eq!(judged(&state(ValidationResult::Success), &Activity::Idle, connected), ("validated", None));
+    assert_eq!(judged(&state(ValidationResult::Failure), &Activity::Idle, connected).0, "invalid");
 }

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use muster_core::design_plan::{DocumentTotals, NodeAction, NodePlan, RolePlan, Totals, ValueChange};
+use muster_core::design::plan::{DocumentTotals, NodeAction, NodePlan, RolePlan, Totals, ValueChange};
 use muster_core::names::{NodeName, Role};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 
 use crate::compile::{Design, Options};
 use crate::diff::{Difference, ValueDiff, diff};

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use muster_core::names::{EnvName, NodeName, Role};
-use muster_core::records::{MachineStage, NodeRecord};
+use muster_core::node::record::{MachineStage, NodeRecord};
 
 /// What kind of machine is wanted for a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use muster_core::records::MachineRecord;
+use muster_core::node::record::MachineRecord;
 
 use crate::driver::{Driver, MachineSpec, Seen, Sight, StepError};
 use crate::lifecycle::{Decision, Departure, Facts, FailureCause, Policy, Step, decide, enter, fail};

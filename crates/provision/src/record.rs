@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 
 /// `status/provisioned/{success,failure}/<node>`
@@ -29,7 +29,7 @@ pub fn record_txn(
     record: &MachineRecord,
 ) -> Result<Txn, serde_json::Error> {
     let key = keys.machine(node);
-    let mut txn = Txn::new().guard(Guard::seen(key.clone(), before)).op(Op::put_json(key, record)?);
+    let mut txn = Txn::new().guard(Guard::observed(key.clone(), before)).op(Op::put_json(key, record)?);
     let leaf = |cause: Option<&String>| ProvisionedLeaf {
         since: record.since,
         driver: record.driver.clone(),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn txn(phase: MachinePhase, before: Option<Revision>) -> Txn {
-        let keys = Keys::of(&EnvName::new("prod").unwrap());
+        let keys = Keys::new(&EnvName::new("prod").unwrap());
         record_txn(&keys, &NodeName::new("web1").unwrap(), before, &record(phase)).unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use muster_core::release::{Applier, ReleaseSpec};
+use muster_core::release::spec::{Applier, ReleaseSpec};
 use thiserror::Error;
 
 use crate::tree::{Tree, TreeError};

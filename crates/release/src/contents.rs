@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use muster_core::release_manifest::Digest;
+use muster_core::release::manifest::Digest;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

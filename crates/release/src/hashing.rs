@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use muster_core::release_manifest::Digest;
+use muster_core::release::manifest::Digest;
 use sha2::{Digest as _, Sha256};
 
 /// A reader or writer that hashes and counts the bytes that pass through it, such as those of an upload or download.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use muster_core::names::NameError;
-use muster_core::release_manifest::{PublicKey, Signature};
+use muster_core::release::manifest::{PublicKey, Signature};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use thiserror::Error;
@@ -200,7 +200,7 @@ mod tests {
         let key = SigningKey::from_pem(pem).unwrap();
         // RFC 8032, section 7.1, test 1.
         assert_eq!(
-            muster_core::release_dir::hex(key.public().bytes()),
+            muster_core::release::dir::hex(key.public().bytes()),
             "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
         );
         assert_eq!(key.to_pem(), pem);

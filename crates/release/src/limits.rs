@@ -1,6 +1,6 @@
 //! Size limits of a release. Building checks the same limits as unpacking: a release that builds can be unpacked on a node.
 
-pub use muster_core::release_dir::{FILE_LIMIT, SIZE_LIMIT};
+pub use muster_core::release::dir::{FILE_LIMIT, SIZE_LIMIT};
 
 /// Number of directories: each file may be alone in its directory.
 pub const DIRECTORY_LIMIT: usize = FILE_LIMIT;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::release_manifest::{FORMAT, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::release::manifest::{FORMAT, KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
 use thiserror::Error;
 
 use crate::key::SigningKey;

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use muster_core::release_dir::ContentHash;
-use muster_core::release_manifest::Digest;
+use muster_core::release::dir::ContentHash;
+use muster_core::release::manifest::Digest;
 use thiserror::Error;
 
 use crate::hashing::HashStream;
@@ -39,7 +39,7 @@ pub struct BundleInfo {
     pub digest: Digest,
     /// Size of the bundle, in bytes.
     pub size: u64,
-    /// Digest of the files, as [`muster_core::release_dir::digest`] computes it after unpacking.
+    /// Digest of the files, as [`muster_core::release::dir::digest`] computes it after unpacking.
     pub content: Digest,
     pub files: usize,
     /// Total size of the files, in bytes.

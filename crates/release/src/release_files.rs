@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use muster_core::names::Version;
-use muster_core::release_manifest::{Digest, Manifest, PayloadError, PublicKey, Signature, SignedManifest};
+use muster_core::release::manifest::{Digest, Manifest, PayloadError, PublicKey, Signature, SignedManifest};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

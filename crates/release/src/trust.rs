@@ -4,7 +4,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use muster_core::release_manifest::{
+use muster_core::release::manifest::{
     FORMAT, KeyId, PayloadError, PublicKey, SIGNATURE_LIMIT, Signature, SignedTrust, TrustList,
 };
 use ring::signature::{ED25519, UnparsedPublicKey};

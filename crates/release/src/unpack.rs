@@ -6,8 +6,8 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use muster_core::release_dir::{self, ReadReleaseError};
-use muster_core::release_manifest::{Digest, Manifest};
+use muster_core::release::dir::{self, ReadReleaseError};
+use muster_core::release::manifest::{Digest, Manifest};
 use thiserror::Error;
 
 use crate::entries::{Entry, EntryError, EntryKind, VisitError, visit};
@@ -82,7 +82,7 @@ pub fn unpack(bundle: &Path, manifest: &Manifest, target: &Path) -> Result<(), U
         VisitError::Bundle(error) => UnpackError::Entry(error),
         VisitError::Visitor(error) => error,
     })?;
-    let found = release_dir::digest(target)?;
+    let found = dir::digest(target)?;
     if found != manifest.content.as_str() {
         return Err(UnpackError::Content { expected: manifest.content.clone(), found });
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::fleet::Node;
 use muster_core::names::{NodeName, Role};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_core::rollout::plan::{Budgets, RoleBudget};
 use muster_core::rollout::strategy::{MaxUnavailable, PerLabel};
 

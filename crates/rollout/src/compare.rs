@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use muster_core::names::{EnvName, NodeName, Role, Version};
+use muster_core::node::status::NodeState;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::{Plan, PlannedNode, Unwell};
+use muster_core::rollout::plan::{PlannedNode, RolloutPlan, UnhealthyNode};
 use muster_core::rollout::strategy::Strategy;
-use muster_core::standing::Word;
 
 /// One thing that is not as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,18 +83,18 @@ pub enum Moved {
     },
     BecameUnwell {
         node: NodeName,
-        is: Word,
+        is: NodeState,
         why: String,
     },
     BecameWell {
         node: NodeName,
-        was: Word,
+        was: NodeState,
     },
     /// It is not well in another way.
     Unwell {
         node: NodeName,
-        was: Word,
-        is: Word,
+        was: NodeState,
+        is: NodeState,
         why: String,
     },
     /// Whether the rollout may repair it.
@@ -121,7 +121,7 @@ pub enum Moved {
 
 /// All that has moved; empty if, and only if, the same would happen. How long that takes, and in which words a node says why
 /// it is not well, makes no difference.
-pub fn moved(old: &Plan, new: &Plan) -> Vec<Moved> {
+pub fn moved(old: &RolloutPlan, new: &RolloutPlan) -> Vec<Moved> {
     let mut moved = Vec::new();
     what_was_asked(old, new, &mut moved);
     nodes(old, new, &mut moved);
@@ -133,7 +133,7 @@ pub fn moved(old: &Plan, new: &Plan) -> Vec<Moved> {
     moved
 }
 
-fn what_was_asked(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
+fn what_was_asked(old: &RolloutPlan, new: &RolloutPlan, moved: &mut Vec<Moved>) {
     let mut differs = |differs: bool, what: &dyn Fn() -> Moved| {
         if differs {
             moved.push(what());
@@ -156,7 +156,7 @@ fn what_was_asked(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
     let roles: BTreeSet<&Role> = old.after.keys().chain(new.after.keys()).collect();
     for role in roles {
         // A role that is not spoken of waits for nobody, like one that comes after none.
-        let parents = |plan: &Plan| plan.after.get(role).cloned().unwrap_or_default();
+        let parents = |plan: &RolloutPlan| plan.after.get(role).cloned().unwrap_or_default();
         let (was, is) = (parents(old), parents(new));
         differs(was != is, &|| Moved::After { role: role.clone(), was: was.clone(), is: is.clone() });
     }
@@ -180,7 +180,7 @@ fn fields(old: &Strategy, new: &Strategy) -> [(&'static str, bool); 10] {
     ]
 }
 
-fn nodes(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
+fn nodes(old: &RolloutPlan, new: &RolloutPlan, moved: &mut Vec<Moved>) {
     // None for one that is there already.
     let members = |plan| -> BTreeMap<&NodeName, Option<&PlannedNode>> { all(plan).collect() };
     let (before, after) = (members(old), members(new));
@@ -205,12 +205,12 @@ fn nodes(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
     moved.extend(joined.map(|name| Moved::Joined { node: (*name).clone() }));
 }
 
-fn all(plan: &Plan) -> impl Iterator<Item = (&NodeName, Option<&PlannedNode>)> {
+fn all(plan: &RolloutPlan) -> impl Iterator<Item = (&NodeName, Option<&PlannedNode>)> {
     plan.nodes().map(|planned| (&planned.node, Some(planned))).chain(plan.already.iter().map(|name| (name, None)))
 }
 
-fn conditions(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
-    let unwell = |plan| -> BTreeMap<&NodeName, &Unwell> { by_name(plan).collect() };
+fn conditions(old: &RolloutPlan, new: &RolloutPlan, moved: &mut Vec<Moved>) {
+    let unwell = |plan| -> BTreeMap<&NodeName, &UnhealthyNode> { by_name(plan).collect() };
     let (before, after) = (unwell(old), unwell(new));
     let names: BTreeSet<&NodeName> = before.keys().chain(after.keys()).copied().collect();
     let there: BTreeSet<&NodeName> = all(new).map(|(name, _)| name).collect();
@@ -233,11 +233,11 @@ fn conditions(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
     }
 }
 
-fn by_name(plan: &Plan) -> impl Iterator<Item = (&NodeName, &Unwell)> {
+fn by_name(plan: &RolloutPlan) -> impl Iterator<Item = (&NodeName, &UnhealthyNode)> {
     plan.unwell.iter().map(|unwell| (&unwell.node, unwell))
 }
 
-fn budgets(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
+fn budgets(old: &RolloutPlan, new: &RolloutPlan, moved: &mut Vec<Moved>) {
     // A role that has come or gone has done so with its nodes.
     for (role, was) in &old.budgets.roles {
         let is = new.budgets.roles.get(role).filter(|is| is.max_unavailable != was.max_unavailable);
@@ -258,8 +258,8 @@ fn budgets(old: &Plan, new: &Plan, moved: &mut Vec<Moved>) {
 }
 
 /// Whether the same would happen. Takes the plans apart, so that no field is forgotten.
-fn alike(old: &Plan, new: &Plan) -> bool {
-    let Plan {
+fn alike(old: &RolloutPlan, new: &RolloutPlan) -> bool {
+    let RolloutPlan {
         format,
         env,
         from,
@@ -277,8 +277,8 @@ fn alike(old: &Plan, new: &Plan) -> bool {
         unwell,
         predicted: _,
     } = old;
-    let same_condition = |(was, is): (&Unwell, &Unwell)| {
-        let Unwell { node, word, why: _, repaired } = was;
+    let same_condition = |(was, is): (&UnhealthyNode, &UnhealthyNode)| {
+        let UnhealthyNode { node, word, why: _, repaired } = was;
         (node, word, repaired) == (&is.node, &is.word, &is.repaired)
     };
     (format, env, from, to, digest, allow_older)

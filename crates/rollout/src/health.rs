@@ -2,16 +2,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Node;
-use muster_core::generation::Generation;
-use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
-use muster_core::reason::Reason;
-use muster_core::records::StatusLeaf;
+use muster_core::node::liveness::Link;
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::report::Cause;
-use muster_core::rollout::record::{DesiredRecord, FailedHow, RolloutRecord};
+use muster_core::report::reason::RunReason;
+use muster_core::report::record::StatusLeaf;
+use muster_core::rollout::record::{DesiredRecord, FailureKind, RolloutRecord};
 use muster_core::rollout::strategy::Strategy;
-use muster_core::service_state::{Configured, ServiceState, Validated};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 use crate::sight::Sight;
 use crate::unwell::is_still_being_made;
@@ -42,7 +41,7 @@ pub enum Health {
         since: Timestamp,
     },
     Failed {
-        how: FailedHow,
+        how: FailureKind,
         /// When it was clear that it had.
         since: Timestamp,
     },
@@ -57,7 +56,7 @@ pub enum Health {
 impl Health {
     /// Whether it failed by not answering in time.
     pub(crate) fn is_late(self) -> bool {
-        let late = [FailedHow::Expired, FailedHow::Unreachable, FailedHow::PendingTooLong];
+        let late = [FailureKind::Expired, FailureKind::Unreachable, FailureKind::PendingTooLong];
         matches!(self, Health::Failed { how, .. } if late.contains(&how))
     }
 
@@ -137,8 +136,8 @@ impl Measure<'_> {
         };
         let moving = |deadline: Timestamp| match silent {
             _ if self.now < deadline => Health::Moving { deadline: Some(deadline) },
-            Some(_) => Health::Failed { how: FailedHow::Unreachable, since: deadline },
-            None => Health::Failed { how: FailedHow::Expired, since: deadline },
+            Some(_) => Health::Failed { how: FailureKind::Unreachable, since: deadline },
+            None => Health::Failed { how: FailureKind::Expired, since: deadline },
         };
         let failed = |how, since| Health::Failed { how, since };
         let Some((state, leaf)) = answer(node, Generation { epoch: self.epoch, number: at.0 }) else {
@@ -147,27 +146,31 @@ impl Measure<'_> {
         if *state.version() != self.record.to {
             // Checks between runs speak of what the node ran before: they are no answer.
             let went_back = went_back(node, &self.record.to);
-            return went_back.map_or_else(|| moving(expires), |at| failed(FailedHow::WentBack, at));
+            return went_back.map_or_else(|| moving(expires), |at| failed(FailureKind::WentBack, at));
         }
         // One that is granted once more may give the same answer as before, and has its whole time for that again.
         let since = leaf.since.max(grant.granted);
         match state {
             // Its agent was ended in the middle of the run, and makes it again by itself: that says nothing of the version.
-            ServiceState::Configured { result: Configured::Failure, .. } if was_interrupted(node) => moving(expires),
-            ServiceState::Configured { result: Configured::Failure, .. } => failed(FailedHow::NotConfigured, since),
-            ServiceState::Configured { result: Configured::Pending, .. } => {
+            ServiceState::Configured { result: ConfigureResult::Failure, .. } if was_interrupted(node) => {
+                moving(expires)
+            }
+            ServiceState::Configured { result: ConfigureResult::Failure, .. } => {
+                failed(FailureKind::NotConfigured, since)
+            }
+            ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
                 let deadline = later(since, deadlines.pending);
                 let is_late = self.now >= deadline;
-                if is_late { failed(FailedHow::PendingTooLong, deadline) } else { Health::Pending { deadline } }
+                if is_late { failed(FailureKind::PendingTooLong, deadline) } else { Health::Pending { deadline } }
             }
-            ServiceState::Validated { result: Validated::Failure, .. } if self.strategy.gate.validated => {
-                failed(FailedHow::NotValidated, since)
+            ServiceState::Validated { result: ValidationResult::Failure, .. } if self.strategy.gate.validated => {
+                failed(FailureKind::NotValidated, since)
             }
             // It may have waited for others until then, and that does not count.
-            ServiceState::Configured { result: Configured::Success, .. } if self.strategy.gate.validated => {
+            ServiceState::Configured { result: ConfigureResult::Success, .. } if self.strategy.gate.validated => {
                 moving(expires.max(later(since, deadlines.node)))
             }
-            ServiceState::Configured { result: Configured::Success, .. } | ServiceState::Validated { .. } => {
+            ServiceState::Configured { result: ConfigureResult::Success, .. } | ServiceState::Validated { .. } => {
                 self.proved(node, since, silent, is_settled)
             }
         }
@@ -201,10 +204,10 @@ impl Measure<'_> {
         let Some((version, generation)) = told else { return false };
         let Some((state, _)) = answer(node, generation) else { return false };
         let proved = match state {
-            ServiceState::Configured { result: Configured::Success, .. }
-            | ServiceState::Validated { result: Validated::Failure, .. } => !self.strategy.gate.validated,
-            ServiceState::Validated { result: Validated::Success, .. } => true,
-            ServiceState::Configured { result: Configured::Failure | Configured::Pending, .. } => false,
+            ServiceState::Configured { result: ConfigureResult::Success, .. }
+            | ServiceState::Validated { result: ValidationResult::Failure, .. } => !self.strategy.gate.validated,
+            ServiceState::Validated { result: ValidationResult::Success, .. } => true,
+            ServiceState::Configured { result: ConfigureResult::Failure | ConfigureResult::Pending, .. } => false,
         };
         proved && state.version() == version && !is_rebooted(node)
     }
@@ -213,7 +216,7 @@ impl Measure<'_> {
 /// Whether a node's last run did not come to its own end.
 fn was_interrupted(node: &Node) -> bool {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
-    last.is_some_and(|last| matches!(last.reason, Some(Reason::Interrupted { .. })))
+    last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. })))
 }
 
 /// Whether a node that serves was told together with everybody else to go elsewhere, and has not answered. It may run at any

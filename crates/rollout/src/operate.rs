@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
+use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{DesiredRecord, Earlier, Halt, Phase, Promoted, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, FailureCutoff, PauseReason, Promotion, RolloutPhase, RolloutRecord};
 use muster_core::spelling;
-use muster_core::summary::clip;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use thiserror::Error;
 
@@ -137,27 +137,31 @@ pub fn operate(
             is_open(record, "pause")?;
             let over = match &record.phase {
                 // Who was first is the one to be asked.
-                Phase::Paused { why: Halt::Operator { .. } } => return Ok(None),
-                Phase::Paused { why } => Some(Box::new(why.clone())),
-                Phase::Running
-                | Phase::Completed
-                | Phase::Aborted { .. }
-                | Phase::RolledBack { .. }
-                | Phase::Superseded { .. } => None,
+                RolloutPhase::Paused { why: PauseReason::Operator { .. } } => return Ok(None),
+                RolloutPhase::Paused { why } => Some(Box::new(why.clone())),
+                RolloutPhase::Running
+                | RolloutPhase::Completed
+                | RolloutPhase::Aborted { .. }
+                | RolloutPhase::RolledBack { .. }
+                | RolloutPhase::Superseded { .. } => None,
             };
-            let why = Halt::Operator { by: by.clone(), reason: clip(reason, LONGEST_WORDS), over };
-            enter(&mut next, Phase::Paused { why }, sight.now);
+            let why = PauseReason::Operator { by: by.clone(), reason: clip(reason, LONGEST_WORDS), over };
+            enter(&mut next, RolloutPhase::Paused { why }, sight.now);
         }
         Command::Resume => {
             is_open(record, "resume")?;
-            if let Phase::Paused { why } = &record.phase {
+            if let RolloutPhase::Paused { why } = &record.phase {
                 resume(&mut next, why, sight);
             }
         }
         Command::Abort { reason } => {
-            if !matches!(record.phase, Phase::Aborted { .. }) {
+            if !matches!(record.phase, RolloutPhase::Aborted { .. }) {
                 is_open(record, "abort")?;
-                enter(&mut next, Phase::Aborted { by: by.clone(), reason: clip(reason, LONGEST_WORDS) }, sight.now);
+                enter(
+                    &mut next,
+                    RolloutPhase::Aborted { by: by.clone(), reason: clip(reason, LONGEST_WORDS) },
+                    sight.now,
+                );
             }
         }
         Command::Promote { full } => {
@@ -206,37 +210,39 @@ pub fn operate(
 impl Operated {
     /// The transaction, refused if anything of the rollout was decided since `at`.
     pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
-        let keys = Keys::of(&fleet.env);
+        let keys = Keys::new(&fleet.env);
         let mut txn = untouched(&keys, fleet, &self.record, at);
         txn.ops.push(Op::put_json(keys.rollout(self.record.id), &self.record)?);
         if let Some(Kept { node, desired, record_at, desired_at }) = &self.kept {
-            txn.guards.push(Guard::seen(keys.node(node), *record_at));
-            txn.guards.push(Guard::seen(keys.desired(node), *desired_at));
+            txn.guards.push(Guard::observed(keys.node(node), *record_at));
+            txn.guards.push(Guard::observed(keys.desired(node), *desired_at));
             txn.ops.push(Op::put_json(keys.desired(node), desired)?);
         }
         Ok(txn)
     }
 }
 
-fn enter(record: &mut RolloutRecord, phase: Phase, now: Timestamp) {
+fn enter(record: &mut RolloutRecord, phase: RolloutPhase, now: Timestamp) {
     record.phase = phase;
     record.phase_since = now;
     record.idle = None;
     record.progress = now;
 }
 
-fn resume(record: &mut RolloutRecord, why: &Halt, sight: &Sight<'_>) {
+fn resume(record: &mut RolloutRecord, why: &PauseReason, sight: &Sight<'_>) {
     match why {
-        Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => return resume(record, why, sight),
-        Halt::Failures { .. } => record.forgiven = Some(until_now(sight)),
-        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } => forget_checks(record),
+        PauseReason::Operator { over: Some(why), .. } | PauseReason::NothingToGoBackTo { why } => {
+            return resume(record, why, sight);
+        }
+        PauseReason::Failures { .. } => record.forgiven = Some(until_now(sight)),
+        PauseReason::GateFailed { .. } | PauseReason::GateInconclusive { .. } => forget_checks(record),
         // What has failed while an operator's pause lasted was not seen by whoever ends that.
-        Halt::Operator { over: None, .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {}
+        PauseReason::Operator { over: None, .. } | PauseReason::NoProgress { .. } | PauseReason::Blocked { .. } => {}
     }
     if has_moved(record, sight) {
         forget_checks(record);
     }
-    enter(record, Phase::Running, sight.now);
+    enter(record, RolloutPhase::Running, sight.now);
 }
 
 /// They are made again before anybody can promote on their word. Who has promoted meanwhile has looked.
@@ -256,8 +262,8 @@ fn has_moved(record: &RolloutRecord, sight: &Sight<'_>) -> bool {
 }
 
 /// What is there to be seen now.
-fn until_now(sight: &Sight<'_>) -> Earlier {
-    Earlier::than(sight.fleet.epoch(), sight.fleet.revision, sight.now)
+fn until_now(sight: &Sight<'_>) -> FailureCutoff {
+    FailureCutoff::than(sight.fleet.epoch(), sight.fleet.revision, sight.now)
 }
 
 fn promote(record: &mut RolloutRecord, full: bool, by: String, sight: &Sight<'_>) -> Result<(), OperateRefused> {
@@ -271,10 +277,12 @@ fn promote(record: &mut RolloutRecord, full: bool, by: String, sight: &Sight<'_>
     }
     record.full |= full;
     let Some(wave) = record.waves.last_mut().filter(|wave| wave.promoted.is_none()) else { return Ok(()) };
-    wave.promoted = Some(Promoted { by, at: sight.now });
+    wave.promoted = Some(Promotion { by, at: sight.now });
     // Somebody has looked at what the checks said, and goes on. An operator's own pause is another matter.
-    if let Phase::Paused { why: Halt::GateFailed { .. } | Halt::GateInconclusive { .. } } = &record.phase {
-        enter(record, Phase::Running, sight.now);
+    if let RolloutPhase::Paused { why: PauseReason::GateFailed { .. } | PauseReason::GateInconclusive { .. } } =
+        &record.phase
+    {
+        enter(record, RolloutPhase::Running, sight.now);
     }
     Ok(())
 }
@@ -293,13 +301,13 @@ fn waits_for_promotion(record: &RolloutRecord) -> Result<(), String> {
         (None, None, Some(_), None) => "the wave is still being watched, and its checks have not been made",
     };
     match &record.phase {
-        Phase::Paused { why: why @ Halt::Operator { .. } } => Err(format!("it is {why}")),
-        Phase::Paused { why } => Err(format!("it is paused: {why}")),
-        Phase::Running
-        | Phase::Completed
-        | Phase::Aborted { .. }
-        | Phase::RolledBack { .. }
-        | Phase::Superseded { .. } => Err(instead.to_owned()),
+        RolloutPhase::Paused { why: why @ PauseReason::Operator { .. } } => Err(format!("it is {why}")),
+        RolloutPhase::Paused { why } => Err(format!("it is paused: {why}")),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::RolledBack { .. }
+        | RolloutPhase::Superseded { .. } => Err(instead.to_owned()),
     }
 }
 
@@ -337,12 +345,15 @@ fn retry(
     }
     record.retry.append(&mut again);
     record.retry_before = all.or(record.retry_before);
-    let stopped_by_them = |why: &Halt| match why {
-        Halt::Failures { .. } | Halt::NoProgress { .. } | Halt::NothingToGoBackTo { .. } => true,
-        Halt::Operator { .. } | Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::Blocked { .. } => false,
+    let stopped_by_them = |why: &PauseReason| match why {
+        PauseReason::Failures { .. } | PauseReason::NoProgress { .. } | PauseReason::NothingToGoBackTo { .. } => true,
+        PauseReason::Operator { .. }
+        | PauseReason::GateFailed { .. }
+        | PauseReason::GateInconclusive { .. }
+        | PauseReason::Blocked { .. } => false,
     };
-    if matches!(&record.phase, Phase::Paused { why } if stopped_by_them(why)) {
-        enter(record, Phase::Running, sight.now);
+    if matches!(&record.phase, RolloutPhase::Paused { why } if stopped_by_them(why)) {
+        enter(record, RolloutPhase::Running, sight.now);
     }
     Ok(())
 }

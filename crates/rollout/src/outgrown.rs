@@ -1,6 +1,6 @@
 //! A record that has grown over what a key may hold. The rollout cannot go on with it; but that it stops must be written.
 
-use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, RolloutRecord, WaveState};
+use muster_core::rollout::record::{FailedNode, GateVerdict, PauseReason, RolloutPhase, RolloutRecord, WaveState};
 use muster_core::txn::MAX_VALUE;
 
 /// What somebody reads, and can do.
@@ -25,7 +25,7 @@ pub(crate) fn fit(record: &mut RolloutRecord) {
         |record| record.released.clear(),
     ];
     for less in leave_out {
-        if record.phase == Phase::Running || fits(record) {
+        if record.phase == RolloutPhase::Running || fits(record) {
             return;
         }
         less(record);
@@ -49,20 +49,23 @@ fn only_when(wave: &mut WaveState) {
 }
 
 /// The failures that have stopped a rollout.
-fn failed(phase: &mut Phase, less: fn(&mut Vec<FailedNode>)) {
+fn failed(phase: &mut RolloutPhase, less: fn(&mut Vec<FailedNode>)) {
     let mut halt = match phase {
-        Phase::Paused { why } | Phase::RolledBack { why, .. } => why,
-        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => return,
+        RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => why,
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => return,
     };
     loop {
         halt = match halt {
-            Halt::Failures { nodes, .. } => return less(nodes),
-            Halt::Operator { over: Some(why), .. } | Halt::NothingToGoBackTo { why } => why,
-            Halt::Operator { over: None, .. }
-            | Halt::GateFailed { .. }
-            | Halt::GateInconclusive { .. }
-            | Halt::NoProgress { .. }
-            | Halt::Blocked { .. } => return,
+            PauseReason::Failures { nodes, .. } => return less(nodes),
+            PauseReason::Operator { over: Some(why), .. } | PauseReason::NothingToGoBackTo { why } => why,
+            PauseReason::Operator { over: None, .. }
+            | PauseReason::GateFailed { .. }
+            | PauseReason::GateInconclusive { .. }
+            | PauseReason::NoProgress { .. }
+            | PauseReason::Blocked { .. } => return,
         };
     }
 }

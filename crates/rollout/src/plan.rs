@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::{FORMAT, Plan, PlannedWave, Prediction, Unwell};
-use muster_core::rollout::strategy::{Amount, Failures, Gate, OnFailure, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::plan::{FORMAT, PlannedWave, Prediction, RolloutPlan, UnhealthyNode};
+use muster_core::rollout::strategy::{Amount, FailureLimits, Gate, OnFailure, Promote, Reach, Strategy, Wave};
 
 use crate::budget::{budgets, domain_of};
 use crate::order::{Domains, Ticket, draw};
@@ -38,7 +38,7 @@ pub struct Request {
 
 impl Request {
     /// The one that a plan was made for: asked again, it says what has changed since.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &RolloutPlan) -> Self {
         Self {
             to: plan.to.clone(),
             strategy: plan.strategy.clone(),
@@ -60,7 +60,7 @@ impl Request {
         let wave = Wave { reach: Reach::Percent(100), soak: Some(SignedDuration::ZERO), promote: Promote::Auto };
         let gate = Gate { checks: Vec::new(), ..self.strategy.gate.clone() };
         let all = Amount::Percent(100);
-        let failures = Failures { canary: all, wave: all, total: all };
+        let failures = FailureLimits { canary: all, wave: all, total: all };
         let (waves, windows, on_failure) = (vec![wave], Vec::new(), OnFailure::Pause);
         // A node that cannot report must not go back to what is being taken away.
         let confirm_within = None;
@@ -72,7 +72,7 @@ impl Request {
 pub const MOST_PLANNED_WAVES: usize = 60;
 
 /// Plans a rollout. The same environment and request give the same plan, wherever and whenever.
-pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
+pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<RolloutPlan, PlanError> {
     let fleet = sight.fleet;
     let digest = crate::refusal::check(sight, request)?;
     let strategy = request.strategy();
@@ -102,7 +102,7 @@ pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
     }
     end_of_all(&mut waves, &strategy);
 
-    let mut plan = Plan {
+    let mut plan = RolloutPlan {
         format: FORMAT,
         env: fleet.env.clone(),
         from,
@@ -128,7 +128,7 @@ pub fn plan(sight: &Sight<'_>, request: &Request) -> Result<Plan, PlanError> {
 struct Survey<'a> {
     movers: Vec<Mover<'a>>,
     already: BTreeSet<NodeName>,
-    unwell: Vec<Unwell>,
+    unwell: Vec<UnhealthyNode>,
 }
 
 fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Survey<'a> {
@@ -163,7 +163,7 @@ fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Surv
             Some(back_from) => is_told || stays(back_from),
             None => is_told && runs_it(),
         };
-        survey.unwell.extend(unwell.map(|unwell| Unwell { repaired: unwell.repaired && !is_there, ..unwell }));
+        survey.unwell.extend(unwell.map(|unwell| UnhealthyNode { repaired: unwell.repaired && !is_there, ..unwell }));
         if is_there {
             survey.already.insert(name.clone());
             continue;

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::{NodeName, Role};
 use muster_core::report::{Cause, Outcome, Verdict};
-use muster_core::rollout::plan::{Plan, PlannedNode, PlannedWave, Prediction};
+use muster_core::rollout::plan::{PlannedNode, PlannedWave, Prediction, RolloutPlan};
 
 use crate::unwell::is_still_being_made;
 
@@ -16,7 +16,7 @@ pub const GUESS: SignedDuration = SignedDuration::from_secs(60);
 /// all would take longer than the rest of the planning. The median of so many is a good one.
 const ASKED: usize = 64;
 
-pub(crate) fn predict(fleet: &Fleet, plan: &Plan) -> Prediction {
+pub(crate) fn predict(fleet: &Fleet, plan: &RolloutPlan) -> Prediction {
     let measured = median(sample(fleet));
     let node = measured.unwrap_or(GUESS);
     // They are all among those that are listed: nobody else is looked up.
@@ -54,12 +54,12 @@ fn took(node: &Node) -> Option<SignedDuration> {
 /// once, in the plan's order. An engine that keeps the plan cannot be faster.
 ///
 /// Costs as much as sorting the nodes, as long as a domain has nodes of few roles.
-pub fn minimum(plan: &Plan, node_time: SignedDuration) -> SignedDuration {
+pub fn minimum(plan: &RolloutPlan, node_time: SignedDuration) -> SignedDuration {
     length(plan, node_time, &|_| true)
 }
 
 /// The same with some nodes only: whose machine is still being made is not waited for.
-fn length(plan: &Plan, node_time: SignedDuration, is_moved: &dyn Fn(&PlannedNode) -> bool) -> SignedDuration {
+fn length(plan: &RolloutPlan, node_time: SignedDuration, is_moved: &dyn Fn(&PlannedNode) -> bool) -> SignedDuration {
     if plan.at_once {
         return if plan.nodes().any(is_moved) { node_time } else { SignedDuration::ZERO };
     }
@@ -113,7 +113,7 @@ impl Pool {
 }
 
 impl Wave {
-    fn new(plan: &Plan, wave: &PlannedWave, is_moved: &dyn Fn(&PlannedNode) -> bool) -> Self {
+    fn new(plan: &RolloutPlan, wave: &PlannedWave, is_moved: &dyn Fn(&PlannedNode) -> bool) -> Self {
         let mut numbers = Numbers::default();
         let mut this = Wave {
             roles: Vec::new(),
@@ -146,7 +146,7 @@ impl Wave {
         this
     }
 
-    fn slots<'p>(&mut self, plan: &'p Plan, numbers: &mut Numbers<'p>, node: &'p PlannedNode) -> Slots {
+    fn slots<'p>(&mut self, plan: &'p RolloutPlan, numbers: &mut Numbers<'p>, node: &'p PlannedNode) -> Slots {
         let role = *numbers.roles.entry(&node.role).or_insert_with(|| {
             let most = plan.budgets.roles.get(&node.role).map_or(1, |budget| budget.max_unavailable.max(1));
             self.roles.push(Pool { used: 0, most: usize::try_from(most).unwrap_or(usize::MAX) });

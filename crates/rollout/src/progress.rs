@@ -6,8 +6,8 @@ mod at_once;
 use std::collections::BTreeSet;
 
 use muster_core::names::NodeName;
-use muster_core::rollout::progress::{Hold, NodeProgress, NodeState, Progress, WaveProgress};
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::progress::{Hold, NodeProgress, Progress, RolloutNodeState, WaveProgress};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::windows;
 
 use crate::health::{Health, grant_of};
@@ -47,11 +47,11 @@ pub fn progress(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Pr
 pub fn stood(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Progress {
     let mut stood = progress(plan, record, sight);
     let governs = sight.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
-    if !governs && record.phase == Phase::Completed {
+    if !governs && record.phase == RolloutPhase::Completed {
         // What was granted since says nothing about it; but that it was completed does.
         let nodes = stood.waves.iter_mut().flat_map(|wave| &mut wave.nodes);
-        nodes.filter(|node| node.state == NodeState::Waiting).for_each(|node| {
-            node.state = NodeState::Healthy;
+        nodes.filter(|node| node.state == RolloutNodeState::Waiting).for_each(|node| {
+            node.state = RolloutNodeState::Healthy;
             node.hold = None;
         });
     }
@@ -73,15 +73,16 @@ pub fn why_not(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>, node: 
     });
     let (wave, NodeProgress { state, hold, deadline, .. }) = found?;
     match state {
-        NodeState::Healthy | NodeState::Skipped | NodeState::Removed => None,
-        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => {
-            Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline }))
-        }
-        NodeState::Waiting if !record.at_once && wave >= record.waves.len() => {
+        RolloutNodeState::Healthy | RolloutNodeState::Skipped | RolloutNodeState::Removed => None,
+        RolloutNodeState::Granted
+        | RolloutNodeState::Pending { .. }
+        | RolloutNodeState::Soaking { .. }
+        | RolloutNodeState::Failed { .. } => Some(hold.unwrap_or(Hold::Node { node: node.clone(), state, deadline })),
+        RolloutNodeState::Waiting if !record.at_once && wave >= record.waves.len() => {
             turn(plan, record.waves.len().saturating_sub(1))
         }
         // What concerns everybody comes before what concerns this one.
-        NodeState::Waiting => {
+        RolloutNodeState::Waiting => {
             let widest = progress.holds.into_iter().next();
             let is_for_all = matches!(widest, Some(Hold::Halted { .. } | Hold::Window { .. }));
             if is_for_all { widest } else { hold.or(widest) }
@@ -95,7 +96,7 @@ fn turn(plan: &Indexed, wave: usize) -> Option<Hold> {
 }
 
 fn removed(node: NodeName, role: muster_core::names::Role) -> NodeProgress {
-    NodeProgress { node, role, state: NodeState::Removed, granted: None, deadline: None, hold: None }
+    NodeProgress { node, role, state: RolloutNodeState::Removed, granted: None, deadline: None, hold: None }
 }
 
 fn count(number: usize) -> u32 {
@@ -135,21 +136,21 @@ impl Told<'_> {
         }
     }
 
-    fn state(&self, fact: &Fact<'_>) -> NodeState {
+    fn state(&self, fact: &Fact<'_>) -> RolloutNodeState {
         match fact.health {
-            Health::Waiting | Health::NotThere => NodeState::Waiting,
-            Health::Moving { .. } | Health::Away { .. } => NodeState::Granted,
+            Health::Waiting | Health::NotThere => RolloutNodeState::Waiting,
+            Health::Moving { .. } | Health::Away { .. } => RolloutNodeState::Granted,
             Health::Pending { deadline } => {
                 let since = fact.node.state().map_or(deadline, |(_, leaf)| leaf.since);
-                NodeState::Pending { since }
+                RolloutNodeState::Pending { since }
             }
-            Health::Soaking { until } => NodeState::Soaking { until },
-            Health::Healthy { .. } => NodeState::Healthy,
+            Health::Soaking { until } => RolloutNodeState::Soaking { until },
+            Health::Healthy { .. } => RolloutNodeState::Healthy,
             Health::Failed { how, .. } => {
                 let error = fact.failure().and_then(|failure| failure.error);
-                NodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.forgiven) }
+                RolloutNodeState::Failed { how, error, forgiven: !fact.counts_as_failed(self.survey.forgiven) }
             }
-            Health::Skipped => NodeState::Skipped,
+            Health::Skipped => RolloutNodeState::Skipped,
         }
     }
 
@@ -207,9 +208,12 @@ impl Told<'_> {
     fn holds(&self, plan: &Indexed) -> Vec<Hold> {
         let mut holds = Vec::new();
         match &self.record.phase {
-            Phase::Running => {}
-            Phase::Paused { why } => holds.push(Hold::Halted { why: why.clone() }),
-            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+            RolloutPhase::Running => {}
+            RolloutPhase::Paused { why } => holds.push(Hold::Halted { why: why.clone() }),
+            RolloutPhase::Completed
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => {
                 return Vec::new();
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_core::names::{Role, Version};
-use muster_core::rollout::legal::IllegalStrategy;
+use muster_core::rollout::strategy_check::StrategyError;
 use muster_core::spelling::nearest;
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ pub enum PlanError {
     )]
     UnknownRole { role: Role, nearest: Option<Role> },
     #[error(transparent)]
-    Strategy(#[from] IllegalStrategy),
+    Strategy(#[from] StrategyError),
     #[error(
         "the plan has {waves} waves over all stages, and {most} are the most: take waves out of the strategy, or let more roles \
          go together"

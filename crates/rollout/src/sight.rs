@@ -2,8 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
-use muster_core::liveness::Link;
 use muster_core::names::NodeName;
+use muster_core::node::liveness::Link;
 use muster_core::txn::Revision;
 
 /// Clocks that a time service sets are closer than this: up to that, times in the store count as they are.

@@ -1,15 +1,14 @@
 //! How a rollout begins: one transaction, in which the environment gets its new version, and nobody moves yet.
 
 use muster_core::fleet::{Fleet, Node};
-use muster_core::generation::Generation;
 use muster_core::keys::Keys;
 use muster_core::names::{NodeName, Version};
-use muster_core::records::AllowOlder;
+use muster_core::node::service_state::ServiceState;
+use muster_core::release::AllowOlder;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{ActiveRollout, FromVersion, Halt, Phase, RolloutRecord, WaveState};
-use muster_core::service_state::ServiceState;
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{ActiveRollout, FromVersion, PauseReason, RolloutPhase, RolloutRecord, WaveState};
+use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 use thiserror::Error;
 
 use crate::health::grant_of;
@@ -89,7 +88,12 @@ fn how_far(sent: usize, validated: usize) -> String {
 }
 
 /// Begins a rollout. `plan_digest` names the blob that holds the plan.
-pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starting) -> Result<Started, StartRefused> {
+pub fn start(
+    sight: &Sight<'_>,
+    plan: &RolloutPlan,
+    plan_digest: &str,
+    starting: Starting,
+) -> Result<Started, StartRefused> {
     if let Some(record) = of_request(sight.fleet, &starting.request) {
         return Ok(Started { id: record.id, txn: None });
     }
@@ -100,7 +104,7 @@ pub fn start(sight: &Sight<'_>, plan: &Plan, plan_digest: &str, starting: Starti
     let open = sight.fleet.deciding_rollout().filter(|(record, _)| record.phase.is_open());
     let Some((old, at)) = open else { return begin(sight, plan, plan_digest, starting, None) };
     may_take_over(sight.fleet, starting.supersede)?;
-    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| Phase::Superseded { by })))
+    begin(sight, plan, plan_digest, starting, Some((old, at, &|by| RolloutPhase::Superseded { by })))
 }
 
 /// Whether a rollout may begin: none is under way, or its place is to be taken. One that told everybody at its start has
@@ -131,27 +135,30 @@ fn sent_by(fleet: &Fleet, record: &RolloutRecord) -> (usize, usize) {
 /// which it was rolled back, and is compared.
 pub fn roll_back(
     sight: &Sight<'_>,
-    plan: &Plan,
+    plan: &RolloutPlan,
     plan_digest: &str,
     starting: Starting,
     back_from: (&RolloutRecord, Revision),
-    why: &Halt,
+    why: &PauseReason,
 ) -> Result<Started, StartRefused> {
     if let Some(record) = of_request(sight.fleet, &starting.request) {
         return Ok(Started { id: record.id, txn: None });
     }
     let (old, at) = back_from;
     may_go_back(sight.fleet, old)?;
-    let ended = |by| Phase::RolledBack { by, why: why.clone() };
+    let ended = |by| RolloutPhase::RolledBack { by, why: why.clone() };
     begin(sight, plan, plan_digest, starting, Some((old, at, &ended)))
 }
 
 /// Whether a rollout can be gone back from: it was not yet, and it decides what nodes run.
 pub fn may_go_back(fleet: &Fleet, old: &RolloutRecord) -> Result<(), StartRefused> {
     match &old.phase {
-        Phase::RolledBack { by, .. } => return Err(StartRefused::RolledBackAlready { id: old.id, by: *by }),
-        Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
-        }
+        RolloutPhase::RolledBack { by, .. } => return Err(StartRefused::RolledBackAlready { id: old.id, by: *by }),
+        RolloutPhase::Running
+        | RolloutPhase::Paused { .. }
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => {}
     }
     if fleet.active_rollout().is_none_or(|(active, _)| active.id != old.id) {
         return Err(StartRefused::NotGoverning { id: old.id, phase: old.phase.word() });
@@ -172,7 +179,7 @@ pub fn stable_version(fleet: &Fleet, except: RolloutId) -> Option<Version> {
 }
 
 fn is_whole(record: &RolloutRecord) -> bool {
-    record.phase == Phase::Completed && record.whole
+    record.phase == RolloutPhase::Completed && record.whole
 }
 
 /// Whether every node of the design has proved that it runs a version, and was told nothing else since.
@@ -184,18 +191,18 @@ fn is_proved(fleet: &Fleet, version: &Version) -> bool {
 }
 
 /// A rollout whose place is taken, and how it ends by that.
-type Ended<'a> = (&'a RolloutRecord, Revision, &'a dyn Fn(RolloutId) -> Phase);
+type Ended<'a> = (&'a RolloutRecord, Revision, &'a dyn Fn(RolloutId) -> RolloutPhase);
 
 fn begin(
     sight: &Sight<'_>,
-    plan: &Plan,
+    plan: &RolloutPlan,
     plan_digest: &str,
     starting: Starting,
     ended: Option<Ended<'_>>,
 ) -> Result<Started, StartRefused> {
     let Sight { fleet, now, .. } = *sight;
     may_begin(fleet, plan)?;
-    let keys = Keys::of(&fleet.env);
+    let keys = Keys::new(&fleet.env);
     let active = fleet.active_rollout();
     let newest = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
     let id = newest.max(active.map(|(active, _)| active.id).unwrap_or_default()).next();
@@ -220,7 +227,7 @@ fn begin(
         at_once,
         by: starting.by.clone(),
         started: now,
-        phase: Phase::Running,
+        phase: RolloutPhase::Running,
         phase_since: now,
         waves: plan.waves.first().filter(|_| !at_once).map(|_| WaveState::begun(now)).into_iter().collect(),
         whole: false,
@@ -242,8 +249,8 @@ fn begin(
     let mut txn = Txn::new()
         .guard(Guard::Absent { key: keys.destroying() })
         .guard(Guard::Absent { key: keys.restoring() })
-        .guard(Guard::seen(keys.active_rollout(), active.map(|(_, at)| at)))
-        .guard(Guard::seen(keys.current_version(), current_at))
+        .guard(Guard::observed(keys.active_rollout(), active.map(|(_, at)| at)))
+        .guard(Guard::observed(keys.current_version(), current_at))
         .guard(Guard::Absent { key: keys.rollout(id) })
         .op(Op::put(keys.current_version(), plan.to.as_str()))
         .op(permission(&keys, plan, starting.by)?)
@@ -264,7 +271,7 @@ fn begin(
     Ok(Started { id, txn: Some(txn) })
 }
 
-fn may_begin(fleet: &Fleet, plan: &Plan) -> Result<(), StartRefused> {
+fn may_begin(fleet: &Fleet, plan: &RolloutPlan) -> Result<(), StartRefused> {
     if fleet.restoring().is_some() {
         return Err(StartRefused::Restoring);
     }
@@ -284,7 +291,7 @@ fn may_begin(fleet: &Fleet, plan: &Plan) -> Result<(), StartRefused> {
 }
 
 /// Written with the version: the permission is for this choice of it, and for no later one.
-fn permission(keys: &Keys, plan: &Plan, by: String) -> Result<Op, serde_json::Error> {
+fn permission(keys: &Keys, plan: &RolloutPlan, by: String) -> Result<Op, serde_json::Error> {
     if plan.allow_older {
         Op::put_json(keys.allow_older(), &AllowOlder { version: plan.to.clone(), by })
     } else {

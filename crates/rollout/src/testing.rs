@@ -8,21 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{Fleet, KeyChange};
-use muster_core::generation::Generation;
 use muster_core::keys::{self, Keys};
-use muster_core::liveness::Link;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::pause::{PauseRecord, PauseScope};
-use muster_core::reason::Reason;
-use muster_core::records::{LastRun, Leaving, NodeRecord, Observed, ReleaseRecord, StatusLeaf};
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::liveness::Link;
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::record::{Decommission, NodeRecord};
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
+use muster_core::report::reason::RunReason;
+use muster_core::report::record::{LastRun, ObservedRecord, StatusLeaf};
 use muster_core::report::{Cause, Counts, Outcome, ResourceError, RunResult, Verdict};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::{Plan, PlannedNode, PlannedWave, Prediction, RoleBudget, Unwell};
+use muster_core::rollout::plan::{PlannedNode, PlannedWave, Prediction, RoleBudget, RolloutPlan, UnhealthyNode};
 use muster_core::rollout::record::{ActiveRollout, DesiredRecord, FromVersion};
 use muster_core::rollout::strategy::{Promote, Strategy};
-use muster_core::service_state::{Configured, ServiceState, Validated};
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 
 use crate::plan::Request;
 use crate::sight::Sight;
@@ -66,9 +67,9 @@ pub fn request(to: &str, strategy: Strategy) -> Request {
 pub enum Ended {
     Validated,
     Configured,
-    Pending(Reason),
-    Failed(Reason),
-    Invalid(Reason),
+    Pending(RunReason),
+    Failed(RunReason),
+    Invalid(RunReason),
 }
 
 /// An environment, and who is connected.
@@ -92,7 +93,7 @@ impl World {
     pub fn new() -> Self {
         let env = EnvName::new("test").unwrap();
         let mut world = Self {
-            keys: Keys::of(&env),
+            keys: Keys::new(&env),
             fleet: Fleet::new(env),
             now: "2026-11-16T10:00:00Z".parse().unwrap(),
             run_time: SignedDuration::from_secs(20),
@@ -181,7 +182,7 @@ impl World {
     }
 
     pub fn leaves(&mut self, name: &str) {
-        let leaving = Some(Leaving { since: self.now, until: self.now });
+        let leaving = Some(Decommission { since: self.now, until: self.now });
         self.redesign(name, |record| record.leaving = leaving);
     }
 
@@ -219,11 +220,17 @@ impl World {
     pub fn ends(&mut self, name: &str, at: &str, ended: Ended) {
         let generation = self.fleet.desired_of(&node(name)).map(|desired| desired.generation).unwrap_or_default();
         let (result, outcome, reason) = match ended {
-            Ended::Validated => (Ok(Validated::Success), Outcome::Validated(Verdict::Passed), None),
-            Ended::Invalid(reason) => (Ok(Validated::Failure), Outcome::Validated(Verdict::Failed), Some(reason)),
-            Ended::Configured => (Err(Configured::Success), Outcome::Configured(RunResult::Changed), None),
-            Ended::Pending(reason) => (Err(Configured::Pending), Outcome::Configured(RunResult::Pending), Some(reason)),
-            Ended::Failed(reason) => (Err(Configured::Failure), Outcome::Configured(RunResult::Failed), Some(reason)),
+            Ended::Validated => (Ok(ValidationResult::Success), Outcome::Validated(Verdict::Passed), None),
+            Ended::Invalid(reason) => {
+                (Ok(ValidationResult::Failure), Outcome::Validated(Verdict::Failed), Some(reason))
+            }
+            Ended::Configured => (Err(ConfigureResult::Success), Outcome::Configured(RunResult::Changed), None),
+            Ended::Pending(reason) => {
+                (Err(ConfigureResult::Pending), Outcome::Configured(RunResult::Pending), Some(reason))
+            }
+            Ended::Failed(reason) => {
+                (Err(ConfigureResult::Failure), Outcome::Configured(RunResult::Failed), Some(reason))
+            }
         };
         let state = match result {
             Ok(result) => ServiceState::Validated { result, version: version(at) },
@@ -256,7 +263,7 @@ impl World {
             errors: Vec::new(),
             log: None,
         };
-        let observed = Observed {
+        let observed = ObservedRecord {
             incarnation: 1,
             seq: before.seq + 1,
             state: Some(state.clone()),
@@ -347,7 +354,7 @@ impl World {
     pub fn commit(&mut self, txn: &Txn) -> Result<Revision, Guard> {
         for guard in &txn.guards {
             let there = self.put_at.get(guard.key()).copied();
-            if Guard::seen(guard.key(), there) != *guard {
+            if Guard::observed(guard.key(), there) != *guard {
                 return Err(guard.clone());
             }
         }
@@ -378,7 +385,7 @@ impl Default for World {
 }
 
 /// A plan as text: a line for each wave, `*` for what is repaired.
-pub fn story(plan: &Plan) -> String {
+pub fn story(plan: &RolloutPlan) -> String {
     let mut lines = Vec::new();
     let from = plan.from.as_ref().map_or("nothing", Version::as_str);
     lines.push(format!("{from} -> {}{}", plan.to, if plan.at_once { ", at once" } else { "" }));
@@ -401,7 +408,7 @@ pub fn story(plan: &Plan) -> String {
         let already: Vec<&str> = plan.already.iter().map(NodeName::as_str).collect();
         lines.push(format!("already there: {}", already.join(" ")));
     }
-    for Unwell { node, word, why, repaired } in &plan.unwell {
+    for UnhealthyNode { node, word, why, repaired } in &plan.unwell {
         let then = if *repaired { "is repaired" } else { "waits" };
         lines.push(format!("{} {node}: {why}; {then}", word.as_str()));
     }

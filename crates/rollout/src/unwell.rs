@@ -1,12 +1,12 @@
 //! How nodes are before a rollout begins. What is not well is listed, uses the budget up, and is repaired first.
 
-use muster_core::fleet::{Desired, Node};
-use muster_core::liveness::Link;
+use muster_core::fleet::{DesiredVersion, Node};
 use muster_core::names::NodeName;
-use muster_core::pause::PauseScope;
-use muster_core::records::NodeRecord;
-use muster_core::rollout::plan::Unwell;
-use muster_core::standing::{Activity, Standing, Why, Word, judge};
+use muster_core::node::liveness::Link;
+use muster_core::node::pause::PauseScope;
+use muster_core::node::record::NodeRecord;
+use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, node_status};
+use muster_core::rollout::plan::UnhealthyNode;
 
 use crate::sight::Sight;
 
@@ -16,12 +16,12 @@ pub(crate) enum Condition {
     /// It runs what it should; or nobody has said yet what that is.
     Well,
     /// It has served, and everybody was told to go elsewhere a moment ago: nothing says that there is something to repair.
-    OnItsWay(Unwell),
+    OnItsWay(UnhealthyNode),
     /// It does not run what it should, and can be told something: going to the new version may help.
-    Repairable(Unwell),
+    Repairable(UnhealthyNode),
     /// It can be told nothing now: its agent is gone, its machine is not there, or somebody has said that it is not to run.
     /// That alone does not make it unwell.
-    OutOfReach(Option<Unwell>),
+    OutOfReach(Option<UnhealthyNode>),
 }
 
 /// Whether the node has no machine yet, and never had: it serves nobody, so nobody misses it, and it uses no budget up.
@@ -36,12 +36,12 @@ pub fn is_still_being_made(node: &Node) -> bool {
 
 /// How a node stands, with a hiccup of its connection overlooked: a plan must not come out differently because a server was
 /// just replaced. What its agent does right now is not in the view, so that one which runs counts as not begun.
-pub fn standing(sight: &Sight<'_>, name: &NodeName, node: &Node, desired: Option<&Desired>) -> Standing {
+pub fn standing(sight: &Sight<'_>, name: &NodeName, node: &Node, desired: Option<&DesiredVersion>) -> NodeStatus {
     let link = match sight.gone_since(name) {
         Some(since) => Link::Silent { since },
         None => Link::Connected { since: sight.now },
     };
-    judge(sight.fleet, node, desired, link, &Activity::Idle, None)
+    node_status(sight.fleet, node, desired, link, &Activity::Idle, None)
 }
 
 pub(crate) fn condition(
@@ -49,34 +49,34 @@ pub(crate) fn condition(
     name: &NodeName,
     node: &Node,
     record: &NodeRecord,
-    desired: Option<&Desired>,
+    desired: Option<&DesiredVersion>,
 ) -> Condition {
-    let Standing { word, why, .. } = standing(sight, name, node, desired);
+    let NodeStatus { state: word, reason: why, .. } = standing(sight, name, node, desired);
     let is_paused = is_paused(sight, name);
     let can_be_told = match word {
-        Word::Validated => return if is_paused { Condition::OutOfReach(None) } else { Condition::Well },
+        NodeState::Validated => return if is_paused { Condition::OutOfReach(None) } else { Condition::Well },
         // Before the first version there is nothing that a node could fail at.
-        Word::Outdated if why == Some(Why::NoVersion) => return Condition::Well,
-        Word::Leaving | Word::Provisioning | Word::Unprovisioned | Word::Silent => false,
-        Word::Outdated
-        | Word::Applying
-        | Word::Validating
-        | Word::Pending
-        | Word::Failed
-        | Word::Invalid
-        | Word::Blocked
+        NodeState::Outdated if why == Some(Reason::NoVersion) => return Condition::Well,
+        NodeState::Leaving | NodeState::Provisioning | NodeState::Unprovisioned | NodeState::Silent => false,
+        NodeState::Outdated
+        | NodeState::Applying
+        | NodeState::Validating
+        | NodeState::Pending
+        | NodeState::Failed
+        | NodeState::Invalid
+        | NodeState::Blocked
         // An agent that was never there is not overlooked for a moment: there is nobody to be told.
-        | Word::Configured => !is_paused && (!is_still_being_made(node) || sight.is_connected(name)),
+        | NodeState::Configured => !is_paused && (!is_still_being_made(node) || sight.is_connected(name)),
     };
     // Who holds a slot of a rollout that is replaced goes straight to the newest version: whatever it was told may be what is
     // wrong, and then it would use the budget up for ever. Those are few. Who was told together with all the others is not.
-    let is_on_its_way = matches!(why, Some(Why::Behind { .. }))
+    let is_on_its_way = matches!(why, Some(Reason::Behind { .. }))
         && sight.fleet.granted(name).is_none()
         && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some());
     // Asked for those alone that are not well: they are few, and there may be many pauses.
     let paused = sight.fleet.pause_of(name, &record.role, sight.now).map(|paused| format!("; {paused}"));
     let why = format!("{}{}", why.map(|why| why.to_string()).unwrap_or_default(), paused.unwrap_or_default());
-    let unwell = Unwell { node: name.clone(), word, why, repaired: can_be_told };
+    let unwell = UnhealthyNode { node: name.clone(), word, why, repaired: can_be_told };
     match (can_be_told, is_on_its_way) {
         (false, _) => Condition::OutOfReach(Some(unwell)),
         (true, true) => Condition::OnItsWay(unwell),

@@ -46,8 +46,8 @@ mod view;
 
 use std::sync::Arc;
 
-use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, RunId};
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::txn::Revision;
 use muster_store::Store;
 use muster_wire::client::{ClientError, Download};
@@ -93,7 +93,7 @@ pub struct App {
     pub plans: Arc<Plans>,
     /// How far the view was when this server last looked whether a rollout has something to do.
     pub rollouts_checked_at: Arc<watch::Sender<Option<Revision>>>,
-    pub patience: Patience,
+    pub patience: LivenessTimeouts,
     pub clock: Clock,
     /// Whose streams are being opened.
     pub admission: Arc<Admission>,

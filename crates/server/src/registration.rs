@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Version};
-use muster_core::records::{NodeRecord, ReleaseRecord};
+use muster_core::node::record::NodeRecord;
+use muster_core::release::ReleaseRecord;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::StoreError;
 use muster_wire::design::DesignInput;
@@ -136,7 +137,7 @@ fn plan(fleet: &Fleet, registration: &Registration) -> Result<(Vec<Txn>, Option<
     if let Some((destroying, _)) = fleet.destroying() {
         return Err(RegisterError::Destroying { env: registration.env.clone(), since: destroying.since });
     }
-    let keys = Keys::of(&registration.env);
+    let keys = Keys::new(&registration.env);
     let mut parts: Vec<Txn> = Vec::new();
     for (version, record) in &registration.releases {
         match fleet.releases().get(version) {

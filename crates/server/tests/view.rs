@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_core::txn::{Op, Revision, Txn};
 use muster_server::{View, ViewChange};
 use muster_store::{Outcome, Store};
@@ -39,7 +39,7 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
     .await
     .unwrap();
     let env = EnvName::new("test").unwrap();
-    let keys = Keys::of(&env);
+    let keys = Keys::new(&env);
     let role = Role::new("web").unwrap();
     let record = NodeRecord {
         role: role.clone(),
@@ -95,7 +95,7 @@ async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     .await
     .unwrap();
     let env = EnvName::new("test").unwrap();
-    put(store.as_ref(), Op::put(Keys::of(&env).current_version(), "v1")).await;
+    put(store.as_ref(), Op::put(Keys::new(&env).current_version(), "v1")).await;
     let (view, mut changes) = follow(&store, 16);
     assert_eq!(changes.recv().await, Some(ViewChange::Everything));
     let elsewhere = put(store.as_ref(), Op::put("/somebody/else", "x")).await;

@@ -192,7 +192,7 @@ async fn count_one(store: &Model, client: u64, n: u64) {
             return;
         }
         let txn = Txn::new()
-            .guard(Guard::seen("counter", find("counter").map(|kv| kv.revision)))
+            .guard(Guard::observed("counter", find("counter").map(|kv| kv.revision)))
             .op(Op::put("counter", (number("counter") + 1).to_string()))
             .op(Op::put(&mine, n.to_string()));
         match store.commit(txn).await {

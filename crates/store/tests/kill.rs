@@ -59,7 +59,7 @@ async fn write_for_ever(store: Arc<Embedded>, writer: usize, mut log: File) {
         let next = seen.as_ref().map_or(0, number) + 1;
         let token = format!("token/{writer}/{next}");
         let mut txn = Txn::new()
-            .guard(Guard::seen(&counter, seen.map(|kv| kv.revision)))
+            .guard(Guard::observed(&counter, seen.map(|kv| kv.revision)))
             .guard(Guard::Absent { key: token.clone() })
             .op(Op::put(&counter, next.to_string()))
             .op(Op::put(&token, next.to_string()));

@@ -12,7 +12,7 @@ pub const MEDIA_TYPE: &str = "application/zstd";
 
 /// What a backup says of itself, before everything else in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Manifest {
+pub struct BackupManifest {
     /// Which form the rest has.
     pub format: u32,
     pub env: EnvName,
@@ -33,7 +33,7 @@ pub struct Manifest {
 
 /// What a whole backup says at its end: a file without it is not whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Ending {
+pub struct BackupTrailer {
     pub keys: usize,
     pub blobs: usize,
     /// Blobs that the keys name and that were not there, or were damaged, when the backup was made.
@@ -55,10 +55,10 @@ pub struct RestoreQuery {
 
 /// What a restore did, or would do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Restored {
+pub struct RestoreResponse {
     /// The environment that was restored.
     pub env: EnvName,
-    pub manifest: Manifest,
+    pub manifest: BackupManifest,
     /// Nothing was changed: this is what would be.
     pub check: bool,
     /// A restore of the same backup had been cut off, and was brought to its end.

@@ -16,25 +16,25 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName, RunId, Version};
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::standing::Activity;
 use muster_core::txn::Revision;
 
-use crate::backup::{self, RestoreQuery, Restored};
-use crate::doctor::{Examination, SelfExamination};
+use crate::backup::{self, RestoreQuery, RestoreResponse};
+use crate::doctor::{DoctorReport, ReplicaReport};
 use crate::operator::{
-    CurrentVersion, EnvironmentRow, EnvironmentStatus, HostsVerified, MIN_REVISION, NodeDetail, NodeRow, Page,
-    RunDetail, RunningVersionRow, TriggerUpdate, UpdateTriggered, VerifyHosts,
+    CurrentVersion, EnvironmentRow, EnvironmentStatus, MIN_REVISION, NodeDetail, NodeRow, Page, RunDetail,
+    RunningVersionRow, TriggerUpdate, UpdateResponse, VerifyHostsRequest, VerifyHostsResponse,
 };
 use crate::problem::Problem;
 use crate::replica::AgentActivity;
 use crate::sse::{DecodeError, Decoder};
-use crate::sync::{ReportTaken, SyncEvent, SyncOpen, Told};
+use crate::sync::{DesiredResponse, ReportAck, SyncEvent, SyncOpen};
 
-pub use data::{Before, DataQuery};
-pub use design::{Expected, WriteOptions};
+pub use data::{DataQuery, DatumPrecondition};
+pub use design::{DocumentPrecondition, WriteOptions};
 pub use release::BundleDownload;
-pub use rollout::{StatusQuery, Verb, WhichRollout};
+pub use rollout::{RolloutRef, RolloutVerb, StatusQuery};
 pub use run_log::LogStream;
 
 /// How long a connection may take to be made. A server that is there answers in a millisecond.
@@ -113,12 +113,12 @@ impl Client {
     }
 
     /// Has the server examine its store, itself and the other replicas.
-    pub async fn doctor(&self) -> Result<Examination, ClientError> {
+    pub async fn doctor(&self) -> Result<DoctorReport, ClientError> {
         self.get("/v1/doctor").await
     }
 
     /// Asks a replica what it says of itself.
-    pub async fn self_examination(&self, patience: Duration) -> Result<SelfExamination, ClientError> {
+    pub async fn self_examination(&self, patience: Duration) -> Result<ReplicaReport, ClientError> {
         self.send(self.request(Method::GET, "/v1/doctor/self").timeout(patience)).await
     }
 
@@ -134,7 +134,7 @@ impl Client {
         env: &EnvName,
         query: RestoreQuery,
         backup: impl Into<reqwest::Body>,
-    ) -> Result<Restored, ClientError> {
+    ) -> Result<RestoreResponse, ClientError> {
         let request = self.http.post(format!("{}/v1/envs/{env}/restore", self.base)).query(&query);
         self.send(request.header("content-type", backup::MEDIA_TYPE).body(backup)).await
     }
@@ -176,12 +176,12 @@ impl Client {
         self.get(&format!("/v1/envs/{env}/current-version")).await
     }
 
-    pub async fn trigger_update(&self, env: &EnvName, version: Version) -> Result<UpdateTriggered, ClientError> {
+    pub async fn trigger_update(&self, env: &EnvName, version: Version) -> Result<UpdateResponse, ClientError> {
         self.trigger(env, &TriggerUpdate::to(version)).await
     }
 
     /// The same, with all that can be said of it.
-    pub async fn trigger(&self, env: &EnvName, update: &TriggerUpdate) -> Result<UpdateTriggered, ClientError> {
+    pub async fn trigger(&self, env: &EnvName, update: &TriggerUpdate) -> Result<UpdateResponse, ClientError> {
         self.send(self.request(Method::PUT, &format!("/v1/envs/{env}/current-version")).json(update)).await
     }
 
@@ -193,7 +193,11 @@ impl Client {
         self.all_pages(&format!("/v1/envs/{env}/running-versions/{version}/hosts")).await
     }
 
-    pub async fn verify_hosts(&self, env: &EnvName, question: &VerifyHosts) -> Result<HostsVerified, ClientError> {
+    pub async fn verify_hosts(
+        &self,
+        env: &EnvName,
+        question: &VerifyHostsRequest,
+    ) -> Result<VerifyHostsResponse, ClientError> {
         let patience = ANSWER + Duration::from_secs(question.wait_seconds);
         let request = self.request(Method::POST, &format!("/v1/envs/{env}/verify-hosts"));
         self.send(request.timeout(patience).json(question)).await
@@ -218,12 +222,12 @@ impl Client {
         Ok(SyncStream { base: self.base.clone(), response, decoder: Decoder::default(), ready: Vec::new() })
     }
 
-    pub async fn report(&self, env: &EnvName, report: &Report) -> Result<ReportTaken, ClientError> {
+    pub async fn report(&self, env: &EnvName, report: &Report) -> Result<ReportAck, ClientError> {
         self.post(&format!("/v1/envs/{env}/nodes/{}/reports", report.node), report).await
     }
 
     /// What a node should run, and whether it may.
-    pub async fn told(&self, env: &EnvName, node: &NodeName) -> Result<Told, ClientError> {
+    pub async fn told(&self, env: &EnvName, node: &NodeName) -> Result<DesiredResponse, ClientError> {
         self.get(&format!("/v1/envs/{env}/nodes/{node}/desired")).await
     }
 

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use muster_core::config_data::Layer;
-use muster_core::lookup::Found;
+use muster_core::lookup::config_data::Layer;
+use muster_core::lookup::explain::LookupResult;
 use muster_core::names::{DataKey, NodeName};
-use muster_core::pause::Paused;
+use muster_core::node::pause::NodePause;
 use muster_core::txn::Revision;
 
 /// One datum, as people see it.
@@ -51,7 +51,7 @@ pub struct SetDatum {
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct DatumSet {
+pub struct SetDatumResponse {
     #[serde(flatten)]
     pub datum: DatumRow,
     /// False if it had this value already.
@@ -62,7 +62,7 @@ pub struct DatumSet {
 
 /// A datum was taken away.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct DatumUnset {
+pub struct UnsetDatumResponse {
     /// What it was; none if it was not there.
     pub before: Option<DatumRow>,
     pub revision: Revision,
@@ -72,7 +72,7 @@ pub struct DatumUnset {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PauseRow {
     #[serde(flatten)]
-    pub paused: Paused,
+    pub paused: NodePause,
     /// How many nodes of the design it holds back.
     pub nodes: usize,
 }
@@ -92,20 +92,20 @@ pub struct SetPause {
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PauseSet {
+pub struct SetPauseResponse {
     #[serde(flatten)]
     pub pause: PauseRow,
     /// The pause that it took the place of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Paused>,
+    pub before: Option<NodePause>,
     pub revision: Revision,
 }
 
 /// A pause has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Resumed {
+pub struct ResumeResponse {
     /// What it was; none if there was none.
-    pub before: Option<Paused>,
+    pub before: Option<NodePause>,
     /// Other pauses that hold the same nodes back, or some of them.
     pub still: Vec<PauseRow>,
     pub revision: Revision,
@@ -113,12 +113,12 @@ pub struct Resumed {
 
 /// What a node would see at a key, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Lookup {
+pub struct LookupResponse {
     pub node: NodeName,
     /// As it was asked for: a plain key, or one that begins with `etcdlookup::`.
     pub key: String,
     /// What is there; none if there is nothing.
-    pub found: Option<Found>,
+    pub found: Option<LookupResult>,
     /// What was probably meant, if there is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<String>,

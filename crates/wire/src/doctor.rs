@@ -8,21 +8,21 @@ use muster_core::names::ReplicaId;
 
 /// What a server found when it examined its store, itself and the other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Examination {
+pub struct DoctorReport {
     /// The server's clock when it answered.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
 }
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Finding {
-    pub check: Check,
+pub struct DoctorFinding {
+    pub check: DoctorCheck,
     /// Which of several: a member, a replica, a controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    pub verdict: Verdict,
+    pub verdict: DoctorVerdict,
     /// What was seen, for people.
     pub seen: String,
     /// What to do about it, if anything should be done.
@@ -30,8 +30,8 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
-impl Finding {
-    pub fn new(check: Check, verdict: Verdict, seen: impl Into<String>) -> Self {
+impl DoctorFinding {
+    pub fn new(check: DoctorCheck, verdict: DoctorVerdict, seen: impl Into<String>) -> Self {
         Self { check, subject: None, verdict, seen: seen.into(), advice: None }
     }
 
@@ -51,7 +51,7 @@ impl Finding {
 /// What can be looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub enum DoctorCheck {
     /// Whether the store answers.
     Store,
     /// How long it takes to read what no later answer can contradict.
@@ -74,21 +74,21 @@ pub enum Check {
     Environment,
 }
 
-impl Check {
+impl DoctorCheck {
     pub fn word(self) -> &'static str {
         match self {
-            Check::Store => "store",
-            Check::Latency => "latency",
-            Check::Member => "member",
-            Check::Space => "space",
-            Check::Alarm => "alarm",
-            Check::History => "history",
-            Check::Version => "version",
-            Check::Replica => "replica",
-            Check::Controller => "controller",
-            Check::Clock => "clock",
-            Check::Blobs => "blobs",
-            Check::Environment => "environment",
+            DoctorCheck::Store => "store",
+            DoctorCheck::Latency => "latency",
+            DoctorCheck::Member => "member",
+            DoctorCheck::Space => "space",
+            DoctorCheck::Alarm => "alarm",
+            DoctorCheck::History => "history",
+            DoctorCheck::Version => "version",
+            DoctorCheck::Replica => "replica",
+            DoctorCheck::Controller => "controller",
+            DoctorCheck::Clock => "clock",
+            DoctorCheck::Blobs => "blobs",
+            DoctorCheck::Environment => "environment",
         }
     }
 }
@@ -96,7 +96,7 @@ impl Check {
 /// How it is; the worse, the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum DoctorVerdict {
     Ok,
     /// It works, and somebody should look at it before it does not.
     Warning,
@@ -105,20 +105,20 @@ pub enum Verdict {
     Failed,
 }
 
-impl Verdict {
+impl DoctorVerdict {
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "warning",
-            Verdict::CannotTell => "cannot tell",
-            Verdict::Failed => "failed",
+            DoctorVerdict::Ok => "ok",
+            DoctorVerdict::Warning => "warning",
+            DoctorVerdict::CannotTell => "cannot tell",
+            DoctorVerdict::Failed => "failed",
         }
     }
 }
 
 /// What a replica says of itself, to the one that examines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SelfExamination {
+pub struct ReplicaReport {
     pub replica: ReplicaId,
     pub version: String,
     /// Its clock when it answered.
@@ -127,11 +127,11 @@ pub struct SelfExamination {
     /// How many agents are connected to it.
     pub agents: usize,
     /// The replicas, and whether it sees the mark of each among its own blobs.
-    pub sees_blobs_of: Vec<SeesBlobs>,
+    pub sees_blobs_of: Vec<BlobVisibility>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SeesBlobs {
+pub struct BlobVisibility {
     pub replica: ReplicaId,
     pub sees: bool,
 }

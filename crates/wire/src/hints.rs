@@ -2,12 +2,12 @@
 //! must not say different things.
 
 use muster_core::names::Version;
-use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
 
 /// How a rollout stands, as far as it decides what can be done with it.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
-    pub phase: &'a Phase,
+pub struct RolloutSituation<'a> {
+    pub phase: &'a RolloutPhase,
     /// Everybody was told at once: no node can be set aside, or granted once more.
     pub at_once: bool,
     pub waits_for_promotion: bool,
@@ -36,67 +36,70 @@ fn in_spite_of_it() -> Hint {
 }
 
 /// Whether it was failed nodes that stopped it: without them, nothing is in its way.
-fn is_of_failures(why: &Halt) -> bool {
+fn is_of_failures(why: &PauseReason) -> bool {
     match why {
-        Halt::Failures { .. } => true,
-        Halt::NothingToGoBackTo { why } => is_of_failures(why),
-        Halt::Operator { .. }
-        | Halt::GateFailed { .. }
-        | Halt::GateInconclusive { .. }
-        | Halt::NoProgress { .. }
-        | Halt::Blocked { .. } => false,
+        PauseReason::Failures { .. } => true,
+        PauseReason::NothingToGoBackTo { why } => is_of_failures(why),
+        PauseReason::Operator { .. }
+        | PauseReason::GateFailed { .. }
+        | PauseReason::GateInconclusive { .. }
+        | PauseReason::NoProgress { .. }
+        | PauseReason::Blocked { .. } => false,
     }
 }
 
 /// What can be typed next, the likeliest first.
-pub fn next_commands(situation: Situation<'_>) -> Vec<Hint> {
-    let Situation { phase, at_once, waits_for_promotion, stable, failed, sent } = situation;
+pub fn next_commands(situation: RolloutSituation<'_>) -> Vec<Hint> {
+    let RolloutSituation { phase, at_once, waits_for_promotion, stable, failed, sent } = situation;
     let back = stable.map(|stable| hint("muster rollout rollback", format!("go back to {stable}")));
     let leave = || back.clone().unwrap_or_else(|| hint("muster rollout abort", "end it; nodes stay where they are"));
     match phase {
-        Phase::Running if waits_for_promotion => {
+        RolloutPhase::Running if waits_for_promotion => {
             vec![hint("muster rollout promote", "let the next wave begin"), leave()]
         }
-        Phase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
-        Phase::Paused { why } => match why {
-            Halt::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
-            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } if at_once && failed > 0 => {
+        RolloutPhase::Running => vec![hint("muster rollout status --watch", "follow it to its end")],
+        RolloutPhase::Paused { why } => match why {
+            PauseReason::Operator { .. } => vec![hint("muster rollout resume", "go on"), leave()],
+            PauseReason::Failures { .. } | PauseReason::NothingToGoBackTo { .. } if at_once && failed > 0 => {
                 vec![hint("muster rollout resume", "go on in spite of them"), leave()]
             }
-            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } if failed > 0 => vec![
+            PauseReason::Failures { .. } | PauseReason::NothingToGoBackTo { .. } if failed > 0 => vec![
                 hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
                 hint("muster rollout skip NODE", "set a node aside, then resume"),
                 hint("muster rollout resume", "go on in spite of them"),
                 leave(),
             ],
-            Halt::NoProgress { .. } if !at_once && failed > 0 => vec![
+            PauseReason::NoProgress { .. } if !at_once && failed > 0 => vec![
                 hint("muster rollout retry --failed", "grant the failed nodes once more, and go on"),
                 hint("muster rollout resume", "ask and look again"),
                 leave(),
             ],
-            Halt::GateFailed { .. } => {
+            PauseReason::GateFailed { .. } => {
                 let (again, on) = (hint("muster rollout resume", "ask and look again"), in_spite_of_it());
                 match back {
                     Some(back) => vec![back, again, on],
                     None => vec![again, on, leave()],
                 }
             }
-            Halt::GateInconclusive { .. } => {
+            PauseReason::GateInconclusive { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), in_spite_of_it(), leave()]
             }
             why if is_of_failures(why) => vec![hint("muster rollout resume", "go on"), leave()],
-            Halt::Failures { .. } | Halt::NothingToGoBackTo { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
+            PauseReason::Failures { .. }
+            | PauseReason::NothingToGoBackTo { .. }
+            | PauseReason::NoProgress { .. }
+            | PauseReason::Blocked { .. } => {
                 vec![hint("muster rollout resume", "ask and look again"), leave()]
             }
         },
         // It has ended: there is nothing to abort.
-        Phase::Aborted { .. } => {
+        RolloutPhase::Aborted { .. } => {
             back.filter(|_| sent).into_iter().chain([hint("muster rollout start VERSION", "go elsewhere")]).collect()
         }
-        Phase::RolledBack { by, .. } | Phase::Superseded { by } => {
+        RolloutPhase::RolledBack { by, .. } | RolloutPhase::Superseded { by } => {
             vec![hint(format!("muster rollout status {by}"), "the one that took its place")]
         }
-        Phase::Completed => Vec::new(),
+        RolloutPhase::Completed => Vec::new(),
     }
 }
 
@@ -108,24 +111,30 @@ mod tests {
 
     use super::*;
 
-    fn commands(phase: &Phase, stable: Option<&str>, failed: u32) -> String {
+    fn commands(phase: &RolloutPhase, stable: Option<&str>, failed: u32) -> String {
         commands_of(phase, false, stable, failed)
     }
 
-    fn commands_of(phase: &Phase, at_once: bool, stable: Option<&str>, failed: u32) -> String {
+    fn commands_of(phase: &RolloutPhase, at_once: bool, stable: Option<&str>, failed: u32) -> String {
         let stable = stable.map(|stable| Version::new(stable).unwrap());
-        let situation =
-            Situation { phase, at_once, waits_for_promotion: false, stable: stable.as_ref(), failed, sent: true };
+        let situation = RolloutSituation {
+            phase,
+            at_once,
+            waits_for_promotion: false,
+            stable: stable.as_ref(),
+            failed,
+            sent: true,
+        };
         let short = |hint: Hint| hint.command.trim_start_matches("muster rollout ").to_owned();
         next_commands(situation).into_iter().map(short).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
     fn nothing_is_offered_that_would_be_refused() {
-        let aborted = Phase::Aborted { by: "jo".into(), reason: String::new() };
+        let aborted = RolloutPhase::Aborted { by: "jo".into(), reason: String::new() };
         assert_eq!(commands(&aborted, Some("v1"), 0), "rollback, start VERSION");
         assert_eq!(commands(&aborted, None, 0), "start VERSION", "it is aborted, and there is no way back");
-        let nobody = Situation {
+        let nobody = RolloutSituation {
             phase: &aborted,
             at_once: false,
             waits_for_promotion: false,
@@ -134,14 +143,15 @@ mod tests {
             sent: false,
         };
         let stable = Version::new("v1").unwrap();
-        let hints = next_commands(Situation { stable: Some(&stable), ..nobody });
+        let hints = next_commands(RolloutSituation { stable: Some(&stable), ..nobody });
         assert_eq!(hints.len(), 1, "nobody was sent anywhere: {hints:?}");
-        let failures = Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
-        let failed = Phase::Paused { why: failures };
+        let failures =
+            PauseReason::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
+        let failed = RolloutPhase::Paused { why: failures };
         assert_eq!(commands(&failed, Some("v1"), 1), "retry --failed, skip NODE, resume, rollback");
         assert_eq!(commands(&failed, None, 1), "retry --failed, skip NODE, resume, abort");
         assert_eq!(commands(&failed, None, 0), "resume, abort", "whoever had failed is well again");
-        let well = Situation {
+        let well = RolloutSituation {
             phase: &failed,
             at_once: false,
             waits_for_promotion: false,
@@ -150,13 +160,15 @@ mod tests {
             sent: true,
         };
         assert_eq!(next_commands(well)[0].does, "go on");
-        let gate = Phase::Paused { why: Halt::GateFailed { check: "door".into(), message: "shut".into() } };
+        let gate =
+            RolloutPhase::Paused { why: PauseReason::GateFailed { check: "door".into(), message: "shut".into() } };
         assert_eq!(commands(&gate, Some("v1"), 0), "rollback, resume, promote");
         assert_eq!(commands(&gate, None, 0), "resume, promote, abort");
-        let unclear = Phase::Paused { why: Halt::GateInconclusive { check: "door".into(), message: "?".into() } };
+        let unclear =
+            RolloutPhase::Paused { why: PauseReason::GateInconclusive { check: "door".into(), message: "?".into() } };
         assert_eq!(commands(&unclear, Some("v1"), 0), "resume, promote, rollback");
-        assert_eq!(commands(&Phase::Completed, Some("v1"), 0), "");
-        let stuck = Phase::Paused { why: Halt::NoProgress { since: jiff::Timestamp::UNIX_EPOCH } };
+        assert_eq!(commands(&RolloutPhase::Completed, Some("v1"), 0), "");
+        let stuck = RolloutPhase::Paused { why: PauseReason::NoProgress { since: jiff::Timestamp::UNIX_EPOCH } };
         for stopped in [&failed, &stuck] {
             assert_eq!(commands_of(stopped, true, Some("v1"), 1), "resume, rollback", "everybody was told at once");
             assert_eq!(commands_of(stopped, true, None, 1), "resume, abort");

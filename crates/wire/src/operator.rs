@@ -6,20 +6,20 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::generation::Generation;
-use muster_core::liveness::{HeldDomain, Link};
+use muster_core::lookup::published::Publication;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::pause::Paused;
-use muster_core::published::Publication;
-use muster_core::records::{LastRun, MachineRecord, NodeRecord, PastRun};
+use muster_core::node::liveness::{Link, SilentDomain};
+use muster_core::node::pause::NodePause;
+use muster_core::node::record::{MachineRecord, NodeRecord};
+use muster_core::node::service_state::ServiceState;
+use muster_core::node::status::{Activity, NodeState, Reason};
+use muster_core::report::record::{LastRun, PastRun};
 use muster_core::report::{Interfaces, Report};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::Hold;
-use muster_core::service_state::ServiceState;
-use muster_core::standing::{Activity, Why, Word};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
-use crate::design::DesignNumbers;
+use crate::design::DesignRevisions;
 use crate::rollout::RolloutBrief;
 
 /// The header by which a reader demands an answer that is at least as new as a revision.
@@ -43,7 +43,7 @@ pub struct EnvironmentRow {
     pub current_version: Option<Version>,
     /// Where its design stands.
     #[serde(default)]
-    pub design: DesignNumbers,
+    pub design: DesignRevisions,
     /// It is on its way out.
     #[serde(default)]
     pub destroying: bool,
@@ -60,7 +60,7 @@ pub struct EnvironmentStatus {
     pub nodes: usize,
     /// How many nodes stand where.
     #[schema(value_type = BTreeMap<String, usize>)]
-    pub counts: BTreeMap<Word, usize>,
+    pub counts: BTreeMap<NodeState, usize>,
     #[schema(value_type = BTreeMap<String, usize>)]
     pub running: BTreeMap<Version, usize>,
     /// Nodes that do not run what they should, the worst first; at most [`BLOCKERS`] of them.
@@ -72,9 +72,9 @@ pub struct EnvironmentStatus {
     pub leaving: Vec<NodeRow>,
     /// What keeps nodes from running, by whose word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pauses: Vec<Paused>,
+    pub pauses: Vec<NodePause>,
     /// Failure domains in which so many are silent that nobody is declared lost.
-    pub held_domains: Vec<HeldDomain>,
+    pub held_domains: Vec<SilentDomain>,
     /// Keys whose value cannot be read, with the reason.
     pub unreadable: BTreeMap<String, String>,
     /// Since when the store has not answered the server; none while it does. Everything here is as of `revision`.
@@ -97,20 +97,22 @@ pub const BLOCKERS: usize = 20;
 pub struct NodeRow {
     pub node: NodeName,
     pub role: Role,
-    pub standing: Word,
+    #[serde(rename = "standing")]
+    pub state: NodeState,
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// What it has proved to run.
     pub running: Option<Version>,
     pub desired: Option<Version>,
     /// Why it is not validated at what it should run; none if it is.
-    pub why: Option<Why>,
+    #[serde(rename = "why")]
+    pub reason: Option<Reason>,
     /// Whether others may count on it.
     pub active: bool,
     pub link: Link,
     /// What keeps it from running, whether or not it should.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<Paused>,
+    pub paused: Option<NodePause>,
 }
 
 /// One node, whole.
@@ -182,7 +184,7 @@ impl TriggerUpdate {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct UpdateTriggered {
+pub struct UpdateResponse {
     pub from: Option<Version>,
     pub to: Version,
     /// False if the environment should run this version already.
@@ -203,7 +205,7 @@ pub struct RunningVersionRow {
 
 /// Asks whether hosts have proved to run a version. Node names and host names are both understood.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct VerifyHosts {
+pub struct VerifyHostsRequest {
     pub version: Version,
     pub hosts: Vec<String>,
     /// Wait this long for it to become true; at most [`LONGEST_WAIT`]. The answer comes as soon as it is.
@@ -215,7 +217,7 @@ pub struct VerifyHosts {
 pub const LONGEST_WAIT: u64 = 60;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HostsVerified {
+pub struct VerifyHostsResponse {
     pub verified: bool,
     pub hosts: usize,
     pub missing: Vec<MissingHost>,
@@ -229,7 +231,9 @@ pub struct HostsVerified {
 pub struct MissingHost {
     pub host: String,
     /// None if the host is not in the design.
-    pub standing: Option<Word>,
+    #[serde(rename = "standing")]
+    pub state: Option<NodeState>,
     pub running: Option<Version>,
-    pub why: Option<Why>,
+    #[serde(rename = "why")]
+    pub reason: Option<Reason>,
 }

@@ -13,7 +13,7 @@ pub const MEDIA_TYPE: &str = "application/problem+json";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
     /// Names the kind of problem; stable, for programs.
-    pub code: Code,
+    pub code: ProblemCode,
     /// The same for people, in a few words.
     #[schema(value_type = String)]
     pub title: Box<str>,
@@ -43,7 +43,7 @@ pub struct Problem {
 /// Every kind of problem that the server answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Code {
+pub enum ProblemCode {
     /// The path, the query or the body is not understood.
     InvalidRequest,
     UnknownEnvironment,
@@ -108,83 +108,83 @@ pub enum Code {
     Internal,
 }
 
-impl Code {
+impl ProblemCode {
     pub fn status(self) -> u16 {
         match self {
-            Code::InvalidRequest => 400,
-            Code::UnknownEnvironment
-            | Code::UnknownNode
-            | Code::UnknownVersion
-            | Code::UnknownRole
-            | Code::UnknownDatum
-            | Code::UnknownRun
-            | Code::UnknownRollout
-            | Code::UnknownDocument
-            | Code::UnknownKind
-            | Code::UnknownDesignRevision
-            | Code::UnknownBundle
-            | Code::NotFound => 404,
-            Code::Conflict
-            | Code::ReleaseTaken
-            | Code::Destroying
-            | Code::PlanOutdated
-            | Code::RolloutUnderWay
-            | Code::RolloutRefused
-            | Code::RemovesAll
-            | Code::UntrustsCurrent
-            | Code::OlderRelease => 409,
-            Code::NotAsExpected => 412,
-            Code::TooLarge => 413,
-            Code::RangeNotSatisfiable => 416,
-            Code::DesignRefused | Code::ReleaseRefused => 422,
-            Code::Internal | Code::DesignUnreadable | Code::ReleaseUnreadable => 500,
-            Code::Busy | Code::CannotTell | Code::StoreUnavailable => 503,
-            Code::StoreFull => 507,
+            ProblemCode::InvalidRequest => 400,
+            ProblemCode::UnknownEnvironment
+            | ProblemCode::UnknownNode
+            | ProblemCode::UnknownVersion
+            | ProblemCode::UnknownRole
+            | ProblemCode::UnknownDatum
+            | ProblemCode::UnknownRun
+            | ProblemCode::UnknownRollout
+            | ProblemCode::UnknownDocument
+            | ProblemCode::UnknownKind
+            | ProblemCode::UnknownDesignRevision
+            | ProblemCode::UnknownBundle
+            | ProblemCode::NotFound => 404,
+            ProblemCode::Conflict
+            | ProblemCode::ReleaseTaken
+            | ProblemCode::Destroying
+            | ProblemCode::PlanOutdated
+            | ProblemCode::RolloutUnderWay
+            | ProblemCode::RolloutRefused
+            | ProblemCode::RemovesAll
+            | ProblemCode::UntrustsCurrent
+            | ProblemCode::OlderRelease => 409,
+            ProblemCode::NotAsExpected => 412,
+            ProblemCode::TooLarge => 413,
+            ProblemCode::RangeNotSatisfiable => 416,
+            ProblemCode::DesignRefused | ProblemCode::ReleaseRefused => 422,
+            ProblemCode::Internal | ProblemCode::DesignUnreadable | ProblemCode::ReleaseUnreadable => 500,
+            ProblemCode::Busy | ProblemCode::CannotTell | ProblemCode::StoreUnavailable => 503,
+            ProblemCode::StoreFull => 507,
         }
     }
 
     pub fn title(self) -> &'static str {
         match self {
-            Code::InvalidRequest => "The request is not understood",
-            Code::UnknownEnvironment => "There is no such environment",
-            Code::UnknownNode => "There is no such node in the design",
-            Code::UnknownVersion => "There is no such release",
-            Code::UnknownRole => "There is no such role in the design",
-            Code::UnknownDatum => "There is no such datum",
-            Code::UnknownRun => "There is no such run",
-            Code::UnknownRollout => "There is no such rollout",
-            Code::UnknownDocument => "There is no such document in the design",
-            Code::UnknownKind => "There is no such kind of document",
-            Code::UnknownDesignRevision => "There is no such revision of the design",
-            Code::UnknownBundle => "There is no such bundle",
-            Code::NotFound => "There is nothing at this address",
-            Code::Conflict => "Someone else changed it meanwhile",
-            Code::Destroying => "The environment is being destroyed",
-            Code::PlanOutdated => "The world has moved since the plan was made",
-            Code::RolloutUnderWay => "Another rollout is under way",
-            Code::RolloutRefused => "The rollout does not stand so",
-            Code::OlderRelease => "The release is older than the current one",
-            Code::UntrustsCurrent => "No node could run the current release any more",
-            Code::RemovesAll => "No node would be left",
-            Code::NotAsExpected => "It is not what was expected",
-            Code::TooLarge => "The body is too large",
-            Code::DesignRefused => "The design cannot be used",
-            Code::ReleaseRefused => "The release cannot be used",
-            Code::ReleaseTaken => "The version is another release already",
-            Code::ReleaseUnreadable => "The release cannot be read",
-            Code::RangeNotSatisfiable => "There is nothing behind the end",
-            Code::Busy => "The server has too much to do",
-            Code::DesignUnreadable => "The design cannot be read",
-            Code::CannotTell => "The answer is not known yet",
-            Code::StoreUnavailable => "The store did not carry out the change",
-            Code::StoreFull => "The disk of the store is full",
-            Code::Internal => "The server failed",
+            ProblemCode::InvalidRequest => "The request is not understood",
+            ProblemCode::UnknownEnvironment => "There is no such environment",
+            ProblemCode::UnknownNode => "There is no such node in the design",
+            ProblemCode::UnknownVersion => "There is no such release",
+            ProblemCode::UnknownRole => "There is no such role in the design",
+            ProblemCode::UnknownDatum => "There is no such datum",
+            ProblemCode::UnknownRun => "There is no such run",
+            ProblemCode::UnknownRollout => "There is no such rollout",
+            ProblemCode::UnknownDocument => "There is no such document in the design",
+            ProblemCode::UnknownKind => "There is no such kind of document",
+            ProblemCode::UnknownDesignRevision => "There is no such revision of the design",
+            ProblemCode::UnknownBundle => "There is no such bundle",
+            ProblemCode::NotFound => "There is nothing at this address",
+            ProblemCode::Conflict => "Someone else changed it meanwhile",
+            ProblemCode::Destroying => "The environment is being destroyed",
+            ProblemCode::PlanOutdated => "The world has moved since the plan was made",
+            ProblemCode::RolloutUnderWay => "Another rollout is under way",
+            ProblemCode::RolloutRefused => "The rollout does not stand so",
+            ProblemCode::OlderRelease => "The release is older than the current one",
+            ProblemCode::UntrustsCurrent => "No node could run the current release any more",
+            ProblemCode::RemovesAll => "No node would be left",
+            ProblemCode::NotAsExpected => "It is not what was expected",
+            ProblemCode::TooLarge => "The body is too large",
+            ProblemCode::DesignRefused => "The design cannot be used",
+            ProblemCode::ReleaseRefused => "The release cannot be used",
+            ProblemCode::ReleaseTaken => "The version is another release already",
+            ProblemCode::ReleaseUnreadable => "The release cannot be read",
+            ProblemCode::RangeNotSatisfiable => "There is nothing behind the end",
+            ProblemCode::Busy => "The server has too much to do",
+            ProblemCode::DesignUnreadable => "The design cannot be read",
+            ProblemCode::CannotTell => "The answer is not known yet",
+            ProblemCode::StoreUnavailable => "The store did not carry out the change",
+            ProblemCode::StoreFull => "The disk of the store is full",
+            ProblemCode::Internal => "The server failed",
         }
     }
 }
 
 impl Problem {
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+    pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
         Self {
             code,
             title: code.title().into(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use muster_core::names::Version;
-use muster_core::release_manifest::{Digest, KeyId, PublicKey, SignedManifest, SignedTrust};
+use muster_core::release::manifest::{Digest, KeyId, PublicKey, SignedManifest, SignedTrust};
 use muster_core::txn::Revision;
 
 /// The media type of a bundle.
@@ -28,7 +28,7 @@ pub struct PushRelease {
 
 /// A release was registered, or was so already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ReleasePushed {
+pub struct PushReleaseResponse {
     pub version: Version,
     pub serial: u64,
     /// Of the bundle.
@@ -84,7 +84,7 @@ pub struct ReleaseDetail {
     pub signed: SignedManifest,
     /// The trusted key that stands for it, if the environment has a list of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trusted: Option<Trusted>,
+    pub trusted: Option<SignatureTrust>,
     pub bundle: BundleState,
     pub revision: Revision,
 }
@@ -92,7 +92,7 @@ pub struct ReleaseDetail {
 /// Whether a signature counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Trusted {
+pub enum SignatureTrust {
     By(KeyId),
     /// Why not.
     Not(String),
@@ -110,7 +110,7 @@ pub enum BundleState {
 
 /// The list of keys whose signatures count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TrustShown {
+pub struct TrustResponse {
     /// None if there is no list: agents go by the keys that they were set up with.
     pub list: Option<TrustedKeys>,
     pub revision: Revision,
@@ -125,7 +125,7 @@ pub struct TrustedKeys {
 
 /// The list was replaced, or was so already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TrustReplaced {
+pub struct ReplaceTrustResponse {
     pub serial: u64,
     pub keys: Vec<PublicKey>,
     /// Whether a key of the list before stands for it. Before the first there was none: only agents can tell.

@@ -1,7 +1,7 @@
 //! What replicas of the server tell each other. Everything else they know from the store.
 
 use muster_core::names::NodeName;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

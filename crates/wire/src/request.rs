@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// A name that nobody else makes up. It need not be a secret.
-pub fn made_up() -> String {
+pub fn new_request_id() -> String {
     let random = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", random(), random())
 }
@@ -14,7 +14,7 @@ mod tests {
 
     #[test]
     fn no_two_requests_have_the_same_name() {
-        assert_ne!(made_up(), made_up());
-        assert_eq!(made_up().len(), 32);
+        assert_ne!(new_request_id(), new_request_id());
+        assert_eq!(new_request_id().len(), 32);
     }
 }

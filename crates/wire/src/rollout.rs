@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::{Plan, Prediction};
-use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState};
-use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord, WaveState};
+use muster_core::rollout::plan::{Prediction, RolloutPlan};
+use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, RolloutNodeState};
+use muster_core::rollout::record::{FailedNode, RolloutPhase, RolloutRecord, WaveState};
 use muster_core::rollout::strategy::{Promote, Strategy};
 use muster_core::txn::Revision;
 
@@ -42,14 +42,14 @@ impl PlanRequest {
 
 /// What would happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PlanAnswer {
-    pub plan: Plan,
+pub struct PlanResponse {
+    pub plan: RolloutPlan,
     /// Names the plan: the digest of the blob that it is kept as.
     pub digest: String,
     /// The revision of the design that the nodes follow, and whose order of roles was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub design: Option<DesignRevision>,
-    pub strategy_from: StrategyFrom,
+    pub strategy_from: StrategySource,
     /// What it was made from.
     pub revision: Revision,
 }
@@ -57,7 +57,7 @@ pub struct PlanAnswer {
 /// Where the strategy of a plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum StrategyFrom {
+pub enum StrategySource {
     /// The environment's file.
     Environment,
     /// The request.
@@ -86,7 +86,7 @@ pub struct StartRequest {
 #[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to the server")]
 pub enum Start {
     /// Exactly this: it is refused if the world has moved since it was made.
-    Plan(Box<Plan>),
+    Plan(Box<RolloutPlan>),
     /// Planned and started in one.
     Now(PlanRequest),
 }
@@ -94,24 +94,24 @@ pub enum Start {
 /// What became of a start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum StartAnswer {
-    Started(Started),
-    AlreadyThere(AlreadyThere),
+pub enum StartResponse {
+    Started(RolloutStarted),
+    AlreadyThere(AlreadyAtVersion),
 }
 
-impl StartAnswer {
+impl StartResponse {
     /// The rollout, unless there was nothing to start.
-    pub fn started(self) -> Option<Started> {
+    pub fn started(self) -> Option<RolloutStarted> {
         match self {
-            StartAnswer::Started(started) => Some(started),
-            StartAnswer::AlreadyThere(_) => None,
+            StartResponse::Started(started) => Some(started),
+            StartResponse::AlreadyThere(_) => None,
         }
     }
 }
 
 /// Every node runs the version already: nothing was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AlreadyThere {
+pub struct AlreadyAtVersion {
     pub to: Version,
     /// Always false.
     pub changed: bool,
@@ -124,7 +124,7 @@ pub struct AlreadyThere {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Started {
+pub struct RolloutStarted {
     pub id: RolloutId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Version>,
@@ -171,7 +171,7 @@ pub struct RolloutStatus {
     /// Of one that goes back and decides what nodes run: nodes that it leaves where they are, at another version than the one
     /// that it goes to; the first [`LEFT_ALONE_SHOWN`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_alone: Vec<LeftAlone>,
+    pub left_alone: Vec<UnmovedNode>,
     /// How many those are.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_alone_count: u32,
@@ -197,7 +197,7 @@ fn is_zero(number: &u32) -> bool {
 
 /// A node that a way back does not take along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LeftAlone {
+pub struct UnmovedNode {
     pub node: NodeName,
     /// What it should run.
     pub version: Version,
@@ -234,7 +234,7 @@ pub struct SlotRow {
     pub rollout: RolloutId,
     pub version: Version,
     #[serde(flatten)]
-    pub state: NodeState,
+    pub state: RolloutNodeState,
     #[schema(value_type = String, format = DateTime)]
     pub granted: Timestamp,
     /// Fences it: the revision of the grant, which is the generation that the node was told.
@@ -257,7 +257,7 @@ pub struct RolloutRow {
     pub from: Option<Version>,
     pub to: Version,
     #[serde(flatten)]
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     #[schema(value_type = String, format = DateTime)]
     pub phase_since: Timestamp,
     #[schema(value_type = String, format = DateTime)]
@@ -281,7 +281,7 @@ pub struct RolloutBrief {
     pub from: Option<Version>,
     pub to: Version,
     #[serde(flatten)]
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     #[schema(value_type = String, format = DateTime)]
     pub phase_since: Timestamp,
     #[serde(default)]
@@ -302,7 +302,7 @@ pub struct RolloutBrief {
 
 /// Says something to a rollout.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Operate {
+pub struct OperateRequest {
     /// Why, for whoever looks at it later; of `pause` and `abort`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -326,10 +326,10 @@ pub struct Operate {
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Operated {
+pub struct OperateResponse {
     pub id: RolloutId,
     #[serde(flatten)]
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     /// False if it was so already.
     pub changed: bool,
     /// The nodes that it was about.

@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use muster_core::names::{NodeName, Role, RunId};
-use muster_core::records::{Asked, PastRun};
+use muster_core::node::record::RunRequest;
+use muster_core::report::record::PastRun;
 use muster_core::txn::Revision;
 
 /// Asks a node for a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AskForRun {
+pub struct StartRunRequest {
     /// Change nothing: only say what would change.
     #[serde(default)]
     pub noop: bool,
@@ -18,7 +19,7 @@ pub struct AskForRun {
 
 /// A run was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RunAsked {
+pub struct StartRunResponse {
     pub node: NodeName,
     /// Names what was asked for: the run itself gets its name from the node.
     pub id: String,
@@ -32,15 +33,15 @@ pub struct RunAsked {
 
 /// What has become of the last run that somebody asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct AskedRun {
-    pub asked: Asked,
-    pub progress: AskedProgress,
+pub struct RunRequestStatus {
+    pub asked: RunRequest,
+    pub progress: RunRequestProgress,
     pub revision: Revision,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum AskedProgress {
+pub enum RunRequestProgress {
     /// The node has not begun.
     Waiting {
         /// Since when its agent has no connection.

@@ -3,21 +3,21 @@
 mod frames;
 
 use jiff::Timestamp;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::Role;
-use muster_core::pause::Paused;
-use muster_core::release_manifest::SignedTrust;
-use muster_core::snapshot::Snapshot;
+use muster_core::node::pause::NodePause;
+use muster_core::release::manifest::SignedTrust;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::sync::SyncEvent;
 
-pub use frames::{Frame, Frames, TooLarge};
+pub use frames::{Frame, FrameTooLarge, Frames};
 
 #[derive(Debug, Error)]
 pub enum DecodeError {
     #[error(transparent)]
-    TooLarge(#[from] TooLarge),
+    TooLarge(#[from] FrameTooLarge),
     #[error("an event of the stream is not understood: {text:?}")]
     Event {
         text: String,
@@ -67,7 +67,7 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
     }
     #[derive(Deserialize)]
     struct Pause {
-        pause: Option<Paused>,
+        pause: Option<NodePause>,
     }
     #[derive(Deserialize)]
     struct Trust {
@@ -118,10 +118,10 @@ fn parse(name: &str, data: &str) -> Result<Option<SyncEvent>, serde_json::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::generation::Generation;
     use muster_core::names::Version;
-    use muster_core::pause::{PauseRecord, PauseScope};
-    use muster_core::release_manifest::SignedManifest;
+    use muster_core::node::pause::{PauseRecord, PauseScope};
+    use muster_core::release::manifest::SignedManifest;
+    use muster_core::txn::Generation;
 
     use crate::sync::DesiredState;
 
@@ -141,7 +141,7 @@ mod tests {
             SyncEvent::Run { id: "r".into(), noop: true, by: "ada".into() },
             SyncEvent::Pause { pause: None },
             SyncEvent::Pause {
-                pause: Some(Paused {
+                pause: Some(NodePause {
                     scope: PauseScope::Global,
                     pause: PauseRecord {
                         by: "ada".into(),

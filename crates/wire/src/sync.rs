@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use muster_core::fleet::Fleet;
-use muster_core::generation::Generation;
-use muster_core::lookups::{Lookups, Tag};
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{Lookups, Tag};
 use muster_core::names::{NodeName, Role, Version};
-use muster_core::pause::Paused;
-use muster_core::release_manifest::{SignedManifest, SignedTrust};
-use muster_core::snapshot::Snapshot;
-use muster_core::standing::Activity;
-use muster_core::txn::Revision;
+use muster_core::node::pause::NodePause;
+use muster_core::node::status::Activity;
+use muster_core::release::manifest::{SignedManifest, SignedTrust};
+use muster_core::txn::{Generation, Revision};
 
 /// What an agent opens its stream with: everything that the server needs to know to tell it what is new, and no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -36,7 +35,7 @@ pub struct SyncOpen {
     pub activity: Activity,
     /// The pause that it keeps to.
     #[serde(default)]
-    pub pause: Option<Paused>,
+    pub pause: Option<NodePause>,
     /// The last run that a person asked it for.
     #[serde(default)]
     pub asked: Option<String>,
@@ -72,7 +71,7 @@ pub enum SyncEvent {
     },
     /// The node is not to run, or may again: what it keeps to is another pause now.
     Pause {
-        pause: Option<Paused>,
+        pause: Option<NodePause>,
     },
     /// A person asks for a run.
     Run {
@@ -132,13 +131,13 @@ impl DesiredState {
 
 /// What a node is told that asks, without a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Told {
+pub struct DesiredResponse {
     /// What it should run; none before a version was chosen.
     #[serde(default)]
     pub desired: Option<DesiredState>,
     /// Whether it is to wait.
     #[serde(default)]
-    pub pause: Option<Paused>,
+    pub pause: Option<NodePause>,
     /// The server's time.
     #[schema(value_type = String, format = DateTime)]
     pub now: Timestamp,
@@ -147,7 +146,7 @@ pub struct Told {
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Taken {
+pub enum ReportResult {
     /// It moved the node's status.
     Applied,
     /// It was applied before.
@@ -159,8 +158,8 @@ pub enum Taken {
 /// The answer to a report. The agent forgets the report, unless it is outdated: then it asks for another incarnation and
 /// sends it again, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ReportTaken {
-    pub taken: Taken,
+pub struct ReportAck {
+    pub taken: ReportResult,
     /// The revision at which it is visible.
     pub revision: Revision,
 }

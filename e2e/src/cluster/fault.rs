@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use muster_core::names::ReplicaId;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::proxy::Proxy;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use muster_core::keys::{Key, parse};
 use muster_core::names::ReplicaId;
-use muster_core::records::Observed;
-use muster_core::replicas::{ControllerName, ControllerRecord, PresenceRecord};
+use muster_core::replica::{ControllerName, ControllerRecord, PresenceRecord};
 use muster_core::report::Outcome;
+use muster_core::report::record::ObservedRecord;
 use muster_etcd_rig::{Dump, Revision};
 
 use crate::cluster::fleet::{Fleet, PREFIX, START};
@@ -176,7 +176,7 @@ fn has_proved(dump: &Dump, node: &str, trigger: &Trigger) -> bool {
         Some((_, Key::Observed { node: of })) => of.as_str() == node,
         Some(_) | None => false,
     });
-    let observed: Option<Observed> = found.and_then(|entry| serde_json::from_slice(&entry.value).ok());
+    let observed: Option<ObservedRecord> = found.and_then(|entry| serde_json::from_slice(&entry.value).ok());
     observed.and_then(|observed| observed.last).is_some_and(|last| {
         i64::try_from(last.generation.number) == Ok(trigger.revision) && matches!(last.outcome, Outcome::Validated(_))
     })

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use muster_core::reason::Reason;
 use muster_core::report::RunResult;
+use muster_core::report::reason::RunReason;
 
 use crate::converging::CONTENT;
 use crate::node::TestNode;
@@ -33,7 +33,7 @@ async fn what_depends_on_a_failed_resource_is_skipped_and_the_report_says_why() 
     let run = node.apply(json!({})).await;
 
     assert_eq!(run.applied.result, RunResult::Failed, "{run:#?}");
-    assert_eq!(run.applied.reason, Some(Reason::ResourcesFailed { count: 1 }));
+    assert_eq!(run.applied.reason, Some(RunReason::ResourcesFailed { count: 1 }));
     assert_eq!((node.read("before"), node.read("beside")), ("upstream\n".into(), "independent\n".into()));
     for skipped in ["after", "running", "nova"] {
         assert!(!node.root().join(skipped).exists(), "{skipped} is there: {run:#?}");

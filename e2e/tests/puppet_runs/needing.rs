@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use muster_core::reason::{Need, Reason};
 use muster_core::report::RunResult;
+use muster_core::report::reason::{Need, RunReason};
 
 use crate::node::TestNode;
 
@@ -31,14 +31,14 @@ async fn what_a_run_waits_for_is_known_and_a_key_that_is_not_there_is_named() {
     assert_eq!(leader.reason(), "waiting for role db: a leader");
     assert_eq!(leader.lookups, "leader::db\n");
     let needs = vec![Need::Published { key: "db::binlog".parse().unwrap(), want: 2, have: 1 }];
-    assert_eq!(published.applied.reason, Some(Reason::Waiting { needs }), "{published:#?}");
+    assert_eq!(published.applied.reason, Some(RunReason::Waiting { needs }), "{published:#?}");
 
     let (absent, parameter) = tokio::join!(absent.apply(fleet.clone()), parameter.apply(fleet));
 
     for run in [&absent, &parameter] {
         assert_eq!(
             (run.applied.result, &run.applied.reason),
-            (RunResult::Failed, &Some(Reason::NotCompiled)),
+            (RunResult::Failed, &Some(RunReason::NotCompiled)),
             "{run:#?}"
         );
     }

@@ -15,9 +15,9 @@ use muster_agent::release::Release;
 use muster_agent::run::directory::RunDirectory;
 use muster_agent::run::log;
 use muster_agent::state_dir::StateDir;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::report::{Interfaces, ResourceChange};
-use muster_core::snapshot::Snapshot;
 
 /// Where every release begins: Hiera over Muster and a file of data.
 const HIERA: &str = "version: 5\n\

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use muster_core::lookup::published::Publication;
 use muster_core::names::{Role, RunId, Version};
-use muster_core::published::Publication;
-use muster_core::reason::Reason;
-use muster_core::release::Applier;
+use muster_core::release::spec::Applier;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
 
 use crate::node::Node;
@@ -55,7 +55,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub result: RunResult,
-    pub reason: Option<Reason>,
+    pub reason: Option<RunReason>,
     pub counts: Counts,
     pub errors: Vec<ResourceError>,
     /// What was changed, or would be in a preview.
@@ -65,7 +65,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    pub fn failed(reason: Reason) -> Self {
+    pub fn failed(reason: RunReason) -> Self {
         Self { result: RunResult::Failed, reason: Some(reason), ..Self::succeeded(RunResult::Failed) }
     }
 
@@ -74,8 +74,8 @@ impl Applied {
         Self::succeeded(RunResult::Unchanged)
     }
 
-    pub fn pending(needs: Vec<muster_core::reason::Need>) -> Self {
-        Self { result: RunResult::Pending, ..Self::failed(Reason::Waiting { needs }) }
+    pub fn pending(needs: Vec<muster_core::report::reason::Need>) -> Self {
+        Self { result: RunResult::Pending, ..Self::failed(RunReason::Waiting { needs }) }
     }
 
     pub fn succeeded(result: RunResult) -> Self {
@@ -107,10 +107,10 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
     let code = match supervise(&program, children, cancel).await {
         Ended::Exited(code) => code,
         Ended::Cancelled => return None,
-        Ended::Killed(signal) => return Some(Applied::failed(Reason::Killed { program: name, signal })),
+        Ended::Killed(signal) => return Some(Applied::failed(RunReason::Killed { program: name, signal })),
         Ended::Deadline => {
             let seconds = program.deadline.as_secs();
-            return Some(Applied::failed(Reason::Deadline { program: name, seconds }));
+            return Some(Applied::failed(RunReason::Deadline { program: name, seconds }));
         }
         Ended::NotStarted(error) => {
             return Some(Applied::failed(match job.release.spec.applier {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use muster_core::reason::Need;
-use muster_core::summary::clip;
+use muster_core::report::reason::Need;
+use muster_core::report::summary::clip;
 
 use crate::bounded;
 use crate::redact::Redactor;

@@ -8,11 +8,11 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use muster_core::lookup::published::{PUBLISHED_LIMIT, Publication, size};
 use muster_core::names::DataKey;
-use muster_core::published::{PUBLISHED_LIMIT, Publication, size};
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
+use muster_core::report::summary::clip;
 use muster_core::report::{ResourceError, RunResult};
-use muster_core::summary::clip;
 
 use crate::applier::Applied;
 use crate::bounded;
@@ -46,7 +46,7 @@ pub(super) fn add(applied: Applied, path: &Path, secrets: &Redactor) -> Applied 
 /// Why nothing can be published.
 #[derive(Debug, PartialEq, Eq)]
 struct Refused {
-    reason: Reason,
+    reason: RunReason,
     errors: Vec<ResourceError>,
 }
 
@@ -82,7 +82,7 @@ fn read(path: &Path, secrets: &Redactor) -> Result<Publication, Refused> {
 }
 
 fn refused(problem: String) -> Refused {
-    Refused { reason: Reason::NotPublished { problem }, errors: Vec::new() }
+    Refused { reason: RunReason::NotPublished { problem }, errors: Vec::new() }
 }
 
 /// The largest value is the one to look at.
@@ -92,7 +92,7 @@ fn too_much(publication: &Publication, bytes: usize) -> Refused {
         message: format!("what is published under {key} has {size} bytes, the most of all"),
         ..ResourceError::default()
     });
-    let reason = Reason::PublishedTooMuch { bytes: bytes as u64, most: PUBLISHED_LIMIT as u64 };
+    let reason = RunReason::PublishedTooMuch { bytes: bytes as u64, most: PUBLISHED_LIMIT as u64 };
     Refused { reason, errors: largest.into_iter().collect() }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     fn too_much_is_told_with_the_key_and_its_size() {
         let line = |key: &str, size: usize| format!("{{\"key\":\"{key}\",\"value\":\"{}\"}}\n", "x".repeat(size));
         let refused = published(&[line("a", 100), line("big", 4000)].concat()).unwrap_err();
-        assert_eq!(refused.reason, Reason::PublishedTooMuch { bytes: 4117, most: 4096 });
+        assert_eq!(refused.reason, RunReason::PublishedTooMuch { bytes: 4117, most: 4096 });
         assert_eq!(refused.errors[0].to_string(), "what is published under big has 4002 bytes, the most of all");
     }
 }

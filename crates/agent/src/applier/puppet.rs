@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 
-use muster_core::reason::{Need, Reason};
+use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{ResourceError, RunResult};
 
 use crate::applier::puppet_report::{Failure, PuppetReport, Reader};
@@ -16,15 +16,15 @@ use crate::process::supervise::Program;
 const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: muster::lookup_key}\n";
 
 /// Prepares the call. Puppet's old report must be gone: a run that does not compile writes none.
-pub(super) fn program(job: &Job<'_>) -> Result<Program, Reason> {
+pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let (layout, release) = (&job.node.layout, job.release);
-    module::install(&layout.modules()).map_err(|error| Reason::Machine { problem: error.in_one_line() })?;
+    module::install(&layout.modules()).map_err(|error| RunReason::Machine { problem: error.in_one_line() })?;
     let hiera = match &release.spec.hiera {
         Some(path) => release.directory.join(path),
         None => {
             let path = layout.puppet().join("hiera.yaml");
             fs::write(&path, HIERA)
-                .map_err(|error| Reason::Machine { problem: format!("cannot write {}: {error}", path.display()) })?;
+                .map_err(|error| RunReason::Machine { problem: format!("cannot write {}: {error}", path.display()) })?;
             path
         }
     };
@@ -68,12 +68,12 @@ fn modulepath(job: &Job<'_>) -> OsString {
     path
 }
 
-pub(super) fn not_started(program: &Program, error: &io::Error) -> Reason {
+pub(super) fn not_started(program: &Program, error: &io::Error) -> RunReason {
     let name = program.path.display();
     if error.kind() == io::ErrorKind::NotFound {
-        return Reason::NotInstalled { program: name.to_string() };
+        return RunReason::NotInstalled { program: name.to_string() };
     }
-    Reason::Machine { problem: format!("cannot start {name}: {error}") }
+    RunReason::Machine { problem: format!("cannot start {name}: {error}") }
 }
 
 pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
@@ -81,19 +81,19 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     let report = reader.read(&job.directory.report());
     let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
     let mut applied = match code {
-        0 | 2 if !needs.is_empty() => Applied::failed(Reason::PendingIgnored { needs }),
+        0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
         // A preview ends with 0 whatever it found; only its report says more.
         0 if job.mode == Mode::Preview && counts.failed > 0 => {
-            Applied::failed(Reason::ResourcesFailed { count: counts.failed })
+            Applied::failed(RunReason::ResourcesFailed { count: counts.failed })
         }
         0 if job.mode == Mode::Preview && counts.changed > 0 => Applied::succeeded(RunResult::Changed),
         0 => Applied::succeeded(RunResult::Unchanged),
         2 => Applied::succeeded(RunResult::Changed),
         1 if !needs.is_empty() => Applied::pending(needs),
         // A run that ended without a report never came to apply anything.
-        1 if report.is_none() => Applied::failed(Reason::NotCompiled),
-        4 | 6 if counts.failed > 0 => Applied::failed(Reason::ResourcesFailed { count: counts.failed }),
-        code => Applied::failed(Reason::ExitCode { program: "puppet".into(), code }),
+        1 if report.is_none() => Applied::failed(RunReason::NotCompiled),
+        4 | 6 if counts.failed > 0 => Applied::failed(RunReason::ResourcesFailed { count: counts.failed }),
+        code => Applied::failed(RunReason::ExitCode { program: "puppet".into(), code }),
     };
     applied.counts = counts;
     let PuppetReport { failures, skipped, changes, .. } = report.unwrap_or_default();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use muster_core::report::ResourceChange;
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 use crate::applier::puppet_log;
 use crate::applier::puppet_report::{Event, Reader, Status};

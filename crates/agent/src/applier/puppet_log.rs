@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use muster_core::report::ResourceError;
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 use crate::bounded::for_each_line;
 use crate::redact::Redactor;

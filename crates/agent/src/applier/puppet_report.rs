@@ -8,8 +8,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use muster_core::report::summary::clip;
 use muster_core::report::{Counts, ResourceChange, ResourceError};
-use muster_core::summary::clip;
 
 use crate::applier::{Mode, puppet_changes, puppet_log};
 use crate::redact::Redactor;

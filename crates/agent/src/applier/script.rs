@@ -2,9 +2,9 @@
 
 use std::io;
 
-use muster_core::reason::{Need, Reason};
 use muster_core::report::RunResult;
-use muster_core::summary::clip;
+use muster_core::report::reason::{Need, RunReason};
+use muster_core::report::summary::clip;
 
 use crate::applier::{Applied, Job, Mode, base};
 use crate::process::supervise::Program;
@@ -15,29 +15,31 @@ const PENDING: i32 = 75;
 const REASON: usize = 300;
 
 /// Prepares the call. A script that does not promise to honour `MUSTER_NOOP` would change the node in a preview.
-pub(super) fn program(job: &Job<'_>) -> Result<Program, Reason> {
+pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let spec = &job.release.spec;
     match job.mode {
-        Mode::Preview if !spec.noop => Err(Reason::NoPreview { program: spec.manifest.clone() }),
+        Mode::Preview if !spec.noop => Err(RunReason::NoPreview { program: spec.manifest.clone() }),
         Mode::Preview | Mode::Apply => Ok(base(job, job.release.directory.join(&spec.manifest))),
     }
 }
 
-pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> Reason {
+pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
     let manifest = &job.release.spec.manifest;
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return Reason::Release { problem: format!("{manifest} of the release cannot be executed: is it executable?") };
+        return RunReason::Release {
+            problem: format!("{manifest} of the release cannot be executed: is it executable?"),
+        };
     }
     if error.kind() == io::ErrorKind::NotFound {
         // The file is there, this was checked: what is missing is what its first line names.
-        return Reason::NotInstalled { program: format!("the interpreter of {manifest}") };
+        return RunReason::NotInstalled { program: format!("the interpreter of {manifest}") };
     }
-    Reason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
+    RunReason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
 }
 
 pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     match code {
-        0 | 2 if !needs.is_empty() => Applied::failed(Reason::PendingIgnored { needs }),
+        0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
         0 => Applied::succeeded(RunResult::Unchanged),
         2 => Applied::succeeded(RunResult::Changed),
         PENDING if !needs.is_empty() => Applied::pending(needs),
@@ -49,6 +51,6 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
             );
             Applied::pending(vec![Need::Other { reason }])
         }
-        code => Applied::failed(Reason::ExitCode { program: job.release.spec.manifest.clone(), code }),
+        code => Applied::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{Role, RunId, Version};
-use muster_core::reason::{Need, Reason};
 use muster_core::report::RunResult;
+use muster_core::report::reason::{Need, RunReason};
 
 use super::*;
 use crate::testing::{living, node, secrets, write_release};
@@ -56,7 +56,7 @@ impl Script {
         apply(&job, &Children::default(), cancel).await
     }
 
-    async fn judged(&self) -> (RunResult, Option<Reason>) {
+    async fn judged(&self) -> (RunResult, Option<RunReason>) {
         let applied = self.apply(&CancellationToken::new()).await.unwrap();
         (applied.result, applied.reason)
     }
@@ -75,10 +75,10 @@ impl Script {
 
 #[tokio::test]
 async fn exit_codes_of_scripts() {
-    let code = |code| Some(Reason::ExitCode { program: "apply".into(), code });
-    let other = |reason: &str| Some(Reason::Waiting { needs: vec![Need::Other { reason: reason.into() }] });
+    let code = |code| Some(RunReason::ExitCode { program: "apply".into(), code });
+    let other = |reason: &str| Some(RunReason::Waiting { needs: vec![Need::Other { reason: reason.into() }] });
     let need = r#"echo '{"kind":"other","reason":"a need"}' >> $MUSTER_PENDING_FILE"#;
-    let ignored = Some(Reason::PendingIgnored { needs: vec![Need::Other { reason: "a need".into() }] });
+    let ignored = Some(RunReason::PendingIgnored { needs: vec![Need::Other { reason: "a need".into() }] });
     for (name, body, result, reason) in [
         ("zero", "exit 0".to_owned(), RunResult::Unchanged, None),
         ("two", "exit 2".into(), RunResult::Changed, None),
@@ -93,7 +93,7 @@ async fn exit_codes_of_scripts() {
             "signal",
             "kill -KILL $$".into(),
             RunResult::Failed,
-            Some(Reason::Killed { program: "apply".into(), signal: 9 }),
+            Some(RunReason::Killed { program: "apply".into(), signal: 9 }),
         ),
     ] {
         let script = Script::shell(name, &body);
@@ -113,12 +113,12 @@ async fn what_cannot_be_started_says_what_is_missing() {
 
     let interpreter = Script::new("interpreter", spec, &[("apply", "#!/nonexistent/interpreter\n")]);
     let (_, reason) = interpreter.judged().await;
-    assert_eq!(reason, Some(Reason::NotInstalled { program: "the interpreter of apply".into() }));
+    assert_eq!(reason, Some(RunReason::NotInstalled { program: "the interpreter of apply".into() }));
 
     let mut puppet = Script::new("puppet", "applier: puppet\nmanifest: site.pp\n", &[("site.pp", "")]);
     puppet.node.puppet = "/nonexistent/puppet".into();
     let (_, reason) = puppet.judged().await;
-    assert_eq!(reason, Some(Reason::NotInstalled { program: "/nonexistent/puppet".into() }));
+    assert_eq!(reason, Some(RunReason::NotInstalled { program: "/nonexistent/puppet".into() }));
 }
 
 /// Stands for Puppet: it checks how it was called, and answers with a code and the files of a real one.
@@ -139,17 +139,17 @@ async fn exit_codes_of_puppet() {
         r#"echo '{"resource_statuses":{"Exec[a]":{"failed":true},"File[b]":{"changed":true}}}' > $MUSTER_REPORT_FILE"#;
     let fine = r#"echo '{"resource_statuses":{}}' > $MUSTER_REPORT_FILE"#;
     let needs = vec![Need::Other { reason: "a need".into() }];
-    let code = |code| Some(Reason::ExitCode { program: "puppet".into(), code });
+    let code = |code| Some(RunReason::ExitCode { program: "puppet".into(), code });
     for (name, body, result, reason) in [
         ("p0", format!("{fine}; exit 0"), RunResult::Unchanged, None),
         ("p2", format!("{fine}; exit 2"), RunResult::Changed, None),
-        ("p4", format!("{report}; exit 4"), RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
-        ("p6", format!("{report}; exit 6"), RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
+        ("p4", format!("{report}; exit 4"), RunResult::Failed, Some(RunReason::ResourcesFailed { count: 1 })),
+        ("p6", format!("{report}; exit 6"), RunResult::Failed, Some(RunReason::ResourcesFailed { count: 1 })),
         ("p4bare", "exit 4".into(), RunResult::Failed, code(4)),
-        ("p1", "exit 1".into(), RunResult::Failed, Some(Reason::NotCompiled)),
+        ("p1", "exit 1".into(), RunResult::Failed, Some(RunReason::NotCompiled)),
         ("p1report", format!("{fine}; exit 1"), RunResult::Failed, code(1)),
-        ("p1need", format!("{need}; exit 1"), RunResult::Pending, Some(Reason::Waiting { needs: needs.clone() })),
-        ("p0need", format!("{need}; {fine}; exit 0"), RunResult::Failed, Some(Reason::PendingIgnored { needs })),
+        ("p1need", format!("{need}; exit 1"), RunResult::Pending, Some(RunReason::Waiting { needs: needs.clone() })),
+        ("p0need", format!("{need}; {fine}; exit 0"), RunResult::Failed, Some(RunReason::PendingIgnored { needs })),
         ("p17", format!("{fine}; exit 17"), RunResult::Failed, code(17)),
     ] {
         let puppet = false_puppet(name, &body);
@@ -173,7 +173,7 @@ async fn at_the_deadline_every_process_of_the_run_is_ended() {
     let script = Script::new("hang", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
     let (result, reason) = script.judged().await;
     assert_eq!(result, RunResult::Failed);
-    assert_eq!(reason, Some(Reason::Deadline { program: "apply".into(), seconds: 0 }));
+    assert_eq!(reason, Some(RunReason::Deadline { program: "apply".into(), seconds: 0 }));
     assert_eq!(script.processes(), [0; 0]);
 }
 
@@ -184,7 +184,10 @@ async fn who_clears_the_environment_does_not_outlive_the_deadline() {
     let spec = "applier: script\nmanifest: apply\ndeadline: 2s\n";
     let script = Script::new("cleared", spec, &[("apply", &format!("#!/bin/sh\n{body}\n"))]);
     let (result, reason) = script.judged().await;
-    assert_eq!((result, reason), (RunResult::Failed, Some(Reason::Deadline { program: "apply".into(), seconds: 2 })));
+    assert_eq!(
+        (result, reason),
+        (RunResult::Failed, Some(RunReason::Deadline { program: "apply".into(), seconds: 2 }))
+    );
     assert_eq!(script.noted().len(), 2);
     assert_eq!(living(&script.noted()), [0; 0]);
 }
@@ -192,7 +195,7 @@ async fn who_clears_the_environment_does_not_outlive_the_deadline() {
 #[tokio::test]
 async fn nor_an_applier_that_is_killed_from_outside() {
     let script = Script::shell("killed", "env -i sleep 1000 & echo $! > $MUSTER_ROOT/noted; kill -KILL $$");
-    assert_eq!(script.judged().await.1, Some(Reason::Killed { program: "apply".into(), signal: 9 }));
+    assert_eq!(script.judged().await.1, Some(RunReason::Killed { program: "apply".into(), signal: 9 }));
     assert_eq!(script.noted().len(), 1);
     assert_eq!(living(&script.noted()), [0; 0]);
 }
@@ -246,7 +249,7 @@ const PREVIEWS: &str = "test \"$MUSTER_NOOP\" = 1 || touch $MUSTER_ROOT/applied;
 async fn a_script_is_previewed_only_if_it_promises_to_change_nothing() {
     let mut script = Script::shell("unpromised", PREVIEWS);
     script.mode = Mode::Preview;
-    assert_eq!(script.judged().await, (RunResult::Failed, Some(Reason::NoPreview { program: "apply".into() })));
+    assert_eq!(script.judged().await, (RunResult::Failed, Some(RunReason::NoPreview { program: "apply".into() })));
 
     let spec = "applier: script\nmanifest: apply\nnoop: true\n";
     let mut script = Script::new("promised", spec, &[("apply", &format!("#!/bin/sh\n{PREVIEWS}\n"))]);
@@ -263,7 +266,7 @@ async fn a_preview_of_puppet_is_judged_by_its_report() {
     for (name, statuses, result, reason) in [
         ("pn0", "{}", RunResult::Unchanged, None),
         ("pn1", r#"{"File[a]":{"events":[{"status":"noop"}]}}"#, RunResult::Changed, None),
-        ("pn2", r#"{"File[a]":{"failed":true}}"#, RunResult::Failed, Some(Reason::ResourcesFailed { count: 1 })),
+        ("pn2", r#"{"File[a]":{"failed":true}}"#, RunResult::Failed, Some(RunReason::ResourcesFailed { count: 1 })),
     ] {
         let report = format!("echo '{{\"resource_statuses\":{statuses}}}' > $MUSTER_REPORT_FILE; exit 0");
         let publish = r#"echo '{"key":"a","value":1}' > $MUSTER_PUBLISH_FILE"#;
@@ -294,5 +297,5 @@ async fn what_a_script_waits_for_or_says_shows_no_secret() {
     let script = Script::shell("secret", "echo the schema of hunter2!; exit 75");
     let (result, reason) = script.judged().await;
     let needs = vec![Need::Other { reason: "the schema of [secret]".into() }];
-    assert_eq!((result, reason), (RunResult::Pending, Some(Reason::Waiting { needs })));
+    assert_eq!((result, reason), (RunResult::Pending, Some(RunReason::Waiting { needs })));
 }

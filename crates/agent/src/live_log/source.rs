@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::names::RunId;
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 use muster_wire::run_log::PIECE;
 
 use crate::applier::Line;

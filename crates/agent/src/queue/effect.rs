@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::generation::Generation;
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::snapshot::Snapshot;
-use muster_core::standing::Activity;
+use muster_core::txn::Generation;
 
 use muster_wire::sync::DesiredState;
 

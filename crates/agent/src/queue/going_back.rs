@@ -2,9 +2,8 @@
 
 use tokio::time::Instant;
 
-use muster_core::reason::Reason;
-use muster_core::report::{Outcome, Report, RunResult};
-use muster_core::status_move;
+use muster_core::report::reason::RunReason;
+use muster_core::report::{Outcome, Report, RunResult, status_move};
 use muster_wire::sync::DesiredState;
 
 use crate::queue::decide::Event;
@@ -128,7 +127,7 @@ impl Mind {
         let Some(trial) = self.ledger.trial.as_mut() else { return };
         if let Stage::Stays { problem, told } = &mut trial.stage {
             let (version, within, problem) = (trial.version.clone(), trial.within, problem.clone());
-            report.reason = Some(Reason::NotGoneBack { version, within, problem });
+            report.reason = Some(RunReason::NotGoneBack { version, within, problem });
             *told = true;
         }
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::Role;
-use muster_core::release::ReleaseSpec;
-use muster_core::snapshot::Snapshot;
+use muster_core::release::spec::ReleaseSpec;
 
 /// A hook of the release that the node runs, and what it is about. As one that is to run: what of that has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

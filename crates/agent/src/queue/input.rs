@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use muster_core::generation::Generation;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId};
-use muster_core::pause::Paused;
+use muster_core::node::pause::NodePause;
 use muster_core::report::{HookResult, Outcome, Report};
-use muster_core::snapshot::Snapshot;
+use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
 use crate::ledger::{AppliedRelease, LastRun};
@@ -34,7 +34,7 @@ pub enum Input {
     },
     Desired(DesiredState),
     Snapshot(Arc<Snapshot>),
-    Pause(Option<Paused>),
+    Pause(Option<NodePause>),
     RunAsked {
         id: String,
         by: String,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::report::Cause;
-use muster_core::snapshot::Snapshot;
 
 use crate::backoff::Backoff;
 use crate::ledger::Ledger;

@@ -1,8 +1,7 @@
 //! What is written down when something that had the slot has come to a result.
 
 use muster_core::names::RunId;
-use muster_core::report::{HookResult, Outcome, Report, Verdict};
-use muster_core::status_move;
+use muster_core::report::{HookResult, Outcome, Report, Verdict, status_move};
 
 use crate::ledger::{AppliedRelease, LastRun, LocalVersion, Proved, RunEnd, RunPhase, Work};
 use crate::queue::decide::Event;
@@ -224,17 +223,17 @@ fn judge_again(last: &mut LastRun, passed: bool, report: &Report) {
 mod tests {
     use super::*;
 
-    use muster_core::reason::Need;
+    use muster_core::report::reason::Need;
 
     use crate::testing::report;
 
     fn last(end: RunEnd, needs: Vec<Need>) -> LastRun {
         LastRun {
             run: RunId::new("r1").unwrap(),
-            generation: muster_core::generation::Generation { epoch: 1, number: 1 },
+            generation: muster_core::txn::Generation { epoch: 1, number: 1 },
             end,
             needs,
-            lookups: muster_core::lookups::Lookups::new(),
+            lookups: muster_core::lookup::Lookups::new(),
             attempt: 0,
             first_failure: None,
             only_checks_failed: false,

@@ -8,8 +8,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use muster_core::generation::Generation;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
+use muster_core::txn::Generation;
 
 use crate::backoff::{self, Backoff};
 use crate::durable::{self, WriteError};

@@ -1,8 +1,8 @@
 //! What the queue tells the other tasks: what a stream is opened with, and what the agent does.
 
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 
-use muster_core::generation::Generation;
+use muster_core::txn::Generation;
 
 use crate::ledger::{Ledger, RunPhase, Work};
 use crate::opening::Opening;

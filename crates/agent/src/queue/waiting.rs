@@ -2,12 +2,11 @@
 
 use tokio::time::Instant;
 
-use muster_core::lookups::{LookupKey, Lookups};
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{LookupKey, Lookups, snapshot_diff};
 use muster_core::names::Role;
-use muster_core::reason::Need;
+use muster_core::report::reason::Need;
 use muster_core::report::{Cause, LookupChange};
-use muster_core::snapshot::Snapshot;
-use muster_core::snapshot_diff;
 use muster_wire::sync::DesiredState;
 
 use crate::ledger::{AppliedRelease, LastRun, RunEnd, Work};
@@ -104,7 +103,7 @@ impl Known<'_> {
     /// The changes at keys since the last run, in words.
     pub(super) fn changes<'k>(&self, keys: impl Iterator<Item = &'k String>) -> Vec<LookupChange> {
         let change = |key: &String| match (self.seen, self.snapshot) {
-            (Some(seen), Some(snapshot)) => snapshot_diff::change(key, seen, snapshot),
+            (Some(seen), Some(snapshot)) => snapshot_diff::describe_change(key, seen, snapshot),
             (Some(_) | None, Some(_) | None) => LookupChange { key: key.clone(), what: String::new() },
         };
         keys.map(change).collect()

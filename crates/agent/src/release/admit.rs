@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use muster_core::reason::Refusal;
-use muster_core::release_manifest::{Manifest, PublicKey};
+use muster_core::release::manifest::{Manifest, PublicKey};
+use muster_core::report::reason::ReleaseRefusal;
 use muster_release::manifest::{VerifyError, authenticate};
 use muster_release::trust::SignatureError;
 use muster_wire::sync::DesiredState;
@@ -24,14 +24,14 @@ pub struct Known<'a> {
 ///
 /// An end of time counts when the node comes to a release, and not for one that it has come to before: a fleet does not
 /// stop working on the day on which its release may not be handed out any more.
-pub fn admit(desired: &DesiredState, known: Known<'_>) -> Result<Manifest, Refusal> {
+pub fn admit(desired: &DesiredState, known: Known<'_>) -> Result<Manifest, ReleaseRefusal> {
     let manifest = match authenticate(&desired.manifest, known.trusted) {
         Ok(authentic) => authentic.manifest,
         Err(VerifyError::Signature(error)) => return Err(not_proved(error)),
-        Err(VerifyError::Expired { at }) => return Err(Refusal::Expired { at }),
+        Err(VerifyError::Expired { at }) => return Err(ReleaseRefusal::Expired { at }),
         Err(VerifyError::Malformed(error)) => {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-            return Err(Refusal::Unsafe { problem: format!("its manifest is not understood: {error}{source}") });
+            return Err(ReleaseRefusal::Unsafe { problem: format!("its manifest is not understood: {error}{source}") });
         }
     };
     judge(desired, &manifest, known).map(|()| manifest)
@@ -39,31 +39,31 @@ pub fn admit(desired: &DesiredState, known: Known<'_>) -> Result<Manifest, Refus
 
 /// The same for a manifest that is known to be authentic: whether it is what the server speaks of, not older than what the
 /// node has proved unless it may be, and not expired.
-pub fn judge(desired: &DesiredState, manifest: &Manifest, known: Known<'_>) -> Result<(), Refusal> {
+pub fn judge(desired: &DesiredState, manifest: &Manifest, known: Known<'_>) -> Result<(), ReleaseRefusal> {
     if let Some(what) = difference(desired, manifest) {
-        return Err(Refusal::Another { what });
+        return Err(ReleaseRefusal::Another { what });
     }
     match known.highest {
         Some(highest) if manifest.serial < highest && !desired.allow_older => {
-            return Err(Refusal::Older { serial: manifest.serial, highest });
+            return Err(ReleaseRefusal::Older { serial: manifest.serial, highest });
         }
         Some(_) | None => {}
     }
     match manifest.expires {
         Some(at) if at <= known.now && !known.been_at.contains(&Some(manifest.digest.as_str())) => {
-            Err(Refusal::Expired { at })
+            Err(ReleaseRefusal::Expired { at })
         }
         Some(_) | None => Ok(()),
     }
 }
 
-fn not_proved(error: SignatureError) -> Refusal {
+fn not_proved(error: SignatureError) -> ReleaseRefusal {
     match error {
-        SignatureError::Unsigned => Refusal::UnknownKey { signed_by: Vec::new() },
+        SignatureError::Unsigned => ReleaseRefusal::UnknownKey { signed_by: Vec::new() },
         SignatureError::UnknownKey { ids } => {
-            Refusal::UnknownKey { signed_by: ids.iter().map(ToString::to_string).collect() }
+            ReleaseRefusal::UnknownKey { signed_by: ids.iter().map(ToString::to_string).collect() }
         }
-        SignatureError::BadSignature { key } => Refusal::BadSignature { key: key.to_string() },
+        SignatureError::BadSignature { key } => ReleaseRefusal::BadSignature { key: key.to_string() },
     }
 }
 
@@ -83,9 +83,9 @@ fn difference(desired: &DesiredState, manifest: &Manifest) -> Option<String> {
 mod tests {
     use super::*;
 
-    use muster_core::generation::Generation;
     use muster_core::names::Version;
-    use muster_core::release_manifest::{Digest, FORMAT, SignedManifest};
+    use muster_core::release::manifest::{Digest, FORMAT, SignedManifest};
+    use muster_core::txn::Generation;
     use muster_release::key::SigningKey;
     use muster_release::manifest::sign;
 
@@ -137,7 +137,7 @@ mod tests {
             Self { key, desired: desired(signed) }
         }
 
-        fn judged(&self, highest: Option<u64>, current: Option<&str>, now: &str) -> Result<Manifest, Refusal> {
+        fn judged(&self, highest: Option<u64>, current: Option<&str>, now: &str) -> Result<Manifest, ReleaseRefusal> {
             let trusted = [SigningKey::generate("").unwrap().public().clone(), self.key.public().clone()];
             admit(&self.desired, Known { trusted: &trusted, highest, been_at: &[None, current], now: at(now) })
         }
@@ -156,10 +156,10 @@ mod tests {
         let id = case.key.public().id().to_string();
         let other = SigningKey::generate("").unwrap();
         let known = Known { trusted: &[other.public().clone()], highest: None, been_at: &[], now: at(NOON) };
-        assert_eq!(admit(&case.desired, known), Err(Refusal::UnknownKey { signed_by: vec![id] }));
+        assert_eq!(admit(&case.desired, known), Err(ReleaseRefusal::UnknownKey { signed_by: vec![id] }));
         assert!(admit(&case.desired, Known { trusted: &[], ..known }).is_err());
         let unsigned = desired(sign(&manifest(None), &[]).unwrap());
-        assert_eq!(admit(&unsigned, known), Err(Refusal::UnknownKey { signed_by: Vec::new() }));
+        assert_eq!(admit(&unsigned, known), Err(ReleaseRefusal::UnknownKey { signed_by: Vec::new() }));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         case.desired.manifest.payload = case.desired.manifest.payload.replace("\"serial\":7", "\"serial\":8");
         case.desired.serial = 8;
         let key = case.key.public().id().to_string();
-        assert_eq!(case.judged(None, None, NOON), Err(Refusal::BadSignature { key }));
+        assert_eq!(case.judged(None, None, NOON), Err(ReleaseRefusal::BadSignature { key }));
     }
 
     #[test]
@@ -185,14 +185,14 @@ mod tests {
             let mut case = Case::new(None);
             change(&mut case.desired);
             let refused = case.judged(None, None, NOON).unwrap_err();
-            assert!(matches!(&refused, Refusal::Another { what } if what.contains(says)), "{refused}");
+            assert!(matches!(&refused, ReleaseRefusal::Another { what } if what.contains(says)), "{refused}");
         }
     }
 
     #[test]
     fn an_older_one_needs_the_word_of_a_person() {
         let mut case = Case::new(None);
-        assert_eq!(case.judged(Some(8), None, NOON), Err(Refusal::Older { serial: 7, highest: 8 }));
+        assert_eq!(case.judged(Some(8), None, NOON), Err(ReleaseRefusal::Older { serial: 7, highest: 8 }));
         // Also if the node has been there before.
         let current = digest("a");
         assert!(case.judged(Some(8), Some(current.as_str()), NOON).is_err());
@@ -204,7 +204,7 @@ mod tests {
     fn the_end_of_its_time_counts_by_the_nodes_clock_and_only_on_the_way_to_it() {
         let case = Case::new(Some(NOON));
         let (current, other) = (digest("a"), digest("c"));
-        let expired = Err(Refusal::Expired { at: at(NOON) });
+        let expired = Err(ReleaseRefusal::Expired { at: at(NOON) });
         // Right, an hour slow, an hour fast.
         for (now, result) in [
             ("2026-11-15T11:59:59Z", Ok(manifest(Some(NOON)))),
@@ -227,6 +227,6 @@ mod tests {
         assert!(sign(&later, std::slice::from_ref(&key)).is_err());
         let unread = desired(SignedManifest { payload: "{\"format\":2}".into(), signatures: Vec::new() });
         let known = Known { trusted: &[key.public().clone()], highest: None, been_at: &[], now: at(NOON) };
-        assert!(matches!(admit(&unread, known), Err(Refusal::UnknownKey { .. })));
+        assert!(matches!(admit(&unread, known), Err(ReleaseRefusal::UnknownKey { .. })));
     }
 }

@@ -12,9 +12,9 @@ use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
 use muster_core::names::EnvName;
-use muster_core::release_manifest::Manifest;
+use muster_core::release::manifest::Manifest;
 use muster_wire::client::{BundleDownload, Client, ClientError};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::backoff::{self, Backoff};
 use crate::servers::Servers;
@@ -159,11 +159,11 @@ async fn receive(source: Source<'_>, client: &Client, part: &Path, have: u64) ->
 fn refused(error: &ClientError) -> Cut {
     let (usual, longest) = BUSY;
     match error.problem() {
-        Some(Problem { code: Code::Busy, retry_after_seconds, .. }) => {
+        Some(Problem { code: ProblemCode::Busy, retry_after_seconds, .. }) => {
             let later = retry_after_seconds.map_or(usual, |seconds| Duration::from_secs(seconds.into()));
             Cut::Busy(chain(error), later.min(longest))
         }
-        Some(Problem { code: Code::RangeNotSatisfiable, .. }) => Cut::Useless(chain(error)),
+        Some(Problem { code: ProblemCode::RangeNotSatisfiable, .. }) => Cut::Useless(chain(error)),
         Some(_) | None => Cut::Lost(chain(error)),
     }
 }

@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{EnvName, Version};
-use muster_core::reason::{Reason, Refusal};
-use muster_core::release::ReleaseSpec;
-use muster_core::release_dir;
-use muster_core::release_manifest::Manifest;
+use muster_core::release::dir;
+use muster_core::release::manifest::Manifest;
+use muster_core::release::spec::ReleaseSpec;
+use muster_core::report::reason::{ReleaseRefusal, RunReason};
 use muster_release::unpack::{BundleError, UnpackError};
 use muster_wire::sync::DesiredState;
 
@@ -82,15 +82,19 @@ impl Releases {
     }
 
     /// Makes a release ready to be executed. It may take a while, and ends early, with none, if the agent is to end.
-    pub async fn prepare(&self, desired: &DesiredState, cancel: &CancellationToken) -> Option<Result<Release, Reason>> {
+    pub async fn prepare(
+        &self,
+        desired: &DesiredState,
+        cancel: &CancellationToken,
+    ) -> Option<Result<Release, RunReason>> {
         tokio::select! {
             () = cancel.cancelled() => None,
             prepared = self.ready(desired) => Some(prepared),
         }
     }
 
-    async fn ready(&self, desired: &DesiredState) -> Result<Release, Reason> {
-        let manifest = self.admitted(desired).map_err(|refusal| Reason::ReleaseRefused { refusal })?;
+    async fn ready(&self, desired: &DesiredState) -> Result<Release, RunReason> {
+        let manifest = self.admitted(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
         let release = self.shelf.release(&manifest.digest);
         let (found, expected) = (release.clone(), manifest.clone());
         if !blocking(move || is_whole(&found, &expected)).await? {
@@ -107,30 +111,30 @@ impl Releases {
 
     /// The node goes to a release that is ready. To look at one, in a preview for example, is not to go there: it may still
     /// expire before anybody does. `fallback` is the digest of what it may have to go back to.
-    pub fn going_to(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), Reason> {
+    pub fn going_to(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), RunReason> {
         let mut memory = self.memory();
         let gone = memory.get().gone_to(&desired.digest, fallback);
-        memory.set(gone).map_err(|error| Reason::Machine { problem: error.in_one_line() })
+        memory.set(gone).map_err(|error| RunReason::Machine { problem: error.in_one_line() })
     }
 
     /// Whether a release lies on the node, whole, and may run there: nobody else is needed for it. Else why not.
-    pub async fn holds(&self, desired: &DesiredState) -> Result<(), Reason> {
-        let manifest = self.admitted(desired).map_err(|refusal| Reason::ReleaseRefused { refusal })?;
+    pub async fn holds(&self, desired: &DesiredState) -> Result<(), RunReason> {
+        let manifest = self.admitted(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
         let (release, version) = (self.shelf.release(&manifest.digest), manifest.version.clone());
         if blocking(move || is_whole(&release, &manifest)).await? {
             return Ok(());
         }
-        Err(Reason::Release { problem: format!("{version}, which it ran before, is not on the node any more") })
+        Err(RunReason::Release { problem: format!("{version}, which it ran before, is not on the node any more") })
     }
 
-    fn admitted(&self, desired: &DesiredState) -> Result<Manifest, Refusal> {
+    fn admitted(&self, desired: &DesiredState) -> Result<Manifest, ReleaseRefusal> {
         let (trusted, memory) = (self.trust.keys(), self.memory().get().clone());
         let been_at = [memory.current.as_deref(), memory.proved.as_deref(), memory.fallback.as_deref()];
         admit(desired, Known { trusted: &trusted, highest: memory.highest, been_at: &been_at, now: clock::now() })
     }
 
     /// Fetches a bundle and unpacks it.
-    async fn bring(&self, manifest: &Manifest, release: &Path) -> Result<(), Reason> {
+    async fn bring(&self, manifest: &Manifest, release: &Path) -> Result<(), RunReason> {
         let part = self.shelf.part(&manifest.digest);
         let source = Source { env: &self.env, servers: &self.servers, manifest };
         loop {
@@ -185,11 +189,11 @@ fn proved_serial(ledger: &Ledger) -> Option<u64> {
 /// and not executed. For 50 MB that are 40 ms with a processor that knows SHA-256, and some 150 ms with one that does
 /// not, on a thread of its own: less than any applier takes to start. It reads from the cache what the applier is about
 /// to read anyway.
-fn is_whole(release: &Path, manifest: &Manifest) -> Result<bool, Reason> {
+fn is_whole(release: &Path, manifest: &Manifest) -> Result<bool, RunReason> {
     if !release.exists() {
         return Ok(false);
     }
-    if release_dir::digest(release).ok().as_deref() == Some(manifest.content.as_str()) {
+    if dir::digest(release).ok().as_deref() == Some(manifest.content.as_str()) {
         return Ok(true);
     }
     tracing::warn!(version = %manifest.version, directory = %release.display(), "the node's copy of the release is damaged; fetching it again");
@@ -220,38 +224,42 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
     fs::remove_file(bundle).map_err(write(bundle))
 }
 
-fn read_spec(directory: &Path, version: &Version) -> Result<ReleaseSpec, Reason> {
+fn read_spec(directory: &Path, version: &Version) -> Result<ReleaseSpec, RunReason> {
     muster_release::check_directory(directory)
-        .map_err(|error| Reason::Release { problem: format!("version {version} cannot be used: {}", chain(&error)) })
+        .map_err(|error| RunReason::Release { problem: format!("version {version} cannot be used: {}", chain(&error)) })
 }
 
-fn not_fetched(error: FetchError) -> Reason {
+fn not_fetched(error: FetchError) -> RunReason {
     match error {
-        FetchError::NotHad { .. } => Reason::Release { problem: error.to_string() },
-        FetchError::Write { .. } => Reason::Machine { problem: chain(&error) },
+        FetchError::NotHad { .. } => RunReason::Release { problem: error.to_string() },
+        FetchError::Write { .. } => RunReason::Machine { problem: chain(&error) },
     }
 }
 
-fn not_unpacked(error: UnpackError) -> Reason {
+fn not_unpacked(error: UnpackError) -> RunReason {
     match error {
         UnpackError::Bundle(BundleError::Digest { expected, found }) => {
-            Reason::DigestMismatch { expected: expected.to_string(), found: found.to_string() }
+            RunReason::DigestMismatch { expected: expected.to_string(), found: found.to_string() }
         }
-        UnpackError::Content { expected, found } => Reason::DigestMismatch { expected: expected.to_string(), found },
-        UnpackError::Entry(_) => Reason::ReleaseRefused { refusal: Refusal::Unsafe { problem: chain(&error) } },
-        UnpackError::Bundle(BundleError::Size { .. }) => Reason::Release { problem: chain(&error) },
+        UnpackError::Content { expected, found } => RunReason::DigestMismatch { expected: expected.to_string(), found },
+        UnpackError::Entry(_) => {
+            RunReason::ReleaseRefused { refusal: ReleaseRefusal::Unsafe { problem: chain(&error) } }
+        }
+        UnpackError::Bundle(BundleError::Size { .. }) => RunReason::Release { problem: chain(&error) },
         UnpackError::Bundle(BundleError::Read { .. }) | UnpackError::Write { .. } | UnpackError::ReadBack(_) => {
-            Reason::Machine { problem: chain(&error) }
+            RunReason::Machine { problem: chain(&error) }
         }
     }
 }
 
-fn machine(what: &str, path: &Path, error: &io::Error) -> Reason {
-    Reason::Machine { problem: format!("cannot {what} {}: {error}", path.display()) }
+fn machine(what: &str, path: &Path, error: &io::Error) -> RunReason {
+    RunReason::Machine { problem: format!("cannot {what} {}: {error}", path.display()) }
 }
 
 /// Does what waits for the disk, or computes for long, while the stream goes on.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Reason> + Send + 'static) -> Result<T, Reason> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RunReason> + Send + 'static,
+) -> Result<T, RunReason> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Reason::Machine { problem: error.to_string() }))
+    done.unwrap_or_else(|error| Err(RunReason::Machine { problem: error.to_string() }))
 }

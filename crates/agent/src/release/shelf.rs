@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use muster_core::release_manifest::Digest;
+use muster_core::release::manifest::Digest;
 
 use crate::clock;
 

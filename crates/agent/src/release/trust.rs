@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use muster_core::release_manifest::{PublicKey, SignedTrust};
+use muster_core::release::manifest::{PublicKey, SignedTrust};
 use muster_release::trust::{self, TrustError};
 
 use crate::durable::{self, WriteError};

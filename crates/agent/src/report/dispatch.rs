@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use muster_core::report::Report;
 use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
-use muster_wire::sync::Taken;
+use muster_wire::problem::ProblemCode;
+use muster_wire::sync::ReportResult;
 
 use crate::backoff::Backoff;
 
@@ -25,14 +25,14 @@ pub enum Next {
 /// What is known of a report that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    Taken(Taken),
-    Refused(Code),
+    Taken(ReportResult),
+    Refused(ProblemCode),
     /// None came, or none that is understood: whether it was taken nobody knows.
     Unknown,
 }
 
-impl From<&Result<Taken, ClientError>> for Answer {
-    fn from(answer: &Result<Taken, ClientError>) -> Self {
+impl From<&Result<ReportResult, ClientError>> for Answer {
+    fn from(answer: &Result<ReportResult, ClientError>) -> Self {
         match answer {
             Ok(taken) => Answer::Taken(*taken),
             Err(error) => error.problem().map_or(Answer::Unknown, |problem| Answer::Refused(problem.code)),
@@ -114,46 +114,48 @@ impl Dispatch {
 /// under a new incarnation, once: the server forgets the numbers of the life before, so what this agent says now is new.
 pub fn fate(answer: Answer, renewed: bool) -> Fate {
     let code = match answer {
-        Answer::Taken(Taken::Applied | Taken::AlreadyApplied) => return Fate::Forget,
-        Answer::Taken(Taken::Outdated) if renewed => return Fate::GiveUp,
-        Answer::Taken(Taken::Outdated) => return Fate::Renew,
+        Answer::Taken(ReportResult::Applied | ReportResult::AlreadyApplied) => return Fate::Forget,
+        Answer::Taken(ReportResult::Outdated) if renewed => return Fate::GiveUp,
+        Answer::Taken(ReportResult::Outdated) => return Fate::Renew,
         Answer::Refused(code) => code,
         Answer::Unknown => return Fate::Keep,
     };
     match code {
         // It would be said again of the same report for ever, and those behind it would wait for ever.
-        Code::InvalidRequest | Code::UnknownVersion | Code::UnknownRun | Code::TooLarge => Fate::PutAside,
+        ProblemCode::InvalidRequest | ProblemCode::UnknownVersion | ProblemCode::UnknownRun | ProblemCode::TooLarge => {
+            Fate::PutAside
+        }
         // The design, the environment or the store may still come.
-        Code::UnknownEnvironment
-        | Code::UnknownNode
-        | Code::UnknownRole
-        | Code::UnknownDatum
-        | Code::UnknownDocument
-        | Code::UnknownKind
-        | Code::UnknownDesignRevision
-        | Code::Destroying
-        | Code::PlanOutdated
-        | Code::UnknownRollout
-        | Code::RolloutUnderWay
-        | Code::RolloutRefused
-        | Code::OlderRelease
-        | Code::UntrustsCurrent
-        | Code::RemovesAll
-        | Code::NotAsExpected
-        | Code::DesignRefused
-        | Code::DesignUnreadable
-        | Code::UnknownBundle
-        | Code::ReleaseRefused
-        | Code::ReleaseTaken
-        | Code::ReleaseUnreadable
-        | Code::RangeNotSatisfiable
-        | Code::Busy
-        | Code::NotFound
-        | Code::Conflict
-        | Code::CannotTell
-        | Code::StoreUnavailable
-        | Code::StoreFull
-        | Code::Internal => Fate::Keep,
+        ProblemCode::UnknownEnvironment
+        | ProblemCode::UnknownNode
+        | ProblemCode::UnknownRole
+        | ProblemCode::UnknownDatum
+        | ProblemCode::UnknownDocument
+        | ProblemCode::UnknownKind
+        | ProblemCode::UnknownDesignRevision
+        | ProblemCode::Destroying
+        | ProblemCode::PlanOutdated
+        | ProblemCode::UnknownRollout
+        | ProblemCode::RolloutUnderWay
+        | ProblemCode::RolloutRefused
+        | ProblemCode::OlderRelease
+        | ProblemCode::UntrustsCurrent
+        | ProblemCode::RemovesAll
+        | ProblemCode::NotAsExpected
+        | ProblemCode::DesignRefused
+        | ProblemCode::DesignUnreadable
+        | ProblemCode::UnknownBundle
+        | ProblemCode::ReleaseRefused
+        | ProblemCode::ReleaseTaken
+        | ProblemCode::ReleaseUnreadable
+        | ProblemCode::RangeNotSatisfiable
+        | ProblemCode::Busy
+        | ProblemCode::NotFound
+        | ProblemCode::Conflict
+        | ProblemCode::CannotTell
+        | ProblemCode::StoreUnavailable
+        | ProblemCode::StoreFull
+        | ProblemCode::Internal => Fate::Keep,
     }
 }
 
@@ -166,10 +168,10 @@ mod tests {
     #[test]
     fn what_an_answer_means() {
         for (answer, fate) in [
-            (Answer::Taken(Taken::Applied), Fate::Forget),
-            (Answer::Taken(Taken::AlreadyApplied), Fate::Forget),
-            (Answer::Refused(Code::TooLarge), Fate::PutAside),
-            (Answer::Refused(Code::StoreUnavailable), Fate::Keep),
+            (Answer::Taken(ReportResult::Applied), Fate::Forget),
+            (Answer::Taken(ReportResult::AlreadyApplied), Fate::Forget),
+            (Answer::Refused(ProblemCode::TooLarge), Fate::PutAside),
+            (Answer::Refused(ProblemCode::StoreUnavailable), Fate::Keep),
             (Answer::Unknown, Fate::Keep),
         ] {
             assert_eq!(Dispatch::default().answered(1, answer), fate, "{answer:?}");
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn an_outdated_report_is_sent_once_more_under_another_incarnation() {
         let mut dispatch = Dispatch::default();
-        let outdated = Answer::Taken(Taken::Outdated);
+        let outdated = Answer::Taken(ReportResult::Outdated);
         assert_eq!(dispatch.answered(7, outdated), Fate::Renew);
         assert_eq!(dispatch.next(Some(&report(7)), None), Next::Hold, "the other one has not come yet");
         assert!(matches!(dispatch.next(Some(&report(7)), Some(4)), Next::Send(report) if report.incarnation == 4));
@@ -197,7 +199,7 @@ mod tests {
             pauses.extend(dispatch.pause(0.5));
         }
         assert_eq!(pauses, [200, 400, 800].map(Duration::from_millis));
-        dispatch.answered(1, Answer::Taken(Taken::Applied));
+        dispatch.answered(1, Answer::Taken(ReportResult::Applied));
         assert_eq!(dispatch.pause(0.5), None);
         dispatch.failed();
         assert_eq!(dispatch.next(None, Some(1)), Next::Sleep);

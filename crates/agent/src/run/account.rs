@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use muster_core::lookups::Lookups;
-use muster_core::reason::Reason;
+use muster_core::lookup::Lookups;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{CheckResult, Outcome, Report, RunResult, Verdict};
 
 use crate::applier::Applied;
@@ -58,7 +58,7 @@ pub fn validated(order: &Order, configured: Report, checks: Vec<CheckResult>, lo
     let passed = failed.is_empty();
     Report {
         outcome: Outcome::Validated(if passed { Verdict::Passed } else { Verdict::Failed }),
-        reason: if passed { None } else { Some(Reason::ChecksFailed { names: failed }) },
+        reason: if passed { None } else { Some(RunReason::ChecksFailed { names: failed }) },
         attempt: if passed { 0 } else { order.run.failures + 1 },
         ended,
         checks,
@@ -88,7 +88,7 @@ pub fn finished(order: &Order, mut report: Report) -> Input {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => RunEnd::Failed,
     };
     let needs = match &report.reason {
-        Some(Reason::Waiting { needs }) => needs.clone(),
+        Some(RunReason::Waiting { needs }) => needs.clone(),
         _ => Vec::new(),
     };
     let last = LastRun {

@@ -1,7 +1,7 @@
 //! What happens between runs, to the release that was applied last: its checks by the clock, its hooks at a change.
 
-use muster_core::lookups::Lookups;
-use muster_core::reason::Reason;
+use muster_core::lookup::Lookups;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{HookResult, Outcome, Report, Verdict};
 
 use crate::applier::Applied;
@@ -71,7 +71,7 @@ pub(super) async fn hooks(slot: &Slot, order: &Order) -> Option<Input> {
     let names: Vec<_> = failed.map(|result| result.name.clone()).collect();
     if !names.is_empty() {
         // As after a failed run there is nothing to prove; and as after one, what was proved before still counts.
-        let report = configured(node, order, Applied::failed(Reason::HooksFailed { names }), Lookups::new(), log);
+        let report = configured(node, order, Applied::failed(RunReason::HooksFailed { names }), Lookups::new(), log);
         return Some(over(order, report, results));
     }
     let (message, ack) = Message::awaited(Input::HooksEnded);

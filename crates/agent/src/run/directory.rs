@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::Interfaces;
-use muster_core::snapshot::Snapshot;
 
 use crate::durable::WriteError;
 use crate::node::Node;

@@ -1,7 +1,7 @@
 //! How a streak of failures began. The last error is in the last report; the first one is often the one that matters.
 
+use muster_core::report::summary::clip;
 use muster_core::report::{FirstFailure, Report, ResourceError};
-use muster_core::summary::clip;
 
 use crate::ledger::RunningRun;
 

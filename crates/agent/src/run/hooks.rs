@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use muster_core::release::Hook;
+use muster_core::release::spec::Hook;
 use muster_core::report::{HookResult, Verdict};
 
 use crate::applier::Job;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 use crate::applier::{Line, in_release};
 use crate::bounded::for_each_line;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use muster_core::lookups::Lookups;
-use muster_core::reason::{Need, Reason};
-use muster_core::snapshot::Snapshot;
+use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::report::reason::{Need, RunReason};
 
 use crate::bounded;
 
@@ -15,10 +15,10 @@ const FILE: u64 = (KEYS * KEY) as u64;
 
 /// Reads the keys, found or not. A role that the run waits for counts as looked up, whether or not the content said so:
 /// else nobody would wake the node when it is there.
-pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&Reason>) -> Lookups {
+pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&RunReason>) -> Lookups {
     let text = bounded::text(path, FILE);
     let needs = match reason {
-        Some(Reason::Waiting { needs } | Reason::PendingIgnored { needs }) => needs.as_slice(),
+        Some(RunReason::Waiting { needs } | RunReason::PendingIgnored { needs }) => needs.as_slice(),
         _ => &[],
     };
     let waited = needs.iter().filter_map(|need| match need {
@@ -47,7 +47,7 @@ mod tests {
         std::fs::write(file.path(), "active_roles::web::eth0\nactive_roles::web::eth0\n\nleader::db\n").unwrap();
         let needs = vec![Need::Role { role: Role::new("db").unwrap(), want: 1, have: 0 }];
         let snapshot = Snapshot::default();
-        let lookups = read(file.path(), &snapshot, Some(&Reason::Waiting { needs }));
+        let lookups = read(file.path(), &snapshot, Some(&RunReason::Waiting { needs }));
         let keys: Vec<_> = lookups.keys().map(String::as_str).collect();
         assert_eq!(keys, ["active_roles::db", "active_roles::web::eth0", "leader::db"]);
         assert!(lookups.iter().all(|(key, tag)| *tag == snapshot.tag(key)));

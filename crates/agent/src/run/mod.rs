@@ -16,11 +16,11 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::Role;
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
-use muster_core::snapshot::Snapshot;
 use muster_wire::sync::DesiredState;
 
 use crate::applier::{Applied, Job, Mode, apply};
@@ -198,19 +198,19 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
     Some(account::finished(order, report))
 }
 
-fn going_to(slot: &Slot, order: &Order) -> Result<(), Reason> {
+fn going_to(slot: &Slot, order: &Order) -> Result<(), RunReason> {
     slot.releases.going_to(&order.desired, order.fallback.as_deref())
 }
 
 /// Everything that must be there before a program starts. None if the agent is to end.
-async fn prepare(slot: &Slot, order: &Order) -> Option<Result<(RunDirectory, Release), Reason>> {
+async fn prepare(slot: &Slot, order: &Order) -> Option<Result<(RunDirectory, Release), RunReason>> {
     let release = slot.releases.prepare(&order.desired, &slot.cancel).await?;
     Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
 }
 
-fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, Reason> {
-    let machine = |error: crate::durable::WriteError| Reason::Machine { problem: error.in_one_line() };
-    std::fs::create_dir_all(&node.root).map_err(|error| Reason::Machine {
+fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, RunReason> {
+    let machine = |error: crate::durable::WriteError| RunReason::Machine { problem: error.in_one_line() };
+    std::fs::create_dir_all(&node.root).map_err(|error| RunReason::Machine {
         problem: format!("cannot make the node's root {}: {error}", node.root.display()),
     })?;
     let directories = match order.run.work {

@@ -4,7 +4,7 @@ use super::*;
 
 use jiff::Timestamp;
 
-use muster_core::release_manifest::SignedManifest;
+use muster_core::release::manifest::SignedManifest;
 use muster_core::report::Verdict;
 
 const WITHIN: SignedDuration = SignedDuration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 use crate::redact::Redactor;
 

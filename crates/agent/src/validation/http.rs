@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 use crate::redact::Redactor;
 

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use muster_core::release::{Check, CheckKind};
+use muster_core::release::spec::{Check, CheckKind};
 use muster_core::report::{CheckResult, Verdict};
 
 use crate::applier::Job;

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use muster_core::names::{Role, RunId, Version};
-use muster_core::release::ReleaseSpec;
+use muster_core::release::spec::ReleaseSpec;
 
 use super::*;
 use crate::applier::Mode;

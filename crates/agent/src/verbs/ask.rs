@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use muster_wire::sync::Told;
+use muster_wire::sync::DesiredResponse;
 
 use crate::config::Config;
 use crate::servers::Servers;
@@ -16,7 +16,7 @@ use crate::sync::chain;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// What the first server that answers says; if none does, why not.
-pub async fn ask(config: &Config) -> Result<Told, String> {
+pub async fn ask(config: &Config) -> Result<DesiredResponse, String> {
     let servers = Servers::new(&config.env, &config.node, config.server.urls()).map_err(|error| chain(&error))?;
     let mut why = String::new();
     for client in servers.all() {

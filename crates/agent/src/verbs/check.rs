@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use muster_core::pause::Paused;
+use muster_core::node::pause::NodePause;
 
 use crate::clock;
 use crate::config::Config;
@@ -29,7 +29,7 @@ pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn answer(pause: Option<&Paused>, how: &str) -> ExitCode {
+fn answer(pause: Option<&NodePause>, how: &str) -> ExitCode {
     match pause {
         Some(pause) => {
             say(format_args!("{pause}{how}"));
@@ -43,7 +43,7 @@ fn answer(pause: Option<&Paused>, how: &str) -> ExitCode {
 }
 
 /// The pause that was heard last, if anything was ever heard.
-pub(super) fn last_known(ledger: Option<&Ledger>, now: Timestamp) -> Option<Option<&Paused>> {
+pub(super) fn last_known(ledger: Option<&Ledger>, now: Timestamp) -> Option<Option<&NodePause>> {
     let ledger = ledger.filter(|ledger| ledger.incarnation.is_some())?;
     Some(ledger.pause.as_ref().filter(|pause| !pause.pause.is_over(now)))
 }

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use muster_wire::sync::{SyncEvent, Told};
+use muster_wire::sync::{DesiredResponse, SyncEvent};
 
 use crate::agent;
 use crate::clock;
@@ -65,7 +65,7 @@ pub async fn run(config: &Config) -> anyhow::Result<ExitCode> {
 
 /// Whether there is something to do by what is known: another desired state than the last run was of, a last run that
 /// did not end well, one that was cut off or that nobody has confirmed, or a report that waits.
-fn is_due(ledger: Option<&Ledger>, told: Option<&Told>, waiting: usize) -> bool {
+fn is_due(ledger: Option<&Ledger>, told: Option<&DesiredResponse>, waiting: usize) -> bool {
     let desired = match told {
         Some(told) => told.desired.as_ref(),
         None => ledger.and_then(|ledger| ledger.desired.as_ref()),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use muster_core::names::{EnvName, NodeName, RunId, Version};
-use muster_core::pause::Paused;
+use muster_core::node::pause::NodePause;
 
 use crate::config::Config;
 use crate::ledger::{Ledger, RunEnd};
@@ -29,7 +29,7 @@ struct Status {
     went_back_from: Option<Version>,
     running: Option<RunId>,
     last: Option<Last>,
-    pause: Option<Paused>,
+    pause: Option<NodePause>,
     /// Reports that wait to be sent.
     reports_waiting: usize,
     /// No release with a lower serial runs unless somebody allows it.

@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
-use muster_core::reason::Reason;
+use muster_core::node::service_state::{ServiceState, ValidationResult};
+use muster_core::node::status::Activity;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdict};
-use muster_core::service_state::{ServiceState, Validated};
-use muster_core::standing::Activity;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
@@ -66,7 +66,7 @@ async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
     let broken = server.report().await;
     assert_eq!(broken.outcome, Outcome::Validated(Verdict::Failed));
     assert_eq!(broken.causes, [Cause::Schedule]);
-    assert_eq!(broken.reason, Some(Reason::ChecksFailed { names: vec!["well".into()] }));
+    assert_eq!(broken.reason, Some(RunReason::ChecksFailed { names: vec!["well".into()] }));
     let again = server.report().await;
     assert_eq!(again.outcome, Outcome::Configured(RunResult::Changed));
     assert_eq!(again.causes, [Cause::Retry { attempt: 1 }]);
@@ -124,7 +124,7 @@ async fn a_hook_that_fails_is_shown_and_tried_again() {
     for attempt in [1, 2] {
         let failed = server.report().await;
         assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
-        assert_eq!(failed.reason, Some(Reason::HooksFailed { names: vec!["members".into()] }));
+        assert_eq!(failed.reason, Some(RunReason::HooksFailed { names: vec!["members".into()] }));
         assert_eq!((failed.attempt, failed.hooks[0].verdict), (attempt, Verdict::Failed));
         assert_eq!(failed.hooks[0].message, "hook ended with exit code 1: no");
     }
@@ -145,7 +145,7 @@ async fn a_hook_that_failed_at_what_is_no_more_is_made_up_for_by_the_next_valida
     server.say(news(with_dbs(3, &["db1"]))).await;
     let well = validated(&mut server).await;
     assert_eq!(well.causes, [Cause::Schedule], "the hook has seen what there is, and does not run again");
-    let well = Some(ServiceState::Validated { result: Validated::Success, version: well.version });
+    let well = Some(ServiceState::Validated { result: ValidationResult::Success, version: well.version });
     assert_eq!(server.observed().state, well);
     let forgotten = || {
         let ledger = fs::read(fixture.state().join("ledger.json")).unwrap();

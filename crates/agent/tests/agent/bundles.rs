@@ -18,8 +18,8 @@ use axum::routing::get;
 use futures::{StreamExt, stream};
 
 use muster_core::names::Version;
-use muster_core::release_manifest::Digest;
-use muster_wire::problem::{Code, Problem};
+use muster_core::release::manifest::Digest;
+use muster_wire::problem::{Problem, ProblemCode};
 
 /// What a server does with the next download; after these it sends what is asked for.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     CutAfter(usize),
     /// Sends so many bytes and then nothing, for ever.
     FreezeAfter(usize),
-    Refuse(Code),
+    Refuse(ProblemCode),
     /// Sends it from the beginning, whatever was asked for.
     Whole,
     /// Turns one bit of the bundle.
@@ -94,11 +94,11 @@ async fn send(
     let (Ok(mut bundle), Ok(digest)) =
         (fs::read(directory.join(&version)), fs::read_to_string(directory.join(format!("{version}.digest"))))
     else {
-        return problem(Code::UnknownVersion);
+        return problem(ProblemCode::UnknownVersion);
     };
     let from = if matches!(fault, Some(Fault::Whole)) { 0 } else { from };
     if from >= bundle.len() {
-        return problem(Code::RangeNotSatisfiable);
+        return problem(ProblemCode::RangeNotSatisfiable);
     }
     let mut end = None;
     match fault {
@@ -135,6 +135,6 @@ async fn send(
     (StatusCode::PARTIAL_CONTENT, headers, range, body).into_response()
 }
 
-fn problem(code: Code) -> Response {
+fn problem(code: ProblemCode) -> Response {
     (StatusCode::from_u16(code.status()).unwrap(), Json(Problem::new(code, "as the test wants it"))).into_response()
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Verdict};
-use muster_core::standing::Activity;
 use muster_small_disk::{SmallDisk, passed_in_a_namespace};
 use muster_wire::sync::SyncEvent;
 

@@ -22,15 +22,15 @@ use tokio::sync::mpsc;
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, RunId};
-use muster_core::records::{History, Observed};
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::standing::Activity;
-use muster_core::status_move::{self, Move};
+use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::status_move::{self, StatusMove};
 use muster_core::txn::Revision;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::run_log::LogPiece;
 use muster_wire::sse;
-use muster_wire::sync::{DesiredState, ReportTaken, SyncEvent, SyncOpen, Taken, Told};
+use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
 
 use crate::bundles;
 
@@ -48,7 +48,7 @@ pub(crate) enum Heard {
 /// How the server answers the next reports; after these it takes all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    Refuse(Code),
+    Refuse(ProblemCode),
     Outdated,
     /// Never.
     Not,
@@ -66,8 +66,8 @@ struct Shared {
     greeting: Mutex<Vec<SyncEvent>>,
     answers: Mutex<VecDeque<Answer>>,
     /// As in a store: replicas of one server know the same.
-    observed: Arc<Mutex<Observed>>,
-    refuse_streams: Mutex<Option<Code>>,
+    observed: Arc<Mutex<ObservedRecord>>,
+    refuse_streams: Mutex<Option<ProblemCode>>,
     lose_activities: AtomicU32,
     /// What who asks without a stream is told instead of what the greeting says.
     told: Mutex<Option<DesiredState>>,
@@ -105,7 +105,7 @@ impl FakeServer {
         Self::start_with(address, Arc::clone(&self.shared.observed)).await
     }
 
-    async fn start_with(address: SocketAddr, observed: Arc<Mutex<Observed>>) -> Self {
+    async fn start_with(address: SocketAddr, observed: Arc<Mutex<ObservedRecord>>) -> Self {
         let (heard, inbox) = mpsc::channel(1000);
         let (logs, log_inbox) = mpsc::channel(1000);
         let hello =
@@ -159,7 +159,7 @@ impl FakeServer {
     }
 
     /// What the server knows of the node.
-    pub(crate) fn observed(&self) -> Observed {
+    pub(crate) fn observed(&self) -> ObservedRecord {
         self.shared.observed.lock().unwrap().clone()
     }
 
@@ -168,7 +168,7 @@ impl FakeServer {
         self.shared.observed.lock().unwrap().seq = seq;
     }
 
-    pub(crate) fn refuse_streams(&self, code: Option<Code>) {
+    pub(crate) fn refuse_streams(&self, code: Option<ProblemCode>) {
         *self.shared.refuse_streams.lock().unwrap() = code;
     }
 
@@ -260,9 +260,10 @@ impl Shared {
     /// The incarnation for an agent that opens a stream.
     fn greet(&self, open: &SyncOpen) -> u64 {
         let mut observed = self.observed.lock().unwrap();
-        let (keys, node) = (Keys::of(&EnvName::new("test").unwrap()), NodeName::new("web1").unwrap());
+        let (keys, node) = (Keys::new(&EnvName::new("test").unwrap()), NodeName::new("web1").unwrap());
         let known = Some((&*observed, Revision(1)));
-        let incarnation = status_move::greet(&keys, &node, known, open.incarnation, None).unwrap().incarnation;
+        let incarnation =
+            status_move::assign_incarnation(&keys, &node, known, open.incarnation, None).unwrap().incarnation;
         if incarnation != observed.incarnation {
             observed.seq = 0;
         }
@@ -270,27 +271,27 @@ impl Shared {
         incarnation
     }
 
-    fn judge(&self, report: &Report) -> Taken {
+    fn judge(&self, report: &Report) -> ReportResult {
         let mut observed = self.observed.lock().unwrap();
-        let (keys, role) = (Keys::of(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
-        let known = status_move::Known {
+        let (keys, role) = (Keys::new(&EnvName::new("test").unwrap()), Role::new("web").unwrap());
+        let known = status_move::MoveInput {
             keys: &keys,
             node: &report.node,
             role: &role,
             designed_at: Revision(1),
             in_service: true,
             observed: Some((&*observed, Revision(1))),
-            history: &History::default(),
+            history: &RunHistory::default(),
             log: None,
             now: report.ended,
         };
         match status_move::decide(known, report).unwrap() {
-            Move::Apply(applied) => {
+            StatusMove::Apply(applied) => {
                 *observed = applied.observed;
-                Taken::Applied
+                ReportResult::Applied
             }
-            Move::AlreadyApplied => Taken::AlreadyApplied,
-            Move::Outdated => Taken::Outdated,
+            StatusMove::AlreadyApplied => ReportResult::AlreadyApplied,
+            StatusMove::Outdated => ReportResult::Outdated,
         }
     }
 }
@@ -345,7 +346,7 @@ async fn told(State(shared): State<Arc<Shared>>) -> Response {
         std::future::pending::<()>().await;
     }
     let known = shared.told.lock().unwrap().clone();
-    let mut told = Told { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
+    let mut told = DesiredResponse { desired: known, pause: None, now: jiff::Timestamp::UNIX_EPOCH };
     for event in shared.greeting.lock().unwrap().iter() {
         match event {
             SyncEvent::Desired(desired) => told.desired = Some(desired.clone()),
@@ -363,7 +364,7 @@ async fn told(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -> Response {
     let answer = shared.answers.lock().unwrap().pop_front();
-    let taken = |taken| Json(ReportTaken { taken, revision: Revision(1) }).into_response();
+    let taken = |taken| Json(ReportAck { taken, revision: Revision(1) }).into_response();
     let judged = match answer {
         None | Some(Answer::TakeAndCut) => Some(shared.judge(&report)),
         Some(Answer::Outdated | Answer::Refuse(_) | Answer::Not) => None,
@@ -371,7 +372,7 @@ async fn report(State(shared): State<Arc<Shared>>, Json(report): Json<Report>) -
     let _ = shared.heard.send(Heard::Report(Box::new(report))).await;
     match answer {
         None => taken(judged.unwrap()),
-        Some(Answer::Outdated) => taken(Taken::Outdated),
+        Some(Answer::Outdated) => taken(ReportResult::Outdated),
         Some(Answer::Refuse(code)) => problem(code),
         Some(Answer::Not) => std::future::pending().await,
         Some(Answer::TakeAndCut) => {
@@ -401,6 +402,6 @@ async fn log(
     if refused.is_ok() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
 }
 
-fn problem(code: Code) -> Response {
+fn problem(code: ProblemCode) -> Response {
     (StatusCode::from_u16(code.status()).unwrap(), Json(Problem::new(code, "as the test wants it"))).into_response()
 }

@@ -10,11 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use jiff::Timestamp;
-use muster_core::generation::Generation;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{NodeName, Role, Version};
 use muster_core::report::Interfaces;
-use muster_core::snapshot::Snapshot;
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 use muster_release::key::SigningKey;
 use muster_release::manifest::{self, ReleaseLabel};
 use muster_release::pack::pack_into;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use muster_core::names::RunId;
-use muster_core::reason::Reason;
+use muster_core::node::status::Activity;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
-use muster_core::standing::Activity;
 
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, with_dbs};
@@ -40,7 +40,7 @@ async fn run_that_hangs(server: &mut FakeServer, fixture: &Fixture) -> RunId {
 async fn reported_as_interrupted(server: &mut FakeServer, run: &RunId) -> Report {
     let interrupted = server.report().await;
     assert_eq!(interrupted.outcome, Outcome::Configured(RunResult::Failed));
-    assert_eq!(interrupted.reason, Some(Reason::Interrupted { run: run.clone() }));
+    assert_eq!(interrupted.reason, Some(RunReason::Interrupted { run: run.clone() }));
     assert_eq!(interrupted.run, *run);
     assert_eq!((interrupted.seq, interrupted.attempt), (2, 1));
     assert_eq!(processes_of(run), [0; 0], "no process of an interrupted run is left when it is reported");
@@ -127,7 +127,7 @@ async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_ch
         assert_eq!(report.outcome, Outcome::Configured(RunResult::Changed));
         report = server.report().await;
     }
-    assert_eq!(report.reason, Some(Reason::Interrupted { run: run.clone() }));
+    assert_eq!(report.reason, Some(RunReason::Interrupted { run: run.clone() }));
     let service: u32 = fs::read_to_string(fixture.path().join("root/service")).unwrap().trim().parse().unwrap();
     assert_eq!(processes_of(&run), [service], "the service stays, the check goes");
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));

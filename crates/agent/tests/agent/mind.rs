@@ -10,13 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 use muster_agent::ledger::{RunEnd, Work};
 use muster_agent::queue::input::Input;
 use muster_agent::trial::Stage;
-use muster_core::generation::Generation;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, Version};
-use muster_core::pause::{PauseRecord, PauseScope, Paused};
-use muster_core::reason::Reason;
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+use muster_core::release::manifest::SignedManifest;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
-use muster_core::snapshot::Snapshot;
+use muster_core::txn::Generation;
 use muster_wire::sync::DesiredState;
 
 use world::{Killed, World};
@@ -214,7 +214,7 @@ fn one_that_cannot_go_back_stays_and_says_so() {
         world.settle().unwrap();
         let told = world.seen.taken.last().unwrap();
         let (version, problem) = (desired(2, "v2").version, says.to_owned());
-        assert_eq!(told.reason, Some(Reason::NotGoneBack { version, within: WITHIN, problem }));
+        assert_eq!(told.reason, Some(RunReason::NotGoneBack { version, within: WITHIN, problem }));
         assert_eq!(told.outcome, Outcome::Validated(Verdict::Passed));
         world.next_tick().unwrap();
         world.settle().unwrap();
@@ -285,7 +285,7 @@ fn a_pause_comes_first() {
     assert_eq!(world.ledger().local.as_ref().unwrap().version.as_str(), "v1");
 }
 
-fn pause() -> Paused {
+fn pause() -> NodePause {
     let (by, reason, since) = ("ada".into(), "disk swap".into(), Timestamp::UNIX_EPOCH);
-    Paused { scope: PauseScope::Global, pause: PauseRecord { by, reason, since, until: None } }
+    NodePause { scope: PauseScope::Global, pause: PauseRecord { by, reason, since, until: None } }
 }

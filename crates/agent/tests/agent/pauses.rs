@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::names::Role;
-use muster_core::pause::{PauseRecord, PauseScope, Paused};
+use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+use muster_core::node::status::Activity;
 use muster_core::report::{Cause, LookupChange, Outcome, RunResult, Verdict};
-use muster_core::standing::Activity;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
@@ -16,9 +16,9 @@ use crate::fixture::{Fixture, greeting, news, with_dbs};
 
 const SCRIPT: &str = "echo x >> $MUSTER_ROOT/runs; echo active_roles::db >> $MUSTER_LOOKUPS_FILE; exit 2";
 
-fn paused(until: Option<Timestamp>) -> Paused {
+fn paused(until: Option<Timestamp>) -> NodePause {
     let pause = PauseRecord { by: "ada".into(), reason: "disk swap".into(), since: Timestamp::UNIX_EPOCH, until };
-    Paused { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause }
+    NodePause { scope: PauseScope::Role { role: Role::new("web").unwrap() }, pause }
 }
 
 fn asked(id: &str) -> SyncEvent {

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::Version;
-use muster_core::reason::{Reason, Refusal};
-use muster_core::release_manifest::Digest;
+use muster_core::node::status::Activity;
+use muster_core::release::manifest::Digest;
+use muster_core::report::reason::{ReleaseRefusal, RunReason};
 use muster_core::report::{Outcome, Report, RunResult, Verdict};
-use muster_core::standing::Activity;
 use muster_release::key::SigningKey;
 use muster_release::manifest::{self, ReleaseLabel};
 use muster_release::pack::BundleInfo;
 use muster_release::trust;
 use muster_small_disk::{SmallDisk, passed_in_a_namespace};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::bundles::{self, Fault};
@@ -40,7 +40,7 @@ fn runs(fixture: &Fixture) -> usize {
 }
 
 /// Why the next run fails.
-async fn failed(server: &mut FakeServer) -> Reason {
+async fn failed(server: &mut FakeServer) -> RunReason {
     let report = server.report().await;
     assert_eq!(report.outcome, Outcome::Configured(RunResult::Failed), "{:?}", report.reason);
     report.reason.unwrap()
@@ -156,7 +156,7 @@ async fn one_turned_bit_is_never_executed_and_the_next_attempt_begins_anew() {
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let reason = failed(&mut server).await;
-    assert!(matches!(&reason, Reason::DigestMismatch { expected, .. } if *expected == desired.digest), "{reason}");
+    assert!(matches!(&reason, RunReason::DigestMismatch { expected, .. } if *expected == desired.digest), "{reason}");
     assert_eq!(runs(&fixture), 0);
     validated(&mut server).await;
     assert_eq!(bundles::asked(server.address), [0, 0]);
@@ -194,10 +194,10 @@ async fn servers_that_answer_oddly_do_not_keep_a_release_away() {
     bundles::fail(
         server.address,
         [
-            Fault::Refuse(Code::StoreUnavailable),
+            Fault::Refuse(ProblemCode::StoreUnavailable),
             Fault::CutAfter(400_000),
             Fault::Whole,
-            Fault::Refuse(Code::RangeNotSatisfiable),
+            Fault::Refuse(ProblemCode::RangeNotSatisfiable),
         ],
     );
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
@@ -248,7 +248,7 @@ async fn a_release_of_an_unknown_key_is_refused_until_a_trusted_key_vouches_for_
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
     let signed_by = vec![other.public().id().to_string()];
-    let refused = Reason::ReleaseRefused { refusal: Refusal::UnknownKey { signed_by } };
+    let refused = RunReason::ReleaseRefused { refusal: ReleaseRefusal::UnknownKey { signed_by } };
     assert_eq!(failed(&mut server).await, refused);
     // A list that the new key signs for itself is worth nothing.
     let keys = || vec![other.public().clone()];
@@ -275,7 +275,9 @@ async fn an_expired_release_is_refused_and_one_that_runs_already_goes_on() {
     let late = fixture.desired_until("v1", 1, Some(ended));
     server.greet_with(greeting(&late, with_dbs(1, &[])));
     let _agent = fixture.start();
-    let Reason::ReleaseRefused { refusal: Refusal::Expired { at } } = failed(&mut server).await else { panic!() };
+    let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Expired { at } } = failed(&mut server).await else {
+        panic!()
+    };
     assert_eq!(at, ended);
     assert_eq!(runs(&fixture), 0);
     let in_time = fixture.desired_until("v1", 2, Some(now.saturating_add(hour).unwrap()));
@@ -311,7 +313,7 @@ async fn a_node_goes_back_only_when_somebody_says_so_also_after_its_ledger_is_lo
     server.greet_with(greeting(&first, with_dbs(1, &[])));
     let _agent = fixture.start();
     let refused = failed(&mut server).await;
-    assert_eq!(refused, Reason::ReleaseRefused { refusal: Refusal::Older { serial: 3, highest: 7 } });
+    assert_eq!(refused, RunReason::ReleaseRefused { refusal: ReleaseRefusal::Older { serial: 3, highest: 7 } });
     assert_eq!(runs(&fixture), 1);
     assert!(fixture.state().join("ledger.json.broken").exists());
     first.generation.number = 9;
@@ -344,7 +346,7 @@ async fn a_node_does_not_go_back_after_its_memory_of_releases_is_damaged() {
     let log = fixture.path().join("log");
     let _agent = fixture.start_with_log(&log);
     let refused = failed(&mut server).await;
-    assert_eq!(refused, Reason::ReleaseRefused { refusal: Refusal::Older { serial: 3, highest: 7 } });
+    assert_eq!(refused, RunReason::ReleaseRefused { refusal: ReleaseRefusal::Older { serial: 3, highest: 7 } });
     assert_eq!(runs(&fixture), 1);
     assert!(fixture.state().join("releases.json.broken").exists());
     let log = fs::read_to_string(log).unwrap();
@@ -366,7 +368,7 @@ async fn a_release_that_is_refused_does_not_end_what_the_node_watches() {
     server.say(SyncEvent::Desired(fixture.desired_until("v2", 2, ended))).await;
     for _ in 0..2 {
         let refused = server.report().await;
-        assert!(matches!(refused.reason, Some(Reason::ReleaseRefused { .. })), "{:?}", refused.reason);
+        assert!(matches!(refused.reason, Some(RunReason::ReleaseRefused { .. })), "{:?}", refused.reason);
         assert_eq!(refused.lookups, watched, "so that it goes on after the next refusal too");
     }
 }
@@ -381,7 +383,7 @@ async fn a_manifest_of_another_version_is_refused() {
     server.greet_with(greeting(&second, with_dbs(1, &[])));
     let _agent = fixture.start();
     let refused = failed(&mut server).await;
-    let Reason::ReleaseRefused { refusal: Refusal::Another { what } } = &refused else { panic!("{refused}") };
+    let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Another { what } } = &refused else { panic!("{refused}") };
     assert_eq!(what, "of version v1, and the node should run v2");
     assert_eq!(runs(&fixture), 0);
 }
@@ -426,7 +428,7 @@ fn tar(kind: tar::EntryType, name: &[u8], link: Option<&str>, size: u64) -> Vec<
 
 #[tokio::test]
 async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
-    let bomb = 2 * muster_core::release_dir::SIZE_LIMIT;
+    let bomb = 2 * muster_core::release::dir::SIZE_LIMIT;
     for (bundle, says) in [
         (tar(tar::EntryType::Regular, b"../../escaped", None, 4), "leads out of the release"),
         (tar(tar::EntryType::Regular, b"/tmp/escaped", None, 4), "is absolute"),
@@ -442,7 +444,9 @@ async fn what_no_bundle_may_hold_is_refused_whoever_signed_it() {
         let _agent = fixture.start();
         for _ in 0..2 {
             let refused = failed(&mut server).await;
-            let Reason::ReleaseRefused { refusal: Refusal::Unsafe { problem } } = &refused else { panic!("{refused}") };
+            let RunReason::ReleaseRefused { refusal: ReleaseRefusal::Unsafe { problem } } = &refused else {
+                panic!("{refused}")
+            };
             assert!(problem.contains(says), "{says:?} is not in: {problem}");
         }
         assert_eq!(bundles::asked(server.address), [0], "what is refused is not fetched over and over");
@@ -510,7 +514,7 @@ async fn a_disk_that_is_too_small_for_a_release_is_said_so_and_the_agent_goes_on
         server.greet_with(greeting(&desired, with_dbs(1, &[])));
         let _agent = fixture.start();
         let reason = failed(&mut server).await;
-        let Reason::Machine { problem } = &reason else { panic!("{reason}") };
+        let RunReason::Machine { problem } = &reason else { panic!("{reason}") };
         assert!(problem.contains("cannot write") && problem.contains("No space left"), "{problem}");
         assert_eq!(runs(&fixture), 0);
         // A smaller one still fits.

@@ -1,8 +1,8 @@
 //! From what the server says to what the agent reports.
 
-use muster_core::reason::{Need, Reason};
+use muster_core::node::status::Activity;
+use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
-use muster_core::standing::Activity;
 
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, news, with_dbs};
@@ -45,7 +45,7 @@ async fn a_pending_node_goes_on_when_what_it_needs_is_there_and_not_before() {
 
     let pending = server.report().await;
     assert_eq!(pending.outcome, Outcome::Configured(RunResult::Pending));
-    let Some(Reason::Waiting { needs }) = &pending.reason else { panic!("{:?}", pending.reason) };
+    let Some(RunReason::Waiting { needs }) = &pending.reason else { panic!("{:?}", pending.reason) };
     assert!(matches!(&needs[..], [Need::Role { want: 2, .. }]), "{needs:?}");
 
     // One is not enough; the run that follows has both, so there was none between.
@@ -67,7 +67,7 @@ async fn a_node_that_waits_for_what_only_it_can_see_looks_again() {
 
     let pending = server.report().await;
     let needs = vec![Need::Other { reason: "a licence".into() }];
-    assert_eq!(pending.reason, Some(Reason::Waiting { needs }));
+    assert_eq!(pending.reason, Some(RunReason::Waiting { needs }));
     server.activity(|now| matches!(now, Activity::Retrying { attempt: 1, .. })).await;
     std::fs::write(fixture.path().join("root/licence"), "").unwrap();
     loop {
@@ -94,7 +94,7 @@ async fn a_failed_run_is_made_again_until_it_works() {
         assert_eq!(failed.outcome, Outcome::Configured(RunResult::Failed));
         let began_with = failed.first_failure.expect("how the failures began is told").run;
         assert_eq!(first.get_or_insert(failed.run), &began_with, "attempt {attempt}");
-        assert_eq!(failed.reason, Some(Reason::ExitCode { program: "apply".into(), code: 1 }));
+        assert_eq!(failed.reason, Some(RunReason::ExitCode { program: "apply".into(), code: 1 }));
         assert_eq!(failed.attempt, attempt);
     }
     let third = server.report().await;

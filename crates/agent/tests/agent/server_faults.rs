@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use muster_core::generation::Generation;
+use muster_core::node::status::Activity;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
-use muster_core::standing::Activity;
-use muster_wire::problem::Code;
+use muster_core::txn::Generation;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::{Answer, FakeServer, Heard};
@@ -109,7 +109,11 @@ async fn a_report_whose_answer_is_lost_is_sent_again_under_the_same_number() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.answer([Answer::TakeAndCut, Answer::Refuse(Code::StoreUnavailable), Answer::Refuse(Code::StoreFull)]);
+    server.answer([
+        Answer::TakeAndCut,
+        Answer::Refuse(ProblemCode::StoreUnavailable),
+        Answer::Refuse(ProblemCode::StoreFull),
+    ]);
     let _agent = fixture.start();
     let mut seqs = Vec::new();
     while seqs.last() != Some(&2) {
@@ -123,7 +127,7 @@ async fn a_report_that_is_no_report_to_the_server_does_not_hold_up_the_others() 
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.answer([Answer::Refuse(Code::InvalidRequest)]);
+    server.answer([Answer::Refuse(ProblemCode::InvalidRequest)]);
     let _agent = fixture.start();
     assert_eq!(both_reports(&mut server).await, [1, 2]);
     assert!(fixture.state().join("outbox/refused/00000000000000000001.json").exists());
@@ -134,11 +138,11 @@ async fn an_unknown_node_keeps_its_reports_and_goes_on_when_it_is_known() {
     let mut server = FakeServer::start().await;
     let fixture = Fixture::new(server.address);
     validated(&mut server, &fixture).await;
-    server.refuse_streams(Some(Code::UnknownNode));
+    server.refuse_streams(Some(ProblemCode::UnknownNode));
     let _agent = fixture.start();
     server.opened().await;
     server.opened().await;
-    server.answer([Answer::Refuse(Code::UnknownNode)]);
+    server.answer([Answer::Refuse(ProblemCode::UnknownNode)]);
     server.refuse_streams(None);
     let mut seqs = Vec::new();
     while seqs.last() != Some(&2) {

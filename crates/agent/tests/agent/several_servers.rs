@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use muster_core::standing::Activity;
-use muster_wire::problem::Code;
+use muster_core::node::status::Activity;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{Answer, FakeServer};
@@ -44,7 +44,7 @@ fn runs(fixture: &Fixture) -> usize {
 
 #[tokio::test]
 async fn when_a_server_is_killed_the_reports_go_to_the_other_and_nothing_is_run() {
-    let refused = [Answer::Refuse(Code::StoreUnavailable); 100];
+    let refused = [Answer::Refuse(ProblemCode::StoreUnavailable); 100];
     let Story { fixture, first, mut second, agent: _agent } = begin(&refused).await;
     until(|| waiting_reports(&fixture) == 2, "the reports are not kept").await;
     let address = first.stop();

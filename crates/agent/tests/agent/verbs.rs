@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Output;
 
 use jiff::Timestamp;
-use muster_core::pause::{PauseRecord, PauseScope, Paused};
+use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::fake_server::FakeServer;
@@ -22,9 +22,9 @@ async fn agent(fixture: &Fixture, verb: &[&str]) -> (i32, String) {
     (status.code().unwrap(), format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr)))
 }
 
-fn pause(until: Option<Timestamp>) -> Paused {
+fn pause(until: Option<Timestamp>) -> NodePause {
     let pause = PauseRecord { by: "ada".into(), reason: "disk swap".into(), since: Timestamp::UNIX_EPOCH, until };
-    Paused { scope: PauseScope::Global, pause }
+    NodePause { scope: PauseScope::Global, pause }
 }
 
 fn paused(desired: &DesiredState) -> Vec<SyncEvent> {

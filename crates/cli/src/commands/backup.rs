@@ -8,7 +8,7 @@ use anyhow::Context;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
 use muster_server::backup::{self, BackupError, verify};
-use muster_wire::backup::{Ending, Manifest};
+use muster_wire::backup::{BackupManifest, BackupTrailer};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -54,7 +54,7 @@ struct Saved {
     file: PathBuf,
     bytes: u64,
     #[serde(flatten)]
-    manifest: Manifest,
+    manifest: BackupManifest,
     missing_blobs: usize,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     };
     missing(&contents.ending, &mut terminal.notes);
     terminal.out.answer(&saved, |out| {
-        let Manifest { env, revision, keys, nodes, .. } = &saved.manifest;
+        let BackupManifest { env, revision, keys, nodes, .. } = &saved.manifest;
         let (keys, nodes, blobs) = (count(*keys, "key"), count(*nodes, "node"), count(contents.ending.blobs, "log"));
         out.line(format_args!("{env} at revision {revision}: {nodes}, {keys}, {blobs}"));
         out.line(format_args!("{}: {}, whole", args.file.display(), size(saved.bytes)));
@@ -94,7 +94,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(Exit::Yes)
 }
 
-fn missing(ending: &Ending, notes: &mut Notes) {
+fn missing(ending: &BackupTrailer, notes: &mut Notes) {
     if let Some(first) = ending.missing.first() {
         let logs = count(ending.missing.len(), "log");
         notes.note(format_args!("{logs} could not be found, and will be missing, such as {first:.12}…"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::names::{NodeName, Version};
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
 use muster_wire::operator::{NodeRow, Page};
 use serde::Serialize;
@@ -78,7 +78,7 @@ fn check(version: &Version, nodes: Page<NodeRow>) -> Checked {
     let mut running: BTreeMap<Version, usize> = BTreeMap::new();
     let mut without = Vec::new();
     // A node that leaves is not asked what it runs.
-    for row in nodes.items.into_iter().filter(|row| row.standing != Word::Leaving) {
+    for row in nodes.items.into_iter().filter(|row| row.state != NodeState::Leaving) {
         match row.running {
             Some(runs) => *running.entry(runs).or_default() += 1,
             None => without.push(row.node),

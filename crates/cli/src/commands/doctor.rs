@@ -1,7 +1,7 @@
 //! `muster doctor`: whether what Muster stands on is sound.
 
 use muster_server::doctor;
-use muster_wire::doctor::{Examination, Finding, Verdict};
+use muster_wire::doctor::{DoctorFinding, DoctorReport, DoctorVerdict};
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -42,7 +42,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(exit(&examination.findings))
 }
 
-async fn ask_server(globals: &Globals) -> Result<Examination, Failure> {
+async fn ask_server(globals: &Globals) -> Result<DoctorReport, Failure> {
     let server = Server::find(globals)?;
     // The time that the examination takes is no part of the way there and back.
     let health = now();
@@ -55,10 +55,10 @@ async fn ask_server(globals: &Globals) -> Result<Examination, Failure> {
     Ok(examination)
 }
 
-async fn ask_store(args: &Args, terminal: &mut Terminal) -> Result<Examination, Failure> {
+async fn ask_store(args: &Args, terminal: &mut Terminal) -> Result<DoctorReport, Failure> {
     let store = args.store.open_existing(&mut terminal.notes).await?;
     let facts = doctor::ask_store(store.as_ref()).await;
-    Ok(Examination { findings: doctor::judge_store(&facts), now: now() })
+    Ok(DoctorReport { findings: doctor::judge_store(&facts), now: now() })
 }
 
 fn now() -> jiff::Timestamp {
@@ -67,15 +67,15 @@ fn now() -> jiff::Timestamp {
 }
 
 /// What failed is certain; what could not be told might have.
-fn exit(findings: &[Finding]) -> Exit {
+fn exit(findings: &[DoctorFinding]) -> Exit {
     match findings.iter().map(|finding| finding.verdict).max() {
-        Some(Verdict::Failed) => Exit::No,
-        Some(Verdict::CannotTell) => Exit::CannotTell,
-        Some(Verdict::Ok | Verdict::Warning) | None => Exit::Yes,
+        Some(DoctorVerdict::Failed) => Exit::No,
+        Some(DoctorVerdict::CannotTell) => Exit::CannotTell,
+        Some(DoctorVerdict::Ok | DoctorVerdict::Warning) | None => Exit::Yes,
     }
 }
 
-fn show(findings: &[Finding], out: &mut Out) {
+fn show(findings: &[DoctorFinding], out: &mut Out) {
     let mut table = Table::new(["CHECK", "VERDICT", "OF", "SEEN"]).painted(1);
     for finding in findings {
         table.row([
@@ -94,7 +94,8 @@ fn show(findings: &[Finding], out: &mut Out) {
         }
     }
     let of = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let (failed, warnings, unknown) = (of(Verdict::Failed), of(Verdict::Warning), of(Verdict::CannotTell));
+    let (failed, warnings, unknown) =
+        (of(DoctorVerdict::Failed), of(DoctorVerdict::Warning), of(DoctorVerdict::CannotTell));
     let mut parts = Vec::new();
     if failed > 0 {
         parts.push(format!("{failed} failed"));

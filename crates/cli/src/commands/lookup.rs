@@ -1,8 +1,8 @@
 //! `muster lookup`: what a node would see at a key, and where it comes from.
 
 use jiff::Timestamp;
-use muster_core::lookup::{KeyOf, SetWhere, Source};
-use muster_wire::data::Lookup;
+use muster_core::lookup::explain::{DatumSource, LookupSource, NodeKey};
+use muster_wire::data::LookupResponse;
 use serde_json::Value;
 
 use crate::args::Globals;
@@ -71,10 +71,10 @@ fn pretty(value: &Value) -> String {
     text.lines().map(plain::without_controls).collect::<Vec<_>>().join("\n")
 }
 
-fn source(source: &Source, now: Timestamp, out: &mut Out) {
+fn source(source: &LookupSource, now: Timestamp, out: &mut Out) {
     let mut fact = |name: &str, text: String| out.line(format_args!("{name:<8} {}", plain::one_line(&text)));
     match source {
-        Source::Data { set, hides } => {
+        LookupSource::Data { set, hides } => {
             fact("layer", set.layer.to_string());
             fact("set", who(set, now));
             fact("key", format!("{} (revision {})", set.store_key, set.changed_at));
@@ -82,31 +82,31 @@ fn source(source: &Source, now: Timestamp, out: &mut Out) {
                 fact("hides", format!("{}, {}: {}", hidden.is, hidden.layer, who(hidden, now)));
             }
         }
-        Source::ActiveRole { role, nodes } => {
+        LookupSource::ActiveRole { role, nodes } => {
             fact("role", format!("{role}: {} that others may count on", super::rows::count(nodes.len(), "node")));
             keys(nodes, &mut fact);
         }
-        Source::Leader { role, store_key, epoch, since, changed_at } => {
+        LookupSource::Leader { role, store_key, epoch, since, changed_at } => {
             fact("leader", format!("of role {role}, epoch {epoch}, for {}", age(*since, now)));
             fact("key", format!("{store_key} (revision {changed_at})"));
         }
-        Source::Published { nodes } => {
+        LookupSource::Published { nodes } => {
             fact("by", if nodes.is_empty() { "nobody".into() } else { super::rows::count(nodes.len(), "node") });
             keys(nodes, &mut fact);
         }
     }
 }
 
-fn keys(nodes: &[KeyOf], fact: &mut impl FnMut(&str, String)) {
-    nodes.iter().for_each(|KeyOf { store_key, .. }| fact("key", store_key.clone()));
+fn keys(nodes: &[NodeKey], fact: &mut impl FnMut(&str, String)) {
+    nodes.iter().for_each(|NodeKey { store_key, .. }| fact("key", store_key.clone()));
 }
 
-fn who(set: &SetWhere, now: Timestamp) -> String {
+fn who(set: &DatumSource, now: Timestamp) -> String {
     let why = set.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
     format!("by {} {} ago{why}", set.by, age(set.at, now))
 }
 
-fn reaction(Lookup { node, looked_up, .. }: &Lookup) -> String {
+fn reaction(LookupResponse { node, looked_up, .. }: &LookupResponse) -> String {
     match looked_up {
         Some(true) => format!("wakes    yes: the last run of {node} looked it up"),
         Some(false) => format!("wakes    no: the last run of {node} did not look it up"),

@@ -3,7 +3,7 @@
 use clap::ArgGroup;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::{NodeName, Role};
-use muster_core::pause::PauseScope;
+use muster_core::node::pause::PauseScope;
 use muster_wire::data::{PauseRow, SetPause};
 
 use crate::args::Globals;

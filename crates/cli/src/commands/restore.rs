@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use muster_core::names::EnvName;
 use muster_server::Blobs;
 use muster_server::backup::{self, Contents, Progress, ReadError, RefusedRestore, RestoreError, Target, verify};
-use muster_wire::backup::{RestoreQuery, Restored};
-use muster_wire::problem::Code;
+use muster_wire::backup::{RestoreQuery, RestoreResponse};
+use muster_wire::problem::ProblemCode;
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -93,15 +93,17 @@ async fn through_server(
     file: File,
     contents: &Contents,
     env: EnvName,
-) -> Result<Restored, Failure> {
+) -> Result<RestoreResponse, Failure> {
     let server = Server::find(globals)?;
     if args.replace && !args.check && !args.yes {
         let there = match server.client.status(&env).await {
             Ok(status) => {
                 Some(format!("{} at {}", count(status.nodes, "node"), rows::version(status.desired.as_ref())))
             }
-            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => None,
-            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::CannotTell) => {
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment) => {
+                None
+            }
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::CannotTell) => {
                 Some("an unfinished restore".to_owned())
             }
             Err(error) => return Err(server.failure(error)),
@@ -124,7 +126,7 @@ async fn directly(
     file: File,
     contents: &Contents,
     env: EnvName,
-) -> Result<Restored, Failure> {
+) -> Result<RestoreResponse, Failure> {
     let dir = args.store.blobs_dir(globals)?;
     let store = args.store.open(None, &mut terminal.notes).await?;
     let blobs = Blobs::open_beside_servers(&dir)
@@ -176,8 +178,8 @@ fn confirm(env: &EnvName, there: &str, contents: &Contents, terminal: &mut Termi
     }
 }
 
-fn show(restored: &Restored, now: Timestamp, out: &mut Out) {
-    let Restored { env, manifest, put, unchanged, removed, blobs, .. } = restored;
+fn show(restored: &RestoreResponse, now: Timestamp, out: &mut Out) {
+    let RestoreResponse { env, manifest, put, unchanged, removed, blobs, .. } = restored;
     let version = manifest.current_version.as_ref().map(|version| format!(" at {version}")).unwrap_or_default();
     let what = format!("{}{version}, of {} ago", count(manifest.nodes, "node"), age(manifest.taken, now));
     let verb = if restored.check { "would be" } else { "was" };

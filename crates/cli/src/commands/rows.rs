@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::standing::Why;
+use muster_core::node::status::Reason;
 use muster_wire::operator::NodeRow;
 
 use crate::terminal::{Table, age};
@@ -16,10 +16,10 @@ pub(super) fn table(rows: &[NodeRow], now: Timestamp) -> Table {
     for row in rows {
         table.row([
             row.node.to_string(),
-            row.standing.as_str().to_owned(),
+            row.state.as_str().to_owned(),
             since(row.since, now),
             version(row.running.as_ref()),
-            row.why.as_ref().map(|reason| why(reason, now)).unwrap_or_default(),
+            row.reason.as_ref().map(|reason| why(reason, now)).unwrap_or_default(),
         ]);
     }
     table
@@ -39,9 +39,9 @@ pub(super) fn since(since: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// Why a node is not where it should be; for a failure also what comes next.
-pub(super) fn why(why: &Why, now: Timestamp) -> String {
+pub(super) fn why(why: &Reason, now: Timestamp) -> String {
     match why {
-        Why::Failed { errors, attempt, retry, .. } => {
+        Reason::Failed { errors, attempt, retry, .. } => {
             let mut text = why.to_string();
             if errors.len() > 1 {
                 text.push_str(&format!(", and {}", count(errors.len() - 1, "more error")));
@@ -53,17 +53,17 @@ pub(super) fn why(why: &Why, now: Timestamp) -> String {
             }
             text
         }
-        Why::Waiting { retry: Some(at), .. } => format!("{why}; looks again in {}", age(now, *at)),
-        Why::Leaving { .. }
-        | Why::Machine { .. }
-        | Why::Silent
-        | Why::Running { .. }
-        | Why::NoVersion
-        | Why::Behind { .. }
-        | Why::Paused { .. }
-        | Why::Waiting { retry: None, .. }
-        | Why::Blocked { .. }
-        | Why::NotValidated
-        | Why::Restarted => why.to_string(),
+        Reason::Waiting { retry: Some(at), .. } => format!("{why}; looks again in {}", age(now, *at)),
+        Reason::Leaving { .. }
+        | Reason::Machine { .. }
+        | Reason::Silent
+        | Reason::Running { .. }
+        | Reason::NoVersion
+        | Reason::Behind { .. }
+        | Reason::Paused { .. }
+        | Reason::Waiting { retry: None, .. }
+        | Reason::Blocked { .. }
+        | Reason::NotValidated
+        | Reason::Restarted => why.to_string(),
     }
 }

@@ -1,7 +1,7 @@
 //! `muster runs`: the runs of the whole fleet, and what they failed of.
 
 use jiff::Timestamp;
-use muster_core::failure_groups::{FailureGroup, GroupMember};
+use muster_core::report::failure_groups::{FailureGroup, GroupMember};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_wire::runs::RunRow;
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use muster_core::liveness::Patience;
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_server::{Clock, Config, LeasePace, Server, register_design};
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let config = Config {
         listen: args.listen,
         blobs,
-        patience: Patience::default(),
+        patience: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         clock: clock.clone(),
     };

@@ -1,9 +1,9 @@
 //! `muster status`: the environment on one screen.
 
 use muster_core::names::Version;
+use muster_core::node::status::NodeState;
 use muster_core::rollout::progress::Hold;
-use muster_core::rollout::record::Phase;
-use muster_core::standing::Word;
+use muster_core::rollout::record::RolloutPhase;
 use muster_wire::operator::EnvironmentStatus;
 use muster_wire::rollout::RolloutBrief;
 
@@ -75,7 +75,7 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
                     out.line(format_args!("{env}: {nodes} {stay}"));
                 }
                 // Who was set aside should run something else.
-                Some(rollout) if rollout.phase == Phase::Completed && status.running.len() > 1 => {
+                Some(rollout) if rollout.phase == RolloutPhase::Completed && status.running.len() > 1 => {
                     out.line(format_args!("{env}: {nodes}; the environment should run {version}"));
                 }
                 Some(_) | None => out.line(format_args!("{env}: {nodes} should run {version}")),
@@ -92,7 +92,7 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     if status.blocked > 0 || on_the_way(status).is_some() || status.running.len() > 1 {
         out.line(format_args!("  running  {}", running(status)));
     }
-    if let Some(brief) = status.rollout.as_ref().filter(|brief| brief.phase != Phase::Completed) {
+    if let Some(brief) = status.rollout.as_ref().filter(|brief| brief.phase != RolloutPhase::Completed) {
         rollout(brief, out);
     }
     if status.blocked > 0 {
@@ -117,7 +117,7 @@ fn on_the_way(status: &EnvironmentStatus) -> Option<&RolloutBrief> {
 
 /// Whether it was ended where it was: then nobody should run its version but those that it has moved.
 fn was_left(brief: &RolloutBrief) -> bool {
-    matches!(brief.phase, Phase::Aborted { .. }) && !brief.at_once
+    matches!(brief.phase, RolloutPhase::Aborted { .. }) && !brief.at_once
 }
 
 /// What nodes that are well have proved to run. That is not what the environment should run where one was set aside, or a
@@ -140,18 +140,19 @@ fn at_which(status: &EnvironmentStatus, version: &Version) -> String {
 fn rollout(brief: &RolloutBrief, out: &mut Out) {
     let RolloutBrief { id, to, wave, waves, healthy, failed, nodes, .. } = brief;
     let phase = match &brief.phase {
-        Phase::Running if brief.at_once => "all at once".to_owned(),
-        Phase::Running => format!("wave {wave} of {waves}"),
-        Phase::Paused { .. } => format!("paused in wave {wave} of {waves}"),
-        Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
-            brief.phase.word().to_owned()
-        }
+        RolloutPhase::Running if brief.at_once => "all at once".to_owned(),
+        RolloutPhase::Running => format!("wave {wave} of {waves}"),
+        RolloutPhase::Paused { .. } => format!("paused in wave {wave} of {waves}"),
+        RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::RolledBack { .. }
+        | RolloutPhase::Superseded { .. } => brief.phase.word().to_owned(),
     };
     let failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
     let nodes = count(usize::try_from(*nodes).unwrap_or(0), "node");
     out.line(format_args!("  rollout  {id} to {to}: {phase}, {healthy} of {nodes} healthy{failed}"));
     let why = match (&brief.phase, &brief.held_by) {
-        (Phase::Paused { why }, _) => Some(super::rollout::because_now(why, brief.failed)),
+        (RolloutPhase::Paused { why }, _) => Some(super::rollout::because_now(why, brief.failed)),
         (_, Some(Hold::Promotion { .. })) => Some(format!("wave {wave} is well, and a person has to promote it")),
         (_, Some(hold)) => Some(hold.to_string()),
         (_, None) => None,
@@ -176,7 +177,7 @@ fn leaving(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     if status.leaving.is_empty() {
         return;
     }
-    let all = status.counts.get(&Word::Leaving).copied().unwrap_or(status.leaving.len());
+    let all = status.counts.get(&NodeState::Leaving).copied().unwrap_or(status.leaving.len());
     out.gap();
     out.line(format_args!("{} {}", count(all, "node"), if all == 1 { "leaves" } else { "leave" }));
     out.table(rows::table(&status.leaving, now));
@@ -210,8 +211,12 @@ fn troubles(status: &EnvironmentStatus, out: &mut Out) {
 
 /// How many nodes stand where, the good news first.
 fn counts(status: &EnvironmentStatus) -> String {
-    let words: Vec<String> =
-        status.counts.iter().rev().map(|(word, nodes): (&Word, &usize)| format!("{nodes} {}", word.as_str())).collect();
+    let words: Vec<String> = status
+        .counts
+        .iter()
+        .rev()
+        .map(|(word, nodes): (&NodeState, &usize)| format!("{nodes} {}", word.as_str()))
+        .collect();
     words.join(", ")
 }
 

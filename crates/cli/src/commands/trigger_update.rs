@@ -1,8 +1,8 @@
 //! `muster trigger-update`: the fleet to a version, in the environment's own way.
 
 use muster_core::names::Version;
-use muster_wire::operator::{TriggerUpdate, UpdateTriggered};
-use muster_wire::request::made_up;
+use muster_wire::operator::{TriggerUpdate, UpdateResponse};
+use muster_wire::request::new_request_id;
 use muster_wire::rollout::{PlanRequest, Start, StartRequest};
 
 use crate::args::{Format, Globals};
@@ -60,7 +60,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // What is done at once takes the place of whatever is under way by itself.
     if args.supersede && !at_once {
         let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
-        let request = StartRequest { what: Start::Now(plan), request: made_up(), supersede: true, by: author() };
+        let request = StartRequest { what: Start::Now(plan), request: new_request_id(), supersede: true, by: author() };
         let answer = start::begin(&mut session, &request, terminal).await?;
         return start::tell(&mut session, &answer, args.watch, globals.output, terminal).await;
     }
@@ -85,7 +85,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(Exit::Yes)
 }
 
-fn told(session: &Session, done: &UpdateTriggered) -> String {
+fn told(session: &Session, done: &UpdateResponse) -> String {
     let (env, to, revision) = (&session.env, &done.to, done.revision);
     let rollout = done.rollout.map(|id| format!(": rollout {id}")).unwrap_or_default();
     match (&done.from, done.changed) {

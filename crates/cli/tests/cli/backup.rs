@@ -104,7 +104,7 @@ async fn what_is_not_whole_changes_nothing() {
 async fn while_it_is_being_restored_nothing_is_told() {
     let (fleet, file) = saved().await;
     let marker = r#"{"digest":"sha256:other","since":"2026-11-15T10:00:00Z","by":"somebody"}"#;
-    let put = Txn::new().op(Op::put(Keys::of(&fleet.env).restoring(), marker));
+    let put = Txn::new().op(Op::put(Keys::new(&fleet.env).restoring(), marker));
     fleet.app.store.commit(put).await.unwrap();
     let revision = fleet.app.store.revision().await.unwrap();
     fleet.app.view.reach(revision).await.unwrap();

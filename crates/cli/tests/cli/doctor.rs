@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
 use muster_core::names::EnvName;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_etcd_rig::{Cluster, Options};
 
 use crate::fixture::{Fleet, Machine};

@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_cli::discovery::{Announced, Announcement, Places, announce};
-use muster_core::generation::Generation;
-use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::reason::{Need, Reason};
-use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::record::NodeRecord;
+use muster_core::node::status::Activity;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
+use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
-use muster_core::standing::Activity;
+use muster_core::txn::Generation;
 use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::SyncOpen;
@@ -137,7 +138,7 @@ impl Fleet {
         let mut fleet = Self::start().await;
         fleet.validate("db1", 1).await;
         let mut failed = fleet.report("web1", 1, Outcome::Configured(RunResult::Failed));
-        failed.reason = Some(Reason::NotCompiled);
+        failed.reason = Some(RunReason::NotCompiled);
         failed.attempt = 2;
         failed.errors = vec![ResourceError {
             message: "Syntax error at '}'".into(),
@@ -149,7 +150,7 @@ impl Fleet {
         fleet.send(&failed).await;
         let mut pending = fleet.report("lb1", 1, Outcome::Configured(RunResult::Pending));
         let role = Role::new("web").unwrap();
-        pending.reason = Some(Reason::Waiting { needs: vec![Need::Role { role, want: 2, have: 0 }] });
+        pending.reason = Some(RunReason::Waiting { needs: vec![Need::Role { role, want: 2, have: 0 }] });
         fleet.send(&pending).await;
         for (name, _) in QUICKSTART.iter().filter(|(name, _)| *name != "web2") {
             fleet.connect(name, Activity::Idle).await;
@@ -190,7 +191,10 @@ impl Fleet {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: state.join("blobs"),
-            patience: Patience { lost_after: SignedDuration::from_secs(30), grace: SignedDuration::from_secs(60) },
+            patience: LivenessTimeouts {
+                lost_after: SignedDuration::from_secs(30),
+                grace: SignedDuration::from_secs(60),
+            },
             lease: LeasePace::default(),
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use muster_core::generation::Generation;
 use muster_core::names::{RunId, Version};
 use muster_core::report::{Outcome, Report, ResourceError, RunResult};
+use muster_core::txn::Generation;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinSet;
 

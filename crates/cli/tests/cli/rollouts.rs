@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 
 use crate::fixture::{Fleet, Machine, shown, version, write};
 use crate::robots::Robots;
@@ -54,7 +54,7 @@ async fn at_v2() -> (Fleet, Robots) {
     let (fleet, robots) = webs().await;
     let done = fleet.client.trigger_at_once(&fleet.env, version("v2")).await.unwrap();
     let id = done.rollout.unwrap();
-    record(&fleet, id, "is completed", |record| record.phase == Phase::Completed).await;
+    record(&fleet, id, "is completed", |record| record.phase == RolloutPhase::Completed).await;
     (fleet, robots)
 }
 
@@ -485,7 +485,7 @@ async fn another_one_takes_its_place_and_nodes_are_set_aside() {
     WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "quick.yaml", "--seed", "7", "-q"];
     assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
-    record(&fleet, RolloutId(2), "stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    record(&fleet, RolloutId(2), "stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let failed = {
         let fleets = fleet.app.view.fleets();
         let nodes = &fleets[&fleet.env];

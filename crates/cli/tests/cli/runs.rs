@@ -4,8 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use muster_core::names::RunId;
+use muster_core::node::status::Activity;
 use muster_core::report::{Cause, Counts, Outcome, ResourceChange, RunResult};
-use muster_core::standing::Activity;
 use muster_wire::run_log::LogPiece;
 use muster_wire::sync::SyncEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::LONGEST;
+use super::MAX_LENGTH;
 
 /// A filter that cannot be read.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub struct FilterError {
     pub at: usize,
     /// The term in which it is wrong.
     pub term: String,
-    pub trouble: Trouble,
+    pub trouble: FilterProblem,
 }
 
 /// What is wrong with a term.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FilterProblem {
     #[error("there is no key {key:?}")]
     UnknownKey {
         key: String,
@@ -40,7 +40,7 @@ pub enum Trouble {
     NotSetAndEqual { key: String },
     #[error("the quote {quote} is not closed")]
     Unclosed { quote: char },
-    #[error("a filter has {LONGEST} characters at most")]
+    #[error("a filter has {MAX_LENGTH} characters at most")]
     TooLong,
 }
 
@@ -48,35 +48,35 @@ impl FilterError {
     /// What to write instead.
     pub fn hint(&self) -> String {
         match &self.trouble {
-            Trouble::UnknownKey { key, .. } if ["and", "or", "not"].contains(&key.to_lowercase().as_str()) => {
+            FilterProblem::UnknownKey { key, .. } if ["and", "or", "not"].contains(&key.to_lowercase().as_str()) => {
                 "terms are joined by spaces, and all of them must hold; alternatives are written key=a,b, and the opposite \
                  key!=a"
                     .to_owned()
             }
-            Trouble::UnknownKey { meant: Some(meant), known, .. } => {
+            FilterProblem::UnknownKey { meant: Some(meant), known, .. } => {
                 format!("did you mean {meant}? there is {known}")
             }
-            Trouble::UnknownKey { meant: None, known, .. } => {
+            FilterProblem::UnknownKey { meant: None, known, .. } => {
                 format!("there is {known}; a value that holds a space is quoted: key=\"two words\"")
             }
-            Trouble::NoKey => "a term is key=value, key!=value, key or !key".to_owned(),
-            Trouble::NoValue { before: ",", .. } => {
+            FilterProblem::NoKey => "a term is key=value, key!=value, key or !key".to_owned(),
+            FilterProblem::NoValue { before: ",", .. } => {
                 "alternatives are joined by commas without spaces: key=a,b".to_owned()
             }
-            Trouble::NoValue { key, .. } => {
+            FilterProblem::NoValue { key, .. } => {
                 format!("{key} alone asks whether it is set, !{key} whether it is not, and {key}=\"\" whether it is empty")
             }
-            Trouble::UnexpectedSign { found: '<' | '>' | '~' | '=' } => {
+            FilterProblem::UnexpectedSign { found: '<' | '>' | '~' | '=' } => {
                 "values are compared with = and !=, and * stands for any text: name=web*".to_owned()
             }
-            Trouble::UnexpectedSign { .. } => {
+            FilterProblem::UnexpectedSign { .. } => {
                 "a term is key=value, key!=value, key or !key; a key with other signs is quoted".to_owned()
             }
-            Trouble::NotSetAndEqual { key } => format!("the opposite of {key}=value is {key}!=value"),
-            Trouble::Unclosed { quote } => {
+            FilterProblem::NotSetAndEqual { key } => format!("the opposite of {key}=value is {key}!=value"),
+            FilterProblem::Unclosed { quote } => {
                 format!("close it with {quote}; on a command line the shell takes quotes away, so quote the whole term too")
             }
-            Trouble::TooLong => "choose with fewer terms, or with * in a value".to_owned(),
+            FilterProblem::TooLong => "choose with fewer terms, or with * in a value".to_owned(),
         }
     }
 }

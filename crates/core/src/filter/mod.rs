@@ -21,11 +21,11 @@ mod read;
 
 use std::fmt;
 
-pub use error::{FilterError, Trouble};
+pub use error::{FilterError, FilterProblem};
 pub use pattern::Pattern;
 
 /// The longest filter that is read. Nobody types more, and a filter is matched against every item of a list.
-pub const LONGEST: usize = 4096;
+pub const MAX_LENGTH: usize = 4096;
 
 /// Something that can be chosen by its fields.
 pub trait Fields {
@@ -36,14 +36,14 @@ pub trait Fields {
 
 /// The keys that can be asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Keys<'k> {
+pub struct FilterKeys<'k> {
     /// Those with a name of their own.
     pub fixed: &'k [&'k str],
     /// What the others begin with, such as `label.`; what follows is anybody's choice.
     pub open: &'k [&'k str],
 }
 
-impl Keys<'_> {
+impl FilterKeys<'_> {
     fn knows(&self, key: &str) -> bool {
         let in_open = |start: &&str| key.len() > start.len() && key.starts_with(*start);
         self.fixed.contains(&key) || self.open.iter().any(in_open)
@@ -75,7 +75,7 @@ pub enum Test {
 
 impl Filter {
     /// Reads a filter whose keys must be known.
-    pub fn parse(text: &str, keys: &Keys<'_>) -> Result<Self, FilterError> {
+    pub fn parse(text: &str, keys: &FilterKeys<'_>) -> Result<Self, FilterError> {
         read::filter(text, keys).map(|terms| Self { terms })
     }
 

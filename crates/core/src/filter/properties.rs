@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const KEYS: Keys<'_> = Keys { fixed: &["name", "role"], open: &["label."] };
+const KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role"], open: &["label."] };
 
 /// Field → values. Few letters, so that things meet.
 #[derive(Clone, Debug)]

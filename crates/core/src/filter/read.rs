@@ -2,14 +2,14 @@
 
 use crate::spelling;
 
-use super::error::{FilterError, Trouble};
+use super::error::{FilterError, FilterProblem};
 use super::pattern::{KEY_SIGNS, Pattern};
-use super::{Keys, LONGEST, Term, Test};
+use super::{FilterKeys, MAX_LENGTH, Term, Test};
 
-pub(super) fn filter(text: &str, keys: &Keys<'_>) -> Result<Vec<Term>, FilterError> {
-    if text.chars().nth(LONGEST).is_some() {
+pub(super) fn filter(text: &str, keys: &FilterKeys<'_>) -> Result<Vec<Term>, FilterError> {
+    if text.chars().nth(MAX_LENGTH).is_some() {
         let start = text.chars().take(20).chain(['…']).collect();
-        return Err(FilterError { at: LONGEST + 1, term: start, trouble: Trouble::TooLong });
+        return Err(FilterError { at: MAX_LENGTH + 1, term: start, trouble: FilterProblem::TooLong });
     }
     let mut reader = Reader { text, at: 0, term: 0 };
     let mut terms = Vec::new();
@@ -35,39 +35,39 @@ impl Reader<'_> {
         self.peek().is_some()
     }
 
-    fn term(&mut self, keys: &Keys<'_>) -> Result<Term, FilterError> {
+    fn term(&mut self, keys: &FilterKeys<'_>) -> Result<Term, FilterError> {
         let is_not_set = self.take('!');
         let start = self.at;
         let key = self.key()?;
         if key.is_empty() {
-            return Err(self.wrong(start, Trouble::NoKey));
+            return Err(self.wrong(start, FilterProblem::NoKey));
         }
         let not_equal = match self.peek() {
             None => return self.set(keys, start, key, is_not_set),
             Some(c) if c.is_whitespace() => return self.set(keys, start, key, is_not_set),
             Some('=') => false,
             Some('!') => true,
-            Some(found) => return Err(self.wrong(self.at, Trouble::UnexpectedSign { found })),
+            Some(found) => return Err(self.wrong(self.at, FilterProblem::UnexpectedSign { found })),
         };
         let sign = self.at;
         if not_equal {
             self.next();
         }
         if !self.take('=') {
-            return Err(self.wrong(sign, Trouble::UnexpectedSign { found: '!' }));
+            return Err(self.wrong(sign, FilterProblem::UnexpectedSign { found: '!' }));
         }
         if is_not_set {
-            return Err(self.wrong(self.term, Trouble::NotSetAndEqual { key }));
+            return Err(self.wrong(self.term, FilterProblem::NotSetAndEqual { key }));
         }
         if self.peek() == Some('=') {
-            return Err(self.wrong(self.at, Trouble::UnexpectedSign { found: '=' }));
+            return Err(self.wrong(self.at, FilterProblem::UnexpectedSign { found: '=' }));
         }
         self.known(keys, start, &key)?;
         let test = Test::IsLike(self.alternatives(&key, if not_equal { "!=" } else { "=" })?);
         Ok(Term { key: key.into(), test, not: not_equal })
     }
 
-    fn set(&self, keys: &Keys<'_>, start: usize, key: String, not: bool) -> Result<Term, FilterError> {
+    fn set(&self, keys: &FilterKeys<'_>, start: usize, key: String, not: bool) -> Result<Term, FilterError> {
         self.known(keys, start, &key)?;
         Ok(Term { key: key.into(), test: Test::IsSet, not })
     }
@@ -84,7 +84,7 @@ impl Reader<'_> {
                 }
                 '=' | '!' => break,
                 c if c.is_whitespace() => break,
-                found => return Err(self.wrong(self.at, Trouble::UnexpectedSign { found })),
+                found => return Err(self.wrong(self.at, FilterProblem::UnexpectedSign { found })),
             }
         }
         Ok(key)
@@ -97,7 +97,7 @@ impl Reader<'_> {
             let start = self.at;
             let parts = self.value()?;
             if self.at == start {
-                return Err(self.wrong(start, Trouble::NoValue { before, key: key.to_owned() }));
+                return Err(self.wrong(start, FilterProblem::NoValue { before, key: key.to_owned() }));
             }
             alternatives.push(Pattern::new(parts));
             if !self.take(',') {
@@ -138,10 +138,10 @@ impl Reader<'_> {
                 c => into.push(c),
             }
         }
-        Err(self.wrong(start, Trouble::Unclosed { quote }))
+        Err(self.wrong(start, FilterProblem::Unclosed { quote }))
     }
 
-    fn known(&self, keys: &Keys<'_>, start: usize, key: &str) -> Result<(), FilterError> {
+    fn known(&self, keys: &FilterKeys<'_>, start: usize, key: &str) -> Result<(), FilterError> {
         if keys.knows(key) {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Reader<'_> {
             None => spelling::nearest(key, keys.fixed.iter().copied()),
         };
         let meant = meant.map(str::to_owned);
-        Err(self.wrong(start, Trouble::UnknownKey { key: key.to_owned(), meant, known: all.join(", ") }))
+        Err(self.wrong(start, FilterProblem::UnknownKey { key: key.to_owned(), meant, known: all.join(", ") }))
     }
 
     fn peek(&self) -> Option<char> {
@@ -174,10 +174,10 @@ impl Reader<'_> {
         self.next_if(|c| c == sign).is_some()
     }
 
-    fn wrong(&self, at: usize, trouble: Trouble) -> FilterError {
+    fn wrong(&self, at: usize, trouble: FilterProblem) -> FilterError {
         let term = &self.text[self.term..];
         // Where a quote ends is just what is not known.
-        let whole = matches!(trouble, Trouble::Unclosed { .. });
+        let whole = matches!(trouble, FilterProblem::Unclosed { .. });
         let term = if whole { term } else { term.split(char::is_whitespace).next().unwrap_or(term) };
         FilterError { at: self.text[..at].chars().count() + 1, term: term.to_owned(), trouble }
     }

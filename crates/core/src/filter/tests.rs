@@ -2,7 +2,7 @@
 
 use super::*;
 
-const KEYS: Keys<'_> = Keys { fixed: &["name", "role", "state", "version", "reason"], open: &["label."] };
+const KEYS: FilterKeys<'_> = FilterKeys { fixed: &["name", "role", "state", "version", "reason"], open: &["label."] };
 
 struct Item(&'static [(&'static str, &'static str)]);
 
@@ -116,5 +116,5 @@ fn positions_count_characters() {
     let error = Filter::parse("name=äöü stat", &KEYS).unwrap_err();
     assert_eq!((error.at, error.term.as_str()), (10, "stat"));
     let error = Filter::parse(&"x".repeat(5000), &KEYS).unwrap_err();
-    assert_eq!(error.trouble, Trouble::TooLong);
+    assert_eq!(error.trouble, FilterProblem::TooLong);
 }

@@ -2,11 +2,11 @@
 //! it has come ([`record`]), and how that looks at one moment ([`progress`]). What is decided on them is in the crate
 //! `rollout`; [`windows`] is the calendar for it.
 
-pub mod legal;
 pub mod plan;
 pub mod progress;
 pub mod record;
 pub mod strategy;
+pub mod strategy_check;
 pub mod windows;
 
 use std::fmt;

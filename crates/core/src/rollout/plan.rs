@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::{EnvName, NodeName, Role, Version};
-use crate::standing::Word;
+use crate::node::status::NodeState;
 
-use super::RolloutId;
-use super::strategy::{Promote, Strategy};
+use crate::rollout::RolloutId;
+use crate::rollout::strategy::{Promote, Strategy};
 
 /// The format that this code reads and writes.
 pub const FORMAT: u32 = 1;
 
 /// The waves of a rollout, and all that they follow from. The same world, strategy and seed give the same plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Plan {
+pub struct RolloutPlan {
     pub format: u32,
     pub env: EnvName,
     /// What nodes should run before that were granted nothing else; none before the first version.
@@ -49,7 +49,7 @@ pub struct Plan {
     /// Nodes that are not well before it begins. They use the budget up, unless their machines are still being made; those
     /// that can be repaired come first.
     #[serde(default)]
-    pub unwell: Vec<Unwell>,
+    pub unwell: Vec<UnhealthyNode>,
     pub predicted: Prediction,
 }
 
@@ -98,10 +98,10 @@ pub struct RoleBudget {
 
 /// A node that is not well before a rollout begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Unwell {
+pub struct UnhealthyNode {
     pub node: NodeName,
     /// How it stands.
-    pub word: Word,
+    pub word: NodeState,
     /// Why, in a sentence.
     pub why: String,
     /// Whether the rollout may repair it; else it waits until its agent is there, or somebody ends its pause.
@@ -121,7 +121,7 @@ pub struct Prediction {
     pub total: SignedDuration,
 }
 
-impl Plan {
+impl RolloutPlan {
     /// All nodes that are moved, in their order.
     pub fn nodes(&self) -> impl Iterator<Item = &PlannedNode> {
         self.waves.iter().flat_map(|wave| &wave.nodes)

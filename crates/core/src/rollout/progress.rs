@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::{NodeName, Role};
-use crate::pause::Paused;
+use crate::node::pause::NodePause;
 use crate::report::ResourceError;
 
-use super::record::{FailedHow, Halt};
+use crate::rollout::record::{FailureKind, PauseReason};
 
 /// How a rollout stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -35,7 +35,7 @@ pub struct NodeProgress {
     pub node: NodeName,
     pub role: Role,
     #[serde(flatten)]
-    pub state: NodeState,
+    pub state: RolloutNodeState,
     /// When this rollout granted it the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
@@ -52,7 +52,7 @@ pub struct NodeProgress {
 /// Where a node is on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum NodeState {
+pub enum RolloutNodeState {
     /// It was not granted anything yet.
     Waiting,
     /// It was granted the target, and has not answered.
@@ -69,7 +69,7 @@ pub enum NodeState {
     },
     Healthy,
     Failed {
-        how: FailedHow,
+        how: FailureKind,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<ResourceError>,
         /// It does not count: it was not well before either, or somebody has resumed since.
@@ -82,17 +82,17 @@ pub enum NodeState {
     Removed,
 }
 
-impl NodeState {
+impl RolloutNodeState {
     pub fn word(&self) -> &'static str {
         match self {
-            NodeState::Waiting => "waiting",
-            NodeState::Granted => "granted",
-            NodeState::Pending { .. } => "pending",
-            NodeState::Soaking { .. } => "soaking",
-            NodeState::Healthy => "healthy",
-            NodeState::Failed { .. } => "failed",
-            NodeState::Skipped => "skipped",
-            NodeState::Removed => "removed",
+            RolloutNodeState::Waiting => "waiting",
+            RolloutNodeState::Granted => "granted",
+            RolloutNodeState::Pending { .. } => "pending",
+            RolloutNodeState::Soaking { .. } => "soaking",
+            RolloutNodeState::Healthy => "healthy",
+            RolloutNodeState::Failed { .. } => "failed",
+            RolloutNodeState::Skipped => "skipped",
+            RolloutNodeState::Removed => "removed",
         }
     }
 }
@@ -102,7 +102,7 @@ impl NodeState {
 #[serde(tag = "hold", rename_all = "snake_case")]
 pub enum Hold {
     /// It is paused: nothing is granted until a person says so.
-    Halted { why: Halt },
+    Halted { why: PauseReason },
     /// No window is open.
     Window {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ pub enum Hold {
     Node {
         node: NodeName,
         #[serde(flatten)]
-        state: NodeState,
+        state: RolloutNodeState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         deadline: Option<Timestamp>,
@@ -144,7 +144,7 @@ pub enum Hold {
     Paused {
         node: NodeName,
         /// Not flattened: it may name the node itself.
-        paused: Paused,
+        paused: NodePause,
     },
     /// The agent of a node is not there.
     Silent {
@@ -214,7 +214,7 @@ impl fmt::Display for Hold {
             }
             Hold::Node { node, state, deadline } => {
                 write!(f, "{node} is {}", state.word())?;
-                if let NodeState::Failed { how, error, .. } = state {
+                if let RolloutNodeState::Failed { how, error, .. } = state {
                     write!(f, ": {}", how.words())?;
                     error.as_ref().map_or(Ok(()), |error| write!(f, ": {error}"))?;
                 }
@@ -255,17 +255,17 @@ pub struct NodeCounts {
 }
 
 impl NodeCounts {
-    pub fn add(&mut self, state: &NodeState) {
+    pub fn add(&mut self, state: &RolloutNodeState) {
         self.nodes += 1;
         match state {
-            NodeState::Waiting => self.waiting += 1,
-            NodeState::Granted => self.granted += 1,
-            NodeState::Pending { .. } => self.pending += 1,
-            NodeState::Soaking { .. } => self.soaking += 1,
-            NodeState::Healthy => self.healthy += 1,
-            NodeState::Failed { .. } => self.failed += 1,
-            NodeState::Skipped => self.skipped += 1,
-            NodeState::Removed => self.removed += 1,
+            RolloutNodeState::Waiting => self.waiting += 1,
+            RolloutNodeState::Granted => self.granted += 1,
+            RolloutNodeState::Pending { .. } => self.pending += 1,
+            RolloutNodeState::Soaking { .. } => self.soaking += 1,
+            RolloutNodeState::Healthy => self.healthy += 1,
+            RolloutNodeState::Failed { .. } => self.failed += 1,
+            RolloutNodeState::Skipped => self.skipped += 1,
+            RolloutNodeState::Removed => self.removed += 1,
         }
     }
 }
@@ -282,7 +282,7 @@ impl WaveProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pause::{PauseRecord, PauseScope};
+    use crate::node::pause::{PauseRecord, PauseScope};
     use crate::rollout::record::Threshold;
 
     #[test]
@@ -291,19 +291,19 @@ mod tests {
         let (node, role) = (NodeName::new("web1").unwrap(), Role::new("web").unwrap());
         let error = ResourceError { resource: None, file: Some("site.pp".into()), line: Some(3), message: "no".into() };
         let states = [
-            NodeState::Waiting,
-            NodeState::Granted,
-            NodeState::Pending { since: at },
-            NodeState::Soaking { until: at },
-            NodeState::Healthy,
-            NodeState::Failed { how: FailedHow::Expired, error: Some(error), forgiven: true },
-            NodeState::Skipped,
-            NodeState::Removed,
+            RolloutNodeState::Waiting,
+            RolloutNodeState::Granted,
+            RolloutNodeState::Pending { since: at },
+            RolloutNodeState::Soaking { until: at },
+            RolloutNodeState::Healthy,
+            RolloutNodeState::Failed { how: FailureKind::Expired, error: Some(error), forgiven: true },
+            RolloutNodeState::Skipped,
+            RolloutNodeState::Removed,
         ];
         let nodes = states.map(|state| Hold::Node { node: node.clone(), state, deadline: Some(at) });
         let pause = PauseRecord { by: "jo".into(), reason: "disk".into(), since: at, until: Some(at) };
-        let paused = Paused { scope: PauseScope::Host { node: node.clone() }, pause };
-        let failures = Halt::Failures { threshold: Threshold::Wave, failed: 2, tolerated: 1, nodes: Vec::new() };
+        let paused = NodePause { scope: PauseScope::Host { node: node.clone() }, pause };
+        let failures = PauseReason::Failures { threshold: Threshold::Wave, failed: 2, tolerated: 1, nodes: Vec::new() };
         let mut holds = vec![
             Hold::Halted { why: failures },
             Hold::Window { opens: Some(at) },
@@ -325,7 +325,7 @@ mod tests {
             let progress = NodeProgress {
                 node: node.clone(),
                 role: role.clone(),
-                state: NodeState::Waiting,
+                state: RolloutNodeState::Waiting,
                 granted: None,
                 deadline: None,
                 hold: Some(hold.clone()),

@@ -7,12 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::generation::Generation;
 use crate::names::{NodeName, Version};
 use crate::report::ResourceError;
-use crate::txn::Revision;
+use crate::txn::{Generation, Revision};
 
-use super::RolloutId;
+use crate::rollout::RolloutId;
 
 /// `rollouts/active`: which rollout decides what nodes run that were not granted anything. It stays when that has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,7 +88,7 @@ pub struct RolloutRecord {
     #[schema(value_type = String, format = DateTime)]
     pub started: Timestamp,
     #[serde(flatten)]
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     #[schema(value_type = String, format = DateTime)]
     pub phase_since: Timestamp,
     /// The waves that have begun, in the order of the plan; the last of them goes on.
@@ -112,10 +111,10 @@ pub struct RolloutRecord {
     pub retry: BTreeSet<NodeName>,
     /// All nodes that had failed by then are to be granted once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_before: Option<Earlier>,
+    pub retry_before: Option<FailureCutoff>,
     /// Failures that were there by then were seen by the operator who resumed: they no longer stop anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgiven: Option<Earlier>,
+    pub forgiven: Option<FailureCutoff>,
     /// The requests of the last words that operators said: the same request again is the same word.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<String>,
@@ -139,7 +138,7 @@ pub struct RolloutRecord {
 
 /// Which failures were there when somebody looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Earlier {
+pub struct FailureCutoff {
     /// Of grants that were made before this, in the same life of the store: revisions of another one say nothing. One that is
     /// granted once more and fails again fails anew.
     pub before: Generation,
@@ -148,7 +147,7 @@ pub struct Earlier {
     pub at: Timestamp,
 }
 
-impl Earlier {
+impl FailureCutoff {
     /// Everything that a view of the store holds, and that has happened by now.
     pub fn than(epoch: u64, seen: Revision, now: Timestamp) -> Self {
         Self { before: Generation { epoch, number: seen.0.saturating_add(1) }, at: now }
@@ -166,11 +165,11 @@ impl Earlier {
 /// by whom it was ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "phase", rename_all = "snake_case")]
-pub enum Phase {
+pub enum RolloutPhase {
     Running,
     /// Nothing is granted until a person says so.
     Paused {
-        why: Halt,
+        why: PauseReason,
     },
     /// Every node of the design runs the target, or was set aside.
     Completed,
@@ -185,7 +184,7 @@ pub enum Phase {
     RolledBack {
         #[serde(rename = "rolled_back_by")]
         by: RolloutId,
-        why: Halt,
+        why: PauseReason,
     },
     /// Another one was started instead.
     Superseded {
@@ -194,26 +193,29 @@ pub enum Phase {
     },
 }
 
-impl Phase {
+impl RolloutPhase {
     /// All words that there are.
     pub const WORDS: [&str; 6] = ["running", "paused", "completed", "aborted", "rolled back", "superseded"];
 
     /// Whether it may still grant something, now or after a word of an operator.
     pub fn is_open(&self) -> bool {
         match self {
-            Phase::Running | Phase::Paused { .. } => true,
-            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+            RolloutPhase::Running | RolloutPhase::Paused { .. } => true,
+            RolloutPhase::Completed
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => false,
         }
     }
 
     pub fn word(&self) -> &'static str {
         match self {
-            Phase::Running => "running",
-            Phase::Paused { .. } => "paused",
-            Phase::Completed => "completed",
-            Phase::Aborted { .. } => "aborted",
-            Phase::RolledBack { .. } => "rolled back",
-            Phase::Superseded { .. } => "superseded",
+            RolloutPhase::Running => "running",
+            RolloutPhase::Paused { .. } => "paused",
+            RolloutPhase::Completed => "completed",
+            RolloutPhase::Aborted { .. } => "aborted",
+            RolloutPhase::RolledBack { .. } => "rolled back",
+            RolloutPhase::Superseded { .. } => "superseded",
         }
     }
 }
@@ -221,7 +223,7 @@ impl Phase {
 /// Why a rollout grants nothing more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "because", rename_all = "snake_case")]
-pub enum Halt {
+pub enum PauseReason {
     Operator {
         by: String,
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -229,7 +231,7 @@ pub enum Halt {
         /// Why it stood still already. Never an operator's pause again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(no_recursion)]
-        over: Option<Box<Halt>>,
+        over: Option<Box<PauseReason>>,
     },
     /// More nodes have failed than are tolerated.
     Failures {
@@ -254,7 +256,7 @@ pub enum Halt {
     /// It was to be rolled back, and no whole rollout has ever validated a version.
     NothingToGoBackTo {
         #[schema(no_recursion)]
-        why: Box<Halt>,
+        why: Box<PauseReason>,
     },
     /// The plan cannot be read, or what it says cannot be done.
     Blocked {
@@ -262,20 +264,24 @@ pub enum Halt {
     },
 }
 
-impl Halt {
+impl PauseReason {
     /// Whether the rollout itself went wrong; else somebody has to look, and nobody can say yet.
     pub fn is_failure(&self) -> bool {
         match self {
-            Halt::Failures { .. } | Halt::GateFailed { .. } | Halt::NothingToGoBackTo { .. } => true,
+            PauseReason::Failures { .. } | PauseReason::GateFailed { .. } | PauseReason::NothingToGoBackTo { .. } => {
+                true
+            }
             // What went wrong is not undone by somebody who holds it.
-            Halt::Operator { over, .. } => over.as_ref().is_some_and(|over| over.is_failure()),
-            Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => false,
+            PauseReason::Operator { over, .. } => over.as_ref().is_some_and(|over| over.is_failure()),
+            PauseReason::GateInconclusive { .. } | PauseReason::NoProgress { .. } | PauseReason::Blocked { .. } => {
+                false
+            }
         }
     }
 
     /// What an operator says, to a rollout that did not stand still.
     pub fn by_operator(by: impl Into<String>, reason: impl Into<String>) -> Self {
-        Halt::Operator { by: by.into(), reason: reason.into(), over: None }
+        PauseReason::Operator { by: by.into(), reason: reason.into(), over: None }
     }
 }
 
@@ -298,7 +304,7 @@ pub const NAMED_FAILURES: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailedNode {
     pub node: NodeName,
-    pub how: FailedHow,
+    pub how: FailureKind,
     /// The first thing that went wrong, with file and line if those are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResourceError>,
@@ -307,7 +313,7 @@ pub struct FailedNode {
 /// How a granted node failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum FailedHow {
+pub enum FailureKind {
     NotConfigured,
     NotValidated,
     /// It could not report in time, and went back to what it ran before.
@@ -320,15 +326,15 @@ pub enum FailedHow {
     Unreachable,
 }
 
-impl FailedHow {
+impl FailureKind {
     pub fn words(self) -> &'static str {
         match self {
-            FailedHow::NotConfigured => "its run failed",
-            FailedHow::NotValidated => "its validation failed",
-            FailedHow::WentBack => "it could not report in time, and went back by itself",
-            FailedHow::Expired => "it was not healthy in time",
-            FailedHow::PendingTooLong => "it waited for others for too long",
-            FailedHow::Unreachable => "its agent was not there for too long",
+            FailureKind::NotConfigured => "its run failed",
+            FailureKind::NotValidated => "its validation failed",
+            FailureKind::WentBack => "it could not report in time, and went back by itself",
+            FailureKind::Expired => "it was not healthy in time",
+            FailureKind::PendingTooLong => "it waited for others for too long",
+            FailureKind::Unreachable => "its agent was not there for too long",
         }
     }
 }
@@ -356,7 +362,7 @@ pub struct WaveState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<GateVerdict>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promoted: Option<Promoted>,
+    pub promoted: Option<Promotion>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub passed: Option<Timestamp>,
@@ -369,7 +375,7 @@ impl WaveState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Promoted {
+pub struct Promotion {
     pub by: String,
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
@@ -398,17 +404,17 @@ pub enum GateVerdict {
     },
 }
 
-impl fmt::Display for Halt {
+impl fmt::Display for PauseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Halt::Operator { by, reason, over } => {
+            PauseReason::Operator { by, reason, over } => {
                 write!(f, "paused by {by}")?;
                 if !reason.is_empty() {
                     write!(f, ": {reason}")?;
                 }
                 over.as_ref().map_or(Ok(()), |over| write!(f, "; it stood still already: {over}"))
             }
-            Halt::Failures { threshold, failed, tolerated, nodes } => {
+            PauseReason::Failures { threshold, failed, tolerated, nodes } => {
                 let (were, are) = (plural(*failed, "node has", "nodes have"), plural(*tolerated, "is", "are"));
                 let of = |of| format!(" failed, and {tolerated} {are} tolerated {of}");
                 let so = match threshold {
@@ -421,17 +427,17 @@ impl fmt::Display for Halt {
                 write!(f, "{failed} {were}{so}")?;
                 nodes.first().map_or(Ok(()), |first| write!(f, "; {first}"))
             }
-            Halt::GateFailed { check, message } => write!(f, "the check {check:?} failed: {message}"),
-            Halt::GateInconclusive { check, message } => {
+            PauseReason::GateFailed { check, message } => write!(f, "the check {check:?} failed: {message}"),
+            PauseReason::GateInconclusive { check, message } => {
                 write!(f, "the check {check:?} could not say whether all is well: {message}")
             }
-            Halt::NoProgress { since } => {
+            PauseReason::NoProgress { since } => {
                 write!(f, "nothing has got better since {} UTC", since.strftime("%Y-%m-%d %H:%M:%S"))
             }
-            Halt::NothingToGoBackTo { why } => {
+            PauseReason::NothingToGoBackTo { why } => {
                 write!(f, "{why}; no version was ever validated by a whole rollout, so there is none to go back to")
             }
-            Halt::Blocked { problem } => f.write_str(problem),
+            PauseReason::Blocked { problem } => f.write_str(problem),
         }
     }
 }
@@ -448,7 +454,7 @@ mod tests {
     fn what_was_there_in_another_life_of_the_store_says_nothing() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
         let later = at + SignedDuration::from_secs(1);
-        let earlier = Earlier::than(7, Revision(900), at);
+        let earlier = FailureCutoff::than(7, Revision(900), at);
         assert!(earlier.covers(7, Revision(900), at));
         assert!(!earlier.covers(7, Revision(901), at), "granted once more");
         assert!(!earlier.covers(7, Revision(900), later), "failed afterwards");
@@ -458,20 +464,20 @@ mod tests {
     #[test]
     fn a_record_reads_back_as_what_was_written_however_it_ended() {
         let at: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
-        let why = || Halt::by_operator("bob", "lunch");
-        let inner = Halt::GateFailed { check: "door".into(), message: "503".into() };
-        let held = Halt::Operator { by: "bob".into(), reason: "lunch".into(), over: Some(Box::new(inner)) };
+        let why = || PauseReason::by_operator("bob", "lunch");
+        let inner = PauseReason::GateFailed { check: "door".into(), message: "503".into() };
+        let held = PauseReason::Operator { by: "bob".into(), reason: "lunch".into(), over: Some(Box::new(inner)) };
         assert!(held.is_failure() && !why().is_failure());
         assert_eq!(held.to_string(), "paused by bob: lunch; it stood still already: the check \"door\" failed: 503");
         let phases = [
-            Phase::Running,
-            Phase::Paused { why: why() },
-            Phase::Paused { why: held },
-            Phase::Paused { why: Halt::NothingToGoBackTo { why: Box::new(why()) } },
-            Phase::Completed,
-            Phase::Aborted { by: "bob".into(), reason: "no".into() },
-            Phase::RolledBack { by: RolloutId(8), why: why() },
-            Phase::Superseded { by: RolloutId(8) },
+            RolloutPhase::Running,
+            RolloutPhase::Paused { why: why() },
+            RolloutPhase::Paused { why: held },
+            RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why: Box::new(why()) } },
+            RolloutPhase::Completed,
+            RolloutPhase::Aborted { by: "bob".into(), reason: "no".into() },
+            RolloutPhase::RolledBack { by: RolloutId(8), why: why() },
+            RolloutPhase::Superseded { by: RolloutId(8) },
         ];
         for phase in phases {
             let record = RolloutRecord {
@@ -495,7 +501,7 @@ mod tests {
                 released: BTreeSet::new(),
                 retry: BTreeSet::new(),
                 retry_before: None,
-                forgiven: Some(Earlier::than(7, Revision(3), at)),
+                forgiven: Some(FailureCutoff::than(7, Revision(3), at)),
                 said: vec!["s".into()],
                 healthy: 0,
                 progress: at,

@@ -26,7 +26,7 @@ pub struct Strategy {
     #[schema(value_type = String)]
     pub soak: SignedDuration,
     pub gate: Gate,
-    pub failures: Failures,
+    pub failures: FailureLimits,
     pub on_failure: OnFailure,
     pub deadlines: Deadlines,
     /// No windows: always.
@@ -53,7 +53,7 @@ impl Default for Strategy {
             ramp: true,
             soak: SignedDuration::from_secs(10),
             gate: Gate::default(),
-            failures: Failures::default(),
+            failures: FailureLimits::default(),
             on_failure: OnFailure::Pause,
             deadlines: Deadlines::default(),
             windows: Vec::new(),
@@ -246,7 +246,7 @@ impl Default for Gate {
 pub struct GateCheck {
     pub name: String,
     #[serde(flatten)]
-    pub kind: CheckKind,
+    pub kind: GateCheckKind,
     /// How long one try may take.
     #[schema(value_type = String)]
     pub timeout: SignedDuration,
@@ -265,15 +265,15 @@ impl GateCheck {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CheckKind {
-    Http(HttpCheck),
+pub enum GateCheckKind {
+    Http(GateHttpCheck),
     /// A program with its arguments; no shell. 0 passes, 1 fails, all else is inconclusive.
     Command(Vec<String>),
 }
 
 /// Passes if the answer has this status, or any of 2xx; another answer fails; no answer is inconclusive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HttpCheck {
+pub struct GateHttpCheck {
     pub url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
@@ -282,7 +282,7 @@ pub struct HttpCheck {
 /// How many failed nodes are tolerated: the rollout stops when there are *more*. Percentages are of all nodes in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Failures {
+pub struct FailureLimits {
     /// In the first wave of each stage.
     pub canary: Amount,
     /// In each other wave.
@@ -290,7 +290,7 @@ pub struct Failures {
     pub total: Amount,
 }
 
-impl Default for Failures {
+impl Default for FailureLimits {
     fn default() -> Self {
         Self { canary: Amount::Nodes(0), wave: Amount::Nodes(1), total: Amount::Percent(5) }
     }
@@ -374,7 +374,7 @@ mod tests {
         let mut strategy = Strategy::default();
         strategy.gate.checks.push(GateCheck {
             name: "front door".into(),
-            kind: CheckKind::Http(HttpCheck { url: "http://127.0.0.1/".into(), status: None }),
+            kind: GateCheckKind::Http(GateHttpCheck { url: "http://127.0.0.1/".into(), status: None }),
             timeout: GateCheck::TIMEOUT,
             retries: GateCheck::RETRIES,
             every: GateCheck::EVERY,

@@ -11,7 +11,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp, ToSpan};
 
-use super::strategy::Window;
+use crate::rollout::strategy::Window;
 
 /// How far ahead is looked. Windows come back every week. A change of the clocks, or a day that a country leaves out, can
 /// take one occurrence away, and hardly two in a row.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use muster_core::names::{NodeName, Role};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 
 use crate::environment::{Environment, FAILURE_DOMAIN};
 use crate::finding::{Code, Finding, quote};

@@ -1,8 +1,8 @@
 //! What must hold between the parts of a strategy: that each wave can come to an end.
 
 use jiff::SignedDuration;
-use muster_core::rollout::legal::LONGEST;
 use muster_core::rollout::strategy::{Deadlines, Gate};
+use muster_core::rollout::strategy_check::MAX_DURATION;
 
 use crate::finding::{Code, Finding, Report};
 use crate::span::Span;
@@ -63,7 +63,7 @@ fn check_gate(gate: &Gate, section: &Node, report: &mut Report<'_>) {
     }
     for (check, node) in gate.checks.iter().zip(written) {
         let longest = check.longest();
-        if longest > LONGEST {
+        if longest > MAX_DURATION {
             let message = format!("the gate might never come to an answer: this check may take {}", show(longest));
             let finding = Finding::new(Code::WaveNeverEnds, message);
             report.add(node.span, finding.help("make \"timeout\", \"retries\" or \"every\" smaller"));

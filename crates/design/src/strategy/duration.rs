@@ -1,7 +1,7 @@
 //! A length of time: `90s`, `5m`, `1h 30m`, written as in a release.
 
 use jiff::SignedDuration;
-use muster_core::rollout::legal::LONGEST;
+use muster_core::rollout::strategy_check::MAX_DURATION;
 
 use crate::finding::{Code, Finding, Report, one_line};
 use crate::yaml::{Kind, Node};
@@ -25,7 +25,7 @@ pub(super) fn read(node: &Node, what: &str, least: Least, report: &mut Report<'_
         Least::Zero => (!duration.is_negative(), "expected 0s to 720h"),
         Least::Something => (duration.is_positive(), "expected more than 0s, at most 720h"),
     };
-    if is_legal && duration <= LONGEST {
+    if is_legal && duration <= MAX_DURATION {
         return Some(duration);
     }
     let message = format!("{what} cannot be {}", one_line(written));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use muster_core::rollout::strategy::{CheckKind, Gate, GateCheck, HttpCheck};
+use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpCheck};
 
 use super::{duration, url};
 use crate::environment::expect::{self, Fields};
@@ -53,8 +53,8 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
         None => Some(GateCheck::RETRIES),
     };
     let kind = match (fields.optional("http"), fields.optional("command")) {
-        (Some(node), None) => http(node, of, report).map(CheckKind::Http),
-        (None, Some(node)) => command(node, of, report).map(CheckKind::Command),
+        (Some(node), None) => http(node, of, report).map(GateCheckKind::Http),
+        (None, Some(node)) => command(node, of, report).map(GateCheckKind::Command),
         (http, _) => {
             if http.is_some() || !fields.has_unknown() {
                 let what = if http.is_some() { "asks in two ways" } else { "does not say what to ask" };
@@ -65,8 +65,8 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
         }
     }?;
     let own_name = || match &kind {
-        CheckKind::Http(check) => Some(check.url.clone()),
-        CheckKind::Command(words) => words.first().cloned(),
+        GateCheckKind::Http(check) => Some(check.url.clone()),
+        GateCheckKind::Command(words) => words.first().cloned(),
     };
     let name = match name {
         Some(name) => name?.to_owned(),
@@ -76,10 +76,10 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
 }
 
 /// A URL, or a mapping with one and the status that is expected.
-fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<HttpCheck> {
+fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateHttpCheck> {
     let what = format!("\"http\" of {of}");
     let Value::Map(map) = &node.value else {
-        return Some(HttpCheck { url: url::read(node, &what, report)?, status: None });
+        return Some(GateHttpCheck { url: url::read(node, &what, report)?, status: None });
     };
     let fields = Fields::check(map, &what, node.span, &["url", "status"], report);
     let url = fields.required("url", "http://127.0.0.1/", report);
@@ -89,7 +89,7 @@ fn http(node: &Node, of: &str, report: &mut Report<'_>) -> Option<HttpCheck> {
         Some(status) => Some(u16::try_from(status?).ok()?),
         None => None,
     };
-    Some(HttpCheck { url: url?, status })
+    Some(GateHttpCheck { url: url?, status })
 }
 
 fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>> {

@@ -1,7 +1,7 @@
 //! The waves: how far each goes, and what is waited for at its end.
 
-use muster_core::rollout::legal::MOST_WAVES;
 use muster_core::rollout::strategy::{Promote, Reach, Wave};
+use muster_core::rollout::strategy_check::MAX_WAVES;
 
 use super::{amount, duration, word};
 use crate::environment::expect::{self, Fields};
@@ -21,9 +21,9 @@ pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Wave>> {
     // Each is read before one that is not legal ends it: of such it cannot be said how far they go.
     let waves: Vec<Option<Wave>> = read.collect();
     let waves: Vec<Wave> = waves.into_iter().collect::<Option<_>>()?;
-    if let Some(first) = items.get(MOST_WAVES) {
+    if let Some(first) = items.get(MAX_WAVES) {
         let finding = Finding::new(Code::TooManyWaves, format!("there are {} waves", items.len()));
-        let help = format!("{MOST_WAVES} are the most, and each stage goes through all of them: let each go further");
+        let help = format!("{MAX_WAVES} are the most, and each stage goes through all of them: let each go further");
         report.add(first.span, finding.help(help));
     }
     check_growth(items, &waves, report);

@@ -1,6 +1,6 @@
 //! A machine is being made the node's own.
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::turn::Turn;
 use super::{Decision, Step};

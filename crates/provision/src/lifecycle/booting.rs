@@ -1,6 +1,6 @@
 //! The machine is installed and is being switched on.
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::turn::Turn;
 use super::{Decision, Step};

@@ -1,6 +1,6 @@
 //! The machine runs; its agent has not said hello yet.
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::turn::Turn;
 use super::{Decision, FailureCause, HoldReason};

@@ -1,6 +1,6 @@
 //! The node is in the design, and nobody has looked for its machine yet. It may be there all the same.
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::Decision;
 use super::turn::Turn;

@@ -1,6 +1,6 @@
 //! What the machine starts with is being put on it.
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::turn::Turn;
 use super::{Decision, Step};

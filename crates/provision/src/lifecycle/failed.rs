@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use muster_core::records::{MachinePhase, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::policy::after;
 use super::turn::Turn;

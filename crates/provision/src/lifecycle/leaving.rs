@@ -1,6 +1,6 @@
 //! The node leaves. Its machine goes on until nobody needs it any more, for a while.
 
-use muster_core::records::MachinePhase;
+use muster_core::node::record::MachinePhase;
 
 use super::turn::Turn;
 use super::{Decision, Departure, HoldReason};

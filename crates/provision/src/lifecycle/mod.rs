@@ -37,7 +37,7 @@ pub use turn::{enter, fail};
 use jiff::Timestamp;
 
 use muster_core::names::NodeName;
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 
 use crate::driver::Sight;
 

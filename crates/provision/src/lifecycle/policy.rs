@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 
 /// What the planner may do, and how long things may take.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The agent has said hello. From here the node's reports speak for it; only the machine is watched.
 
-use muster_core::records::MachinePhase;
+use muster_core::node::record::MachinePhase;
 
 use super::turn::Turn;
 use super::{Decision, FailureCause, HoldReason};

@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::names::NodeName;
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 
 /// What a machine waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The machine is being given back, with all that is on it.
 
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 
 use super::turn::Turn;
 use super::{Decision, Step};

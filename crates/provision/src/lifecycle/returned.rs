@@ -1,6 +1,6 @@
 //! The machine was being given back, and the node is wanted again.
 
-use muster_core::records::MachinePhase;
+use muster_core::node::record::MachinePhase;
 
 use super::Decision;
 

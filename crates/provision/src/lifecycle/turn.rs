@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
-use muster_core::summary::clip;
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::report::summary::clip;
 
 use super::policy::after;
 use super::{Decision, Facts, FailureCause, HoldReason, Policy, Step, StuckReason};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use muster_core::names::{EnvName, NodeName};
-use muster_core::release_manifest::PublicKey;
+use muster_core::release::manifest::PublicKey;
 
 use super::machine_dir::replace;
 

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 
 /// A log over this is moved aside when the agent is started. With the one before it, that is the last weeks of a machine
 /// that is well, and the last hours of one that is not.

@@ -51,8 +51,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use muster_core::names::NodeName;
-use muster_core::records::MachineStage;
-use muster_core::release_manifest::PublicKey;
+use muster_core::node::record::MachineStage;
+use muster_core::release::manifest::PublicKey;
 
 use crate::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
 use addresses::Addresses;

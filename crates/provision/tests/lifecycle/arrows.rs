@@ -2,8 +2,10 @@
 
 use jiff::SignedDuration;
 
-use muster_core::records::MachinePhase::{self, Allocating, Booting, Bootstrapping, Declared, Deploying, Provisioned};
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachinePhase::{
+    self, Allocating, Booting, Bootstrapping, Declared, Deploying, Provisioned,
+};
+use muster_core::node::record::MachineStage;
 use muster_provision::driver::Seen;
 use muster_provision::lifecycle::{Decision, FailureCause, HoldReason, Policy, Step, StuckReason, decide};
 

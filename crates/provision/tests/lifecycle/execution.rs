@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::names::{EnvName, NodeName, Role};
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
 use muster_provision::executor::{Known, Next, advance};
 use muster_provision::lifecycle::{Decision, Step};

@@ -2,10 +2,10 @@
 
 use jiff::SignedDuration;
 
-use muster_core::records::MachinePhase::{
+use muster_core::node::record::MachinePhase::{
     self, Allocating, Booting, Bootstrapping, Declared, Deploying, Provisioned, Releasing,
 };
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 use muster_provision::driver::Seen;
 use muster_provision::lifecycle::{
     Decision, Departure, Facts, FailureCause, HoldReason, Policy, Step, StuckReason, decide,

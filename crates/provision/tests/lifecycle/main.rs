@@ -9,7 +9,7 @@ mod properties;
 
 use jiff::{SignedDuration, Timestamp};
 
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::{Seen, Sight};
 use muster_provision::lifecycle::{Facts, Policy};
 

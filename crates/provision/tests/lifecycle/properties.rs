@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use muster_core::records::{MachinePhase, MachineRecord, MachineStage};
+use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 use muster_provision::driver::Seen;
 use muster_provision::lifecycle::{
     Decision, Departure, Facts, FailureCause, HoldReason, Policy, Step, decide, enter, fail,

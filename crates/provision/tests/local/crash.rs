@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 use muster_marked::{Process, Signal};
 use muster_provision::driver::{Driver, MachineSpec, Seen};
 use muster_provision::local::LocalDriver;

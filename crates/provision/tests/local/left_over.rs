@@ -3,7 +3,7 @@
 use std::fs;
 
 use muster_core::names::NodeName;
-use muster_core::records::MachineStage;
+use muster_core::node::record::MachineStage;
 use muster_marked::Process;
 use muster_provision::driver::{Driver, MachineSpec, Seen};
 use muster_provision::local::{LocalConfig, LocalDriver};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 
-use muster_core::records::{MachinePhase, MachineRecord};
+use muster_core::node::record::{MachinePhase, MachineRecord};
 use muster_provision::driver::{Driver, Seen, StepError};
 use muster_provision::executor::{Known, Next, advance};
 use muster_provision::lifecycle::Policy;

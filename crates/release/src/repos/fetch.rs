@@ -198,7 +198,7 @@ fn fetch_pinned(git: &Git<'_>, repo: &Repo, commit: &Commit, place: &str, at: &P
 /// Directory of a source's commits in the cache: a hash of its address.
 fn source_dir(source: &str) -> String {
     let hash = Sha256::digest(source.as_bytes());
-    muster_core::release_dir::hex(hash.get(..8).unwrap_or_default())
+    muster_core::release::dir::hex(hash.get(..8).unwrap_or_default())
 }
 
 /// `<mirror>/<last part of the source>`

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use muster_core::release_dir;
+use muster_core::release::dir;
 use muster_release::pack::{file_name, pack, pack_into};
 use muster_release::tree::{Tree, TreeError};
 use muster_release::unpack::unpack;
@@ -32,7 +32,7 @@ fn folder_modes_times_and_the_order_of_creation_do_not_show() {
     let other = pack(&Tree::read(&there).unwrap(), io::sink()).unwrap();
 
     assert_eq!(one, other);
-    assert_eq!(one.content.as_str(), release_dir::digest(here.path()).unwrap());
+    assert_eq!(one.content.as_str(), dir::digest(here.path()).unwrap());
 }
 
 /// If this fails, the format of bundles has changed: every release gets another digest when it is built anew.
@@ -57,8 +57,8 @@ fn what_was_packed_is_what_is_unpacked() {
 
     unpack(&bundle, &manifest, &target).unwrap();
 
-    assert_eq!(release_dir::digest(&target).unwrap(), release_dir::digest(from.path()).unwrap());
-    assert_eq!(release_dir::list(&target).unwrap(), release_dir::list(from.path()).unwrap());
+    assert_eq!(dir::digest(&target).unwrap(), dir::digest(from.path()).unwrap());
+    assert_eq!(dir::list(&target).unwrap(), dir::list(from.path()).unwrap());
     assert!(unpack(&bundle, &manifest, &target).is_err(), "a directory that is there is not written to");
     assert!(target.exists(), "and not removed");
 }

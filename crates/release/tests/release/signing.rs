@@ -1,7 +1,7 @@
 //! Who may sign what, until when.
 
 use jiff::Timestamp;
-use muster_core::release_manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
+use muster_core::release::manifest::{Digest, PublicKey, SignedManifest, SignedTrust};
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, VerifyError, authenticate, create, sign, verify};
 use muster_release::pack::BundleInfo;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use muster_core::names::Version;
-use muster_core::release_manifest::{Digest, Manifest};
+use muster_core::release::manifest::{Digest, Manifest};
 use muster_release::hashing::digest_of;
 use muster_release::manifest::ReleaseLabel;
 

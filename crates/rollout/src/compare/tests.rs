@@ -1,25 +1,25 @@
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use muster_core::reason::Reason;
-use muster_core::rollout::plan::Plan;
+use muster_core::report::reason::RunReason;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::{Amount, OnFailure, PerLabel, Strategy};
 
 use super::{Moved, moved};
 use crate::plan::{Request, plan};
 use crate::testing::{Ended, World, after, request};
 
-fn planned(world: &World, request: &Request) -> Plan {
+fn planned(world: &World, request: &Request) -> RolloutPlan {
     world.see(|sight| plan(sight, request)).unwrap()
 }
 
-fn told(old: &Plan, new: &Plan) -> String {
+fn told(old: &RolloutPlan, new: &RolloutPlan) -> String {
     moved(old, new).iter().map(Moved::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// What somebody is told who has planned, and comes back after this.
 fn after_this(happens: impl FnOnce(&mut World)) -> String {
     let mut world = World::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
-    world.answers("web6", Ended::Failed(Reason::NotCompiled));
+    world.answers("web6", Ended::Failed(RunReason::NotCompiled));
     let mut strategy = Strategy::default();
     strategy.max_unavailable.default = Amount::Percent(34);
     strategy.max_unavailable.per = Some(PerLabel { label: "failure_domain".into(), count: 1 });
@@ -38,7 +38,7 @@ fn nothing_has_moved_while_only_time_passed() {
 fn what_a_broken_node_says_and_how_long_runs_take_makes_no_difference() {
     let told = after_this(|world| {
         world.run_time = SignedDuration::from_mins(3);
-        world.answers("web6", Ended::Failed(Reason::ResourcesFailed { count: 1 }));
+        world.answers("web6", Ended::Failed(RunReason::ResourcesFailed { count: 1 }));
         world.answers("web1", Ended::Validated);
     });
     assert_snapshot!(told, @"");

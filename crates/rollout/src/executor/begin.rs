@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::Revision;
 use thiserror::Error;
@@ -74,7 +74,7 @@ pub struct AlreadyThere {
 #[derive(Clone, Debug)]
 pub enum What {
     /// Exactly this: it is refused if the world has moved since it was made.
-    Plan(Box<Plan>),
+    Plan(Box<RolloutPlan>),
     /// Planned and begun in one.
     Now(Box<Wanted>),
 }
@@ -114,7 +114,7 @@ pub struct Begin {
     pub what: What,
     pub who: Starting,
     /// The plan that is being kept, and which rollout decided when it was made.
-    plan: Option<(Arc<Plan>, Option<Revision>)>,
+    plan: Option<(Arc<RolloutPlan>, Option<Revision>)>,
 }
 
 /// Which rollout decides, and since when.
@@ -177,7 +177,7 @@ impl Wish for Begin {
     }
 }
 
-fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<Plan, BeginRefused> {
+fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<RolloutPlan, BeginRefused> {
     let sent_along = match what {
         What::Now(wanted) => wanted.strategy.as_ref(),
         What::Plan(given) => Some(&given.strategy),
@@ -196,7 +196,7 @@ fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<Plan, BeginRefuse
 }
 
 /// Whether a plan changes nothing at all: nobody moves, no rollout ends by it, and those who come later are told the same.
-fn already_there(fleet: &Fleet, plan: &Plan) -> Option<AlreadyThere> {
+fn already_there(fleet: &Fleet, plan: &RolloutPlan) -> Option<AlreadyThere> {
     let chosen = fleet.desired().filter(|chosen| chosen.version == plan.to)?;
     let base = fleet.base().filter(|base| base.version == plan.to)?;
     // Who asks with the permission to go back adds it.
@@ -215,8 +215,8 @@ fn already_there(fleet: &Fleet, plan: &Plan) -> Option<AlreadyThere> {
 }
 
 /// One that begins with the transaction that is being committed.
-pub(super) fn begun(id: RolloutId, plan: &Plan, superseded: Option<RolloutId>) -> Begun {
-    let Plan { from, to, at_once, .. } = plan;
+pub(super) fn begun(id: RolloutId, plan: &RolloutPlan, superseded: Option<RolloutId>) -> Begun {
+    let RolloutPlan { from, to, at_once, .. } = plan;
     let (from, to, at_once) = (from.clone(), to.clone(), *at_once);
     Begun { id, from, to, at_once, changed: true, superseded, revision: Revision::default() }
 }

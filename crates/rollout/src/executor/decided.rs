@@ -2,7 +2,7 @@
 
 use muster_core::fleet::Fleet;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
 
 use crate::step::Change;
@@ -18,7 +18,7 @@ pub(super) struct DecidedOn {
 impl DecidedOn {
     /// The rollout that goes on now.
     pub(super) fn running(fleet: &Fleet) -> Option<(Self, &RolloutRecord)> {
-        let (record, at) = fleet.deciding_rollout().filter(|(record, _)| record.phase == Phase::Running)?;
+        let (record, at) = fleet.deciding_rollout().filter(|(record, _)| record.phase == RolloutPhase::Running)?;
         Some((Self { id: record.id, at }, record))
     }
 

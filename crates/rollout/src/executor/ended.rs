@@ -2,7 +2,7 @@
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 
 /// A rollout that is over, and of which nobody has kept what became of it. One that was completed at once; one that ended
@@ -10,12 +10,12 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 pub fn unkept(fleet: &Fleet) -> Option<(&RolloutRecord, Revision)> {
     let (active, at) = fleet.deciding_rollout()?;
     let (record, at) = match active.phase {
-        Phase::Completed => (active, at),
-        Phase::Running
-        | Phase::Paused { .. }
-        | Phase::Aborted { .. }
-        | Phase::RolledBack { .. }
-        | Phase::Superseded { .. } => {
+        RolloutPhase::Completed => (active, at),
+        RolloutPhase::Running
+        | RolloutPhase::Paused { .. }
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::RolledBack { .. }
+        | RolloutPhase::Superseded { .. } => {
             let before = fleet.rollouts().range(..active.id).next_back().filter(|_| active.grants == 0);
             before.map(|(_, (record, at))| (record, *at))?
         }
@@ -25,7 +25,7 @@ pub fn unkept(fleet: &Fleet) -> Option<(&RolloutRecord, Revision)> {
 
 /// Writes down under which name it is kept.
 pub(super) fn kept(fleet: &Fleet, mut record: RolloutRecord, at: Revision, name: String) -> serde_json::Result<Txn> {
-    let keys = Keys::of(&fleet.env);
+    let keys = Keys::new(&fleet.env);
     record.outcome = Some(name);
     Ok(Txn::new()
         .guard(Guard::Unchanged { key: keys.rollout(record.id), since: at })

@@ -4,7 +4,7 @@
 //! decides the same. Whatever becomes of a write, done, refused or unknown, the next look sees it.
 
 use jiff::{SignedDuration, Timestamp};
-use muster_core::rollout::record::{GateVerdict, Halt, Phase, RolloutRecord};
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
 
 use super::decided::{DecidedOn, moves_something};
@@ -91,7 +91,7 @@ enum At {
     },
     Back {
         on: DecidedOn,
-        why: Halt,
+        why: PauseReason,
         back: WayBack,
     },
 }
@@ -235,7 +235,7 @@ impl Executor {
         outgrown::fit(&mut change.record);
         match change.txn(sight.fleet, on.at) {
             Ok(txn) => {
-                self.at = At::Written { on, stop_else: change.record.phase == Phase::Running };
+                self.at = At::Written { on, stop_else: change.record.phase == RolloutPhase::Running };
                 let (before, change) = (Box::new(before.clone()), Box::new(change));
                 Next::Commit(Box::new(Write { txn, what: Written::Step { before, change } }))
             }
@@ -260,13 +260,13 @@ impl Executor {
     /// Pauses a rollout for a reason that is not its own, if nobody has said anything to it meanwhile.
     fn stop(&mut self, sight: &Sight<'_>, on: DecidedOn, problem: String) -> Then {
         let Some(record) = on.still(sight.fleet) else { return self.step(sight) };
-        let change = paused(record.clone(), Halt::Blocked { problem }, sight);
+        let change = paused(record.clone(), PauseReason::Blocked { problem }, sight);
         self.write(sight, on, record, change)
     }
 
     /// Begins the way back: the plan first, then the transaction that ends the one and starts the other. Only if nobody
     /// has said anything to the rollout meanwhile.
-    fn go_back(&mut self, sight: &Sight<'_>, on: DecidedOn, why: Halt, mut back: WayBack, got: Got) -> Then {
+    fn go_back(&mut self, sight: &Sight<'_>, on: DecidedOn, why: PauseReason, mut back: WayBack, got: Got) -> Then {
         let (plan, digest) = match back.next(sight, got) {
             Ok(Going::Needs(need)) => {
                 self.at = At::Back { on, why, back };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::progress::Progress;
-use muster_core::rollout::record::{Halt, RolloutRecord};
+use muster_core::rollout::record::{PauseReason, RolloutRecord};
 use muster_core::txn::{Revision, Txn};
 
 use super::way::Way;
@@ -36,7 +36,7 @@ pub enum Need {
         required: bool,
     },
     /// A plan is kept for good: [`Got::Kept`]. It comes before the record that names it.
-    Keep(Arc<Plan>),
+    Keep(Arc<RolloutPlan>),
     /// So is what became of a rollout: [`Got::OutcomeKept`].
     KeepOutcome(Box<Progress>),
 }
@@ -90,7 +90,7 @@ pub enum Written {
         from: RolloutId,
         rollout: RolloutId,
         to: Version,
-        why: Halt,
+        why: PauseReason,
     },
     /// What became of a rollout is kept.
     Outcome {

@@ -2,7 +2,7 @@
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Halt;
+use muster_core::rollout::record::PauseReason;
 use muster_core::txn::Revision;
 
 use super::begin::{BeginRefused, Begun, begun, begun_by};
@@ -16,14 +16,14 @@ use crate::start::{self, StartRefused, Starting};
 pub struct RollBack {
     pub id: RolloutId,
     pub who: Starting,
-    why: Halt,
+    why: PauseReason,
     /// Also if that is itself the way back from another one.
     undo_rollback: bool,
     back: WayBack,
 }
 
 impl RollBack {
-    pub fn new(id: RolloutId, who: Starting, why: Halt) -> Self {
+    pub fn new(id: RolloutId, who: Starting, why: PauseReason) -> Self {
         Self { id, who, why, undo_rollback: false, back: WayBack::from(id) }
     }
 

@@ -6,7 +6,7 @@
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
 use thiserror::Error;
 
@@ -31,7 +31,7 @@ pub enum SayRefused {
 /// What became of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    pub phase: Phase,
+    pub phase: RolloutPhase,
     pub changed: bool,
     pub revision: Revision,
 }

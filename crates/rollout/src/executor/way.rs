@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::Role;
-use muster_core::rollout::strategy::{CheckKind, GateCheck, Strategy};
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, Strategy};
 
 use super::begin::BeginRefused;
 
@@ -24,8 +24,8 @@ pub struct Way {
 pub fn own_commands(strategy: &Strategy, way: &Way) -> Result<(), BeginRefused> {
     let own = || way.strategy.iter().flat_map(|own| &own.gate.checks);
     let is_own = |check: &GateCheck| match &check.kind {
-        CheckKind::Http(_) => true,
-        CheckKind::Command(_) => own().any(|own| own.kind == check.kind),
+        GateCheckKind::Http(_) => true,
+        GateCheckKind::Command(_) => own().any(|own| own.kind == check.kind),
     };
     match strategy.gate.checks.iter().find(|check| !is_own(check)) {
         Some(foreign) => Err(BeginRefused::ForeignCommand { check: foreign.name.clone() }),

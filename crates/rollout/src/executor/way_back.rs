@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::names::Version;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use thiserror::Error;
 
 use super::need::{Got, Need};
@@ -41,14 +41,14 @@ enum At {
     Asking {
         to: Version,
     },
-    Keeping(Arc<Plan>),
+    Keeping(Arc<RolloutPlan>),
 }
 
 pub(super) enum Going {
     Needs(Need),
     /// The plan is there, and kept under this name.
     Ready {
-        plan: Arc<Plan>,
+        plan: Arc<RolloutPlan>,
         digest: String,
     },
 }

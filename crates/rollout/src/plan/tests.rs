@@ -1,10 +1,10 @@
 use insta::assert_snapshot;
 use jiff::SignedDuration;
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::{
-    Amount, CheckKind, GateCheck, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave, Window,
+    Amount, GateCheck, GateCheckKind, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave, Window,
 };
 
 use super::{Request, plan};
@@ -13,7 +13,7 @@ use crate::testing::{Ended, World, after, request, role, story, version};
 mod laws;
 mod refusals;
 
-fn planned(world: &World, request: &Request) -> Plan {
+fn planned(world: &World, request: &Request) -> RolloutPlan {
     world.see(|sight| plan(sight, request)).unwrap()
 }
 
@@ -64,11 +64,11 @@ fn the_last_wave_waits_as_long_as_those_that_it_stands_for() {
 #[test]
 fn what_is_not_well_is_listed_and_repaired_first_or_waited_for_last() {
     let mut world = World::of(&[("web", 12, "a b c")]);
-    world.answers("web1", Ended::Failed(Reason::ResourcesFailed { count: 2 }));
-    world.answers("web2", Ended::Invalid(Reason::ChecksFailed { names: vec!["front door".into()] }));
+    world.answers("web1", Ended::Failed(RunReason::ResourcesFailed { count: 2 }));
+    world.answers("web2", Ended::Invalid(RunReason::ChecksFailed { names: vec!["front door".into()] }));
     world.silent("web3", SignedDuration::from_mins(5));
     world.silent("web4", SignedDuration::from_secs(29));
-    world.answers("web5", Ended::Failed(Reason::NotCompiled));
+    world.answers("web5", Ended::Failed(RunReason::NotCompiled));
     world.pause("web5");
     world.pause("web6");
     world.reboots("web7");
@@ -88,21 +88,21 @@ fn who_runs_the_target_already_is_left_alone() {
     world.answers("web1", Ended::Validated);
     world.answers("web2", Ended::Validated);
     world.silent("web2", SignedDuration::from_hours(1));
-    world.answers("web3", Ended::Failed(Reason::NotCompiled));
+    world.answers("web3", Ended::Failed(RunReason::NotCompiled));
     assert_snapshot!(story(&planned(&world, &request("v2", Strategy::default()))));
 }
 
 #[test]
 fn going_back_concerns_those_who_went_and_is_one_wave_for_each_stage() {
     let mut world = World::of(&[("db", 2, "a b"), ("web", 6, "a b")]);
-    world.answers("web6", Ended::Failed(Reason::NotCompiled));
+    world.answers("web6", Ended::Failed(RunReason::NotCompiled));
     world.active(1, "v1", "v2");
     for node in ["db1", "db2", "web1", "web2"] {
         world.grant(node, "v2", 1);
         world.answers(node, Ended::Validated);
     }
     world.grant("web3", "v2", 1);
-    world.answers("web3", Ended::Failed(Reason::NotCompiled));
+    world.answers("web3", Ended::Failed(RunReason::NotCompiled));
     let back = Request {
         after: after(&[("web", "db")]),
         allow_older: true,
@@ -127,13 +127,13 @@ fn going_back_waits_for_no_window_and_no_check_and_no_node_keeps_another_from_it
     let mut world = World::of(&[("web", 2, "a")]);
     world.active(1, "v1", "v2");
     world.grant("web1", "v2", 1);
-    world.answers("web1", Ended::Failed(Reason::NotCompiled));
+    world.answers("web1", Ended::Failed(RunReason::NotCompiled));
     let mut strategy = Strategy::default();
     let (from, to) = (jiff::civil::time(22, 0, 0, 0), jiff::civil::time(4, 0, 0, 0));
     strategy.windows = vec![Window { days: vec![1], from, to, tz: "UTC".into() }];
     strategy.gate.checks = vec![GateCheck {
         name: "door".into(),
-        kind: CheckKind::Command(vec!["/bin/true".into()]),
+        kind: GateCheckKind::Command(vec!["/bin/true".into()]),
         timeout: GateCheck::TIMEOUT,
         retries: GateCheck::RETRIES,
         every: GateCheck::EVERY,

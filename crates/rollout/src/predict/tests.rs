@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
-use muster_core::reason::Reason;
-use muster_core::rollout::plan::{Budgets, Plan, PlannedNode, PlannedWave, RoleBudget};
-use muster_core::rollout::record::Phase;
+use muster_core::report::reason::RunReason;
+use muster_core::rollout::plan::{Budgets, PlannedNode, PlannedWave, RoleBudget, RolloutPlan};
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, PerLabel, Promote, Strategy};
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn simple(budget: u32) -> Strategy {
     Strategy::one_wave(Amount::Nodes(budget))
 }
 
-fn planned(world: &World, strategy: Strategy) -> Plan {
+fn planned(world: &World, strategy: Strategy) -> RolloutPlan {
     world.see(|sight| plan(sight, &request("v2", strategy))).unwrap()
 }
 
@@ -93,10 +93,10 @@ fn waves_and_their_soaks_add_up() {
 #[test]
 fn what_is_repaired_uses_the_budget_up_and_costs_nothing() {
     let mut world = World::of(&[("web", 3, "a")]);
-    world.answers("web1", Ended::Failed(Reason::NotCompiled));
+    world.answers("web1", Ended::Failed(RunReason::NotCompiled));
     assert_eq!(takes(&world, simple(1)), 30, "the repair, then the others one by one");
     assert_eq!(takes(&world, simple(2)), 20, "the repair beside one of the others");
-    world.answers("web2", Ended::Failed(Reason::NotCompiled));
+    world.answers("web2", Ended::Failed(RunReason::NotCompiled));
     assert_eq!(takes(&world, simple(1)), 20, "both repairs, then the other");
 }
 
@@ -106,7 +106,7 @@ fn all_at_once_takes_as_long_as_one_and_nothing_takes_no_time() {
     let at_once = Request { at_once: true, ..request("v2", Strategy::default()) };
     let plan = world.see(|sight| plan(sight, &at_once)).unwrap();
     assert_eq!(minimum(&plan, NODE), NODE);
-    let none = Plan { waves: Vec::new(), ..plan };
+    let none = RolloutPlan { waves: Vec::new(), ..plan };
     assert_eq!(minimum(&none, NODE), SignedDuration::ZERO);
 }
 
@@ -119,7 +119,7 @@ fn how_long_a_node_takes_is_what_most_took_lately() {
     }
     // A run that failed says nothing, nor one that has not been validated.
     world.run_time = SignedDuration::from_secs(1);
-    world.answers("web4", Ended::Failed(Reason::NotCompiled));
+    world.answers("web4", Ended::Failed(RunReason::NotCompiled));
     world.answers("web5", Ended::Configured);
     let predicted = planned(&world, simple(1)).predicted;
     assert_eq!((predicted.node.as_secs(), predicted.measured), (40, true));
@@ -149,7 +149,7 @@ fn five_thousand_nodes_in_two_hundred_racks_are_played_through() {
 }
 
 /// Carries a plan out with the engine itself: each node is validated ten seconds after its grant.
-fn carried_out(world: &mut World, plan: &Plan) -> SignedDuration {
+fn carried_out(world: &mut World, plan: &RolloutPlan) -> SignedDuration {
     let starting = Starting { request: "r".into(), by: "ann".into(), supersede: false };
     let started = world.see(|sight| start(sight, plan, "sha256:plan", starting)).unwrap();
     world.commit(&started.txn.unwrap()).unwrap();
@@ -165,7 +165,7 @@ fn carried_out(world: &mut World, plan: &Plan) -> SignedDuration {
             }
             continue;
         }
-        if record.phase == Phase::Completed {
+        if record.phase == RolloutPhase::Completed {
             return world.now.duration_since(began);
         }
         world.now = answers.keys().next().copied().into_iter().chain(recheck).min().expect("something is to come");
@@ -184,7 +184,7 @@ fn the_engine_takes_as_long_as_was_predicted() {
     for strategy in [simple(1), simple(7), Strategy::default(), racks, steep] {
         for order in [after(&[]), after(&[("web", "db"), ("lb", "web")])] {
             let mut world = World::of(&[("db", 7, "a b c"), ("lb", 2, "a"), ("web", 40, "a b c d")]);
-            world.answers("web3", Ended::Failed(Reason::NotCompiled));
+            world.answers("web3", Ended::Failed(RunReason::NotCompiled));
             let request = Request { after: order, ..request("v2", strategy.clone()) };
             let plan = world.see(|sight| plan(sight, &request)).unwrap();
             assert_eq!(carried_out(&mut world, &plan), minimum(&plan, NODE), "{strategy:?}");
@@ -193,7 +193,7 @@ fn the_engine_takes_as_long_as_was_predicted() {
 }
 
 /// Plays a wave through as one would by hand: always the first in order whom the budgets let through.
-fn by_hand(plan: &Plan, wave: &PlannedWave) -> i64 {
+fn by_hand(plan: &RolloutPlan, wave: &PlannedWave) -> i64 {
     let mut waiting: Vec<&PlannedNode> = wave.nodes.iter().collect();
     let mut in_flight: Vec<(i64, &PlannedNode)> = Vec::new();
     let (mut now, mut healthy) = (0, 0);
@@ -240,7 +240,7 @@ proptest! {
         let budget = |(at, most): (usize, &u32)| (role(names[at]), RoleBudget { nodes: 40, max_unavailable: *most });
         let world = World::of(&[("web", 1, "a")]);
         let wave = PlannedWave { stage: 1, wave: 1, canary: true, nodes, soak: SignedDuration::ZERO, promote: Promote::Auto };
-        let plan = Plan {
+        let plan = RolloutPlan {
             budgets: Budgets {
                 roles: roles.iter().enumerate().map(budget).collect(),
                 domains: domains.iter().enumerate().map(|(domain, most)| (domain.to_string(), *most)).collect(),

@@ -3,8 +3,8 @@
 
 use muster_core::fleet::Node;
 use muster_core::names::{NodeName, Role};
-use muster_core::rollout::progress::{Hold, NodeProgress, NodeState, Progress, WaveProgress};
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::progress::{Hold, NodeProgress, Progress, RolloutNodeState, WaveProgress};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 
 use crate::sight::Sight;
 use crate::step::{AtOnce, Indexed, Place, Stands, error_of};
@@ -55,18 +55,20 @@ impl Seen<'_> {
         let silent = |since| Some(Hold::Silent { node: name.clone(), since });
         let (state, deadline, hold) = match stands {
             // What everybody was told since says nothing about it.
-            None => (NodeState::Granted, None, None),
-            Some(Stands::Well(_)) => (NodeState::Healthy, None, None),
-            Some(Stands::OnItsWay { until }) => (NodeState::Granted, Some(until), None),
-            Some(Stands::Pending { since, until }) => (NodeState::Pending { since }, Some(until), None),
-            Some(Stands::Silent { since, .. } | Stands::Away { since }) => (NodeState::Granted, None, silent(since)),
-            Some(Stands::NotThere) => (NodeState::Waiting, None, Some(Hold::Machine { node: name.clone() })),
+            None => (RolloutNodeState::Granted, None, None),
+            Some(Stands::Well(_)) => (RolloutNodeState::Healthy, None, None),
+            Some(Stands::OnItsWay { until }) => (RolloutNodeState::Granted, Some(until), None),
+            Some(Stands::Pending { since, until }) => (RolloutNodeState::Pending { since }, Some(until), None),
+            Some(Stands::Silent { since, .. } | Stands::Away { since }) => {
+                (RolloutNodeState::Granted, None, silent(since))
+            }
+            Some(Stands::NotThere) => (RolloutNodeState::Waiting, None, Some(Hold::Machine { node: name.clone() })),
             Some(Stands::Failed { how, forgiven, .. }) => {
-                (NodeState::Failed { how, error: error_of(node, how), forgiven }, None, None)
+                (RolloutNodeState::Failed { how, error: error_of(node, how), forgiven }, None, None)
             }
         };
-        let granted = (state != NodeState::Waiting).then_some(self.record.started);
-        if state == NodeState::Healthy {
+        let granted = (state != RolloutNodeState::Waiting).then_some(self.record.started);
+        if state == RolloutNodeState::Healthy {
             self.well += 1;
         } else {
             let is_waited_for = stands.is_some_and(Stands::is_waited_for);
@@ -81,9 +83,12 @@ impl Seen<'_> {
 
     fn holds(self) -> Vec<Hold> {
         let mut holds = match &self.record.phase {
-            Phase::Running => Vec::new(),
-            Phase::Paused { why } => vec![Hold::Halted { why: why.clone() }],
-            Phase::Completed | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+            RolloutPhase::Running => Vec::new(),
+            RolloutPhase::Paused { why } => vec![Hold::Halted { why: why.clone() }],
+            RolloutPhase::Completed
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => {
                 return Vec::new();
             }
         };

@@ -32,7 +32,7 @@ impl Change {
     /// The transaction. It is refused if the record was rewritten since `at`, by an operator or by another server; whoever
     /// acts for a controller adds the guard of that.
     pub fn txn(&self, fleet: &Fleet, at: Revision) -> Result<Txn, serde_json::Error> {
-        let keys = Keys::of(&fleet.env);
+        let keys = Keys::new(&fleet.env);
         let mut txn = untouched(&keys, fleet, &self.record, at);
         for Grant { node, record_at, .. } in &self.grants {
             txn.guards.push(Guard::Unchanged { key: keys.node(node), since: *record_at });
@@ -54,7 +54,7 @@ pub(crate) fn untouched(keys: &Keys, fleet: &Fleet, record: &RolloutRecord, at: 
     let active = fleet.active_rollout().map(|(_, at)| at);
     Txn::new()
         .guard(Guard::Unchanged { key: keys.rollout(record.id), since: at })
-        .guard(Guard::seen(keys.active_rollout(), active))
+        .guard(Guard::observed(keys.active_rollout(), active))
         .guard(Guard::Absent { key: keys.destroying() })
         .guard(Guard::Absent { key: keys.restoring() })
 }

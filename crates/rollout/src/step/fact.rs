@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
-use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{Earlier, FailedHow};
+use muster_core::node::record::NodeRecord;
+use muster_core::rollout::record::{FailureCutoff, FailureKind};
 use muster_core::txn::Revision;
 
 use crate::health::Health;
@@ -78,7 +78,7 @@ pub(crate) struct WaveTally {
 }
 
 impl Fact<'_> {
-    pub(crate) fn failed_how(&self) -> Option<FailedHow> {
+    pub(crate) fn failed_how(&self) -> Option<FailureKind> {
         match self.health {
             Health::Failed { how, .. } => Some(how),
             Health::Waiting
@@ -93,12 +93,12 @@ impl Fact<'_> {
     }
 
     /// A node that was broken before proves nothing by staying so; nor does one whose failure was seen.
-    pub(crate) fn counts_as_failed(&self, forgiven: Option<Earlier>) -> bool {
+    pub(crate) fn counts_as_failed(&self, forgiven: Option<FailureCutoff>) -> bool {
         !self.excused && self.is_unseen_failure(forgiven)
     }
 
     /// It has failed, and nobody has said since that the rollout goes on.
-    pub(crate) fn is_unseen_failure(&self, forgiven: Option<Earlier>) -> bool {
+    pub(crate) fn is_unseen_failure(&self, forgiven: Option<FailureCutoff>) -> bool {
         let Health::Failed { since, .. } = self.health else { return false };
         let granted = self.grant_at.unwrap_or_default();
         // One of another life of the store is not here: the survey leaves it out.

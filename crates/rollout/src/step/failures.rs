@@ -1,9 +1,9 @@
 //! When too much has failed.
 
-use muster_core::records::LastRun;
 use muster_core::report::ResourceError;
-use muster_core::rollout::record::{FailedHow, FailedNode, Halt, NAMED_FAILURES, RolloutRecord, Threshold};
-use muster_core::summary::clip;
+use muster_core::report::record::LastRun;
+use muster_core::report::summary::clip;
+use muster_core::rollout::record::{FailedNode, FailureKind, NAMED_FAILURES, PauseReason, RolloutRecord, Threshold};
 
 use crate::operate::LONGEST_WORDS;
 
@@ -13,7 +13,7 @@ use super::{Fact, Indexed, Survey};
 ///
 /// Each wave that has begun is looked at, also those that have passed: a first node that fails after an hour says as much
 /// as one that fails at once.
-pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'_>) -> Option<Halt> {
+pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
     if survey.failures == 0 {
         return None;
     }
@@ -40,7 +40,7 @@ pub(crate) fn exceeded(plan: &Indexed, record: &RolloutRecord, survey: &Survey<'
 /// One that goes back lets no node keep another from it; but who could not go back still runs what was to be taken away. And
 /// one that goes forward has arrived nowhere if somebody failed and nobody is well, whatever was tolerated. Where there was
 /// nobody to fail (all were set aside, or have no machine yet) it is over: nodes that come later begin with the target.
-pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<Halt> {
+pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<PauseReason> {
     let failed = survey.unseen().count();
     if failed == 0 {
         return None;
@@ -53,10 +53,15 @@ pub(crate) fn in_the_end(record: &RolloutRecord, survey: &Survey<'_>) -> Option<
     Some(halt(threshold, failed, 0, survey.unseen()))
 }
 
-fn halt<'s>(threshold: Threshold, failed: usize, tolerated: usize, nodes: impl Iterator<Item = &'s Fact<'s>>) -> Halt {
+fn halt<'s>(
+    threshold: Threshold,
+    failed: usize,
+    tolerated: usize,
+    nodes: impl Iterator<Item = &'s Fact<'s>>,
+) -> PauseReason {
     let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
     let nodes = nodes.take(NAMED_FAILURES).filter_map(Fact::failure).collect();
-    Halt::Failures { threshold, failed: count(failed), tolerated: count(tolerated), nodes }
+    PauseReason::Failures { threshold, failed: count(failed), tolerated: count(tolerated), nodes }
 }
 
 impl Fact<'_> {
@@ -72,10 +77,10 @@ impl Fact<'_> {
 /// The first thing that went wrong in a run: its first error. A validation has none: there it is what the run itself took
 /// for its failure, or why it ended as it did, which names the checks that failed. Who was late, or was not there, did not
 /// fail by that reason.
-pub(crate) fn what_went_wrong(last: &LastRun, how: FailedHow) -> Option<ResourceError> {
+pub(crate) fn what_went_wrong(last: &LastRun, how: FailureKind) -> Option<ResourceError> {
     let reason = match how {
-        FailedHow::NotConfigured | FailedHow::NotValidated => last.reason.as_ref(),
-        FailedHow::WentBack | FailedHow::Expired | FailedHow::PendingTooLong | FailedHow::Unreachable => None,
+        FailureKind::NotConfigured | FailureKind::NotValidated => last.reason.as_ref(),
+        FailureKind::WentBack | FailureKind::Expired | FailureKind::PendingTooLong | FailureKind::Unreachable => None,
     };
     let said = reason.map(|reason| ResourceError { message: reason.to_string(), ..ResourceError::default() });
     let began = last.first_failure.as_ref().filter(|first| first.run == last.run).map(|first| first.error.clone());

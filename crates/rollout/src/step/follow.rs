@@ -1,13 +1,15 @@
 //! A rollout that told everybody at once: nobody is granted anything, each node answers for itself, and it ends too.
 
 use jiff::Timestamp;
-use muster_core::fleet::{Desired, Node};
-use muster_core::liveness::Link;
+use muster_core::fleet::{DesiredVersion, Node};
 use muster_core::names::NodeName;
+use muster_core::node::liveness::Link;
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::report::ResourceError;
-use muster_core::rollout::record::{FailedHow, FailedNode, Halt, NAMED_FAILURES, Phase, RolloutRecord, Threshold};
+use muster_core::rollout::record::{
+    FailedNode, FailureKind, NAMED_FAILURES, PauseReason, RolloutPhase, RolloutRecord, Threshold,
+};
 use muster_core::rollout::strategy::Deadlines;
-use muster_core::service_state::{Configured, ServiceState, Validated};
 
 use crate::health::later;
 use crate::sight::Sight;
@@ -41,7 +43,7 @@ pub(crate) enum Stands {
     /// Its machine was never made: it begins with the target once it is there.
     NotThere,
     Failed {
-        how: FailedHow,
+        how: FailureKind,
         /// When it was clear that it had.
         since: Timestamp,
         /// Somebody has resumed since.
@@ -65,7 +67,7 @@ pub(crate) struct AtOnce<'a> {
     record: &'a RolloutRecord,
     sight: &'a Sight<'a>,
     deadlines: Deadlines,
-    told: Desired,
+    told: DesiredVersion,
     /// From when on everybody has the whole time.
     began: Timestamp,
 }
@@ -107,12 +109,14 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
     }
     // A version that no node has proved has not arrived anywhere, whatever somebody has looked at.
     let why = match (failures, well) {
-        (1.., _) => Halt::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed },
+        (1.., _) => {
+            PauseReason::Failures { threshold: Threshold::Total, failed: failures, tolerated: 0, nodes: failed }
+        }
         (0, 0) if forgiven > 0 => {
             let (threshold, nodes) = (Threshold::Everybody, still_failed);
-            Halt::Failures { threshold, failed: forgiven, tolerated: 0, nodes }
+            PauseReason::Failures { threshold, failed: forgiven, tolerated: 0, nodes }
         }
-        (0, 0) if away => Halt::NoProgress { since: better },
+        (0, 0) if away => PauseReason::NoProgress { since: better },
         // Machines are made when they are made.
         (0, 0) => return step,
         (0, _) => {
@@ -129,7 +133,7 @@ pub(super) fn follow(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) 
 }
 
 /// The first thing that went wrong on a node that has failed.
-pub(crate) fn error_of(node: &Node, how: FailedHow) -> Option<ResourceError> {
+pub(crate) fn error_of(node: &Node, how: FailureKind) -> Option<ResourceError> {
     let last = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
     last.and_then(|last| what_went_wrong(last, how))
 }
@@ -140,7 +144,7 @@ impl<'a> AtOnce<'a> {
         let told = sight.fleet.base().filter(|told| told.version == record.to)?;
         // Who was asked to go on has the whole time again, and so has everybody in a new life of the store. A pause gives
         // nobody time.
-        let resumed = (record.phase == Phase::Running).then_some(record.phase_since);
+        let resumed = (record.phase == RolloutPhase::Running).then_some(record.phase_since);
         let forgiven = record.forgiven.map(|forgiven| forgiven.at);
         let asked = record.started.max(super::survey::began(sight.fleet.epoch(), sight.now));
         let began = [resumed, forgiven].into_iter().flatten().fold(asked, Timestamp::max);
@@ -163,27 +167,27 @@ impl<'a> AtOnce<'a> {
         }
         let late = || {
             let until = later(*began, deadlines.node);
-            if sight.now < until { Stands::OnItsWay { until } } else { self.failed(FailedHow::Expired, until) }
+            if sight.now < until { Stands::OnItsWay { until } } else { self.failed(FailureKind::Expired, until) }
         };
         let Some((state, leaf)) = answer else { return late() };
         match state {
-            ServiceState::Configured { result: Configured::Failure, .. } => {
-                self.failed(FailedHow::NotConfigured, leaf.since)
+            ServiceState::Configured { result: ConfigureResult::Failure, .. } => {
+                self.failed(FailureKind::NotConfigured, leaf.since)
             }
-            ServiceState::Validated { result: Validated::Failure, .. } => {
-                self.failed(FailedHow::NotValidated, leaf.since)
+            ServiceState::Validated { result: ValidationResult::Failure, .. } => {
+                self.failed(FailureKind::NotValidated, leaf.since)
             }
-            ServiceState::Configured { result: Configured::Pending, .. } => {
+            ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
                 let (since, until) = (leaf.since, later(leaf.since.max(*began), deadlines.pending));
                 let is_late = sight.now >= until;
-                if is_late { self.failed(FailedHow::PendingTooLong, until) } else { Stands::Pending { since, until } }
+                if is_late { self.failed(FailureKind::PendingTooLong, until) } else { Stands::Pending { since, until } }
             }
-            ServiceState::Configured { result: Configured::Success, .. }
-            | ServiceState::Validated { result: Validated::Success, .. } => late(),
+            ServiceState::Configured { result: ConfigureResult::Success, .. }
+            | ServiceState::Validated { result: ValidationResult::Success, .. } => late(),
         }
     }
 
-    fn failed(&self, how: FailedHow, since: Timestamp) -> Stands {
+    fn failed(&self, how: FailureKind, since: Timestamp) -> Stands {
         let forgiven = self.record.forgiven.is_some_and(|seen| since <= seen.at);
         Stands::Failed { how, since, forgiven }
     }

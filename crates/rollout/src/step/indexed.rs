@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::names::{NodeName, Role};
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 
 /// Made once when a plan is read, and kept: a step then goes through the fleet and the plan side by side.
 #[derive(Clone, Debug)]
 pub struct Indexed {
-    plan: Plan,
+    plan: RolloutPlan,
     /// Sorted by name, as the fleet is.
     places: Vec<(NodeName, Place)>,
     roles: BTreeMap<Role, PlannedRole>,
@@ -42,7 +42,7 @@ pub(crate) struct PlannedRole {
 }
 
 impl Indexed {
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: RolloutPlan) -> Self {
         let mut places = Vec::with_capacity(plan.node_count() + plan.already.len());
         let mut offsets = Vec::with_capacity(plan.waves.len());
         let mut roles: BTreeMap<Role, PlannedRole> = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Indexed {
         Self { plan, places, roles, offsets }
     }
 
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &RolloutPlan {
         &self.plan
     }
 

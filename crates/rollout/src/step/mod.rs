@@ -17,10 +17,10 @@ mod waves;
 
 use jiff::Timestamp;
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{Earlier, GateVerdict, Halt, Phase, RolloutRecord};
+use muster_core::report::summary::clip;
+use muster_core::rollout::record::{FailureCutoff, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
-use muster_core::summary::clip;
 
 pub use change::{Change, Grant, MOST_GRANTS};
 pub use indexed::Indexed;
@@ -48,7 +48,7 @@ pub struct Step {
     /// The wave (by its place in the plan, from 0) whose checks are to be made now; what they say goes to [`judged`].
     pub checks: Option<usize>,
     /// The rollout has failed and is to be rolled back now, for this reason. Nothing else happens until then.
-    pub roll_back: Option<Halt>,
+    pub roll_back: Option<PauseReason>,
     /// Nothing changes before this moment, unless something is written or a connection begins or ends.
     pub recheck: Option<Timestamp>,
 }
@@ -63,14 +63,14 @@ impl Step {
 pub fn step(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
     let governs = sight.fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
     let between = sight.fleet.restoring().is_some() || sight.fleet.destroying().is_some();
-    if record.phase != Phase::Running || !governs || between {
+    if record.phase != RolloutPhase::Running || !governs || between {
         return Step::default();
     }
     if record.at_once { follow(plan, record, sight) } else { staged(plan, record, sight) }
 }
 
 fn completed(mut record: RolloutRecord, sight: &Sight<'_>) -> Change {
-    record.phase = Phase::Completed;
+    record.phase = RolloutPhase::Completed;
     record.phase_since = sight.now;
     record.progress = sight.now;
     record.seen = sight.fleet.revision;
@@ -135,7 +135,7 @@ fn remember(record: &mut RolloutRecord, nodes: &[&NodeName], sight: &Sight<'_>) 
     if record.retry.len() + nodes.len() <= MOST_NAMED {
         record.retry.extend(nodes.iter().map(|name| (*name).clone()));
     } else {
-        record.retry_before = Some(Earlier::than(sight.fleet.epoch(), sight.fleet.revision, sight.now));
+        record.retry_before = Some(FailureCutoff::than(sight.fleet.epoch(), sight.fleet.revision, sight.now));
     }
 }
 
@@ -151,7 +151,7 @@ enum Time {
     /// It is not the time for it, or it is a person's turn.
     DoesNotCount,
     Until(Timestamp),
-    IsUp(Halt),
+    IsUp(PauseReason),
 }
 
 /// Watches that something gets better while something is to be done.
@@ -173,26 +173,26 @@ fn keep_time(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, is
     }
     let since = record.progress.max(survey.last_healthy);
     let deadline = later(since, plan.plan().strategy.deadlines.progress);
-    if now < deadline { Time::Until(deadline) } else { Time::IsUp(Halt::NoProgress { since }) }
+    if now < deadline { Time::Until(deadline) } else { Time::IsUp(PauseReason::NoProgress { since }) }
 }
 
 /// More has failed than is tolerated: what the strategy says for that.
-fn failed(plan: &Indexed, record: &RolloutRecord, why: Halt, survey: &Survey<'_>, sight: &Sight<'_>) -> Step {
+fn failed(plan: &Indexed, record: &RolloutRecord, why: PauseReason, survey: &Survey<'_>, sight: &Sight<'_>) -> Step {
     let pause = |why| Step { change: Some(paused(noted(record.clone(), survey), why, sight)), ..Step::default() };
     match plan.plan().strategy.on_failure {
         OnFailure::Pause => pause(why),
         // Going back from going back would lead nowhere.
         OnFailure::Rollback if record.rolls_back.is_some() => pause(why),
         OnFailure::Rollback if stable_version(sight.fleet, record.id).is_none() => {
-            pause(Halt::NothingToGoBackTo { why: Box::new(why) })
+            pause(PauseReason::NothingToGoBackTo { why: Box::new(why) })
         }
         OnFailure::Rollback => Step { roll_back: Some(why), ..Step::default() },
     }
 }
 
 /// Stops a rollout for a reason: what a step decides, and what whoever carries it out does when it cannot go on.
-pub fn paused(mut record: RolloutRecord, why: Halt, sight: &Sight<'_>) -> Change {
-    record.phase = Phase::Paused { why };
+pub fn paused(mut record: RolloutRecord, why: PauseReason, sight: &Sight<'_>) -> Change {
+    record.phase = RolloutPhase::Paused { why };
     record.phase_since = sight.now;
     record.idle = None;
     record.seen = sight.fleet.revision;
@@ -205,7 +205,7 @@ pub fn judged(record: &RolloutRecord, wave: usize, verdict: GateVerdict, sight: 
     let mut next = record.clone();
     let is_last = next.waves.len() == wave + 1;
     let state = next.waves.last_mut().filter(|state| state.settled.is_some() && state.passed.is_none())?;
-    if record.phase != Phase::Running || !is_last || state.gate.is_some() {
+    if record.phase != RolloutPhase::Running || !is_last || state.gate.is_some() {
         return None;
     }
     state.gate = Some(shortened(verdict));

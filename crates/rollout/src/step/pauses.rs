@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Role};
-use muster_core::pause::{PauseRecord, PauseScope};
+use muster_core::node::pause::{PauseRecord, PauseScope};
 
 /// The pauses that last. Mostly there are none, and then nothing is compared.
 #[derive(Clone, Debug)]

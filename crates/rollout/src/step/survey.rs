@@ -2,12 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::{Fleet, Node};
-use muster_core::generation::Generation;
-use muster_core::liveness::Link;
 use muster_core::names::{NodeName, Version};
-use muster_core::records::NodeRecord;
-use muster_core::rollout::record::{DesiredRecord, Earlier, FailedHow, RolloutRecord};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::NodeRecord;
+use muster_core::rollout::record::{DesiredRecord, FailureCutoff, FailureKind, RolloutRecord};
 use muster_core::rollout::strategy::PerLabel;
+use muster_core::txn::Generation;
 
 use crate::budget::domain_of;
 use crate::health::{Health, Measure, grant_of, is_on_its_way, later, proved_at};
@@ -34,7 +34,7 @@ pub(crate) struct Survey<'a> {
     /// Nodes that were granted something, were paused then, and have not answered in time.
     pub kept_from_answering: Vec<&'a NodeName>,
     pub healthy: u32,
-    pub forgiven: Option<Earlier>,
+    pub forgiven: Option<FailureCutoff>,
     /// Those that count against the limits, in all.
     pub failures: usize,
     /// When a node last became healthy.
@@ -283,7 +283,7 @@ impl<'a> Survey<'a> {
             let Some(tally) = self.waves.get_mut(wave).filter(|tally| tally.undone_present == 0) else { continue };
             let until = later(since, strategy.deadlines.pending);
             if now >= until {
-                fact.health = Health::Failed { how: FailedHow::Unreachable, since: until };
+                fact.health = Health::Failed { how: FailureKind::Unreachable, since: until };
                 let granted = fact.grant_at.unwrap_or_default();
                 fact.is_asked_again = record.retry.contains(fact.name)
                     || record.retry_before.is_some_and(|before| before.covers(epoch, granted, until));

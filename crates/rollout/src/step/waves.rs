@@ -1,7 +1,7 @@
 //! How one wave ends and the next begins.
 
 use jiff::Timestamp;
-use muster_core::rollout::record::{GateVerdict, Halt, RolloutRecord, WaveState};
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutRecord, WaveState};
 use muster_core::rollout::strategy::Promote;
 
 use crate::health::later;
@@ -23,11 +23,11 @@ pub(crate) enum Waits {
     ForPromotion,
     /// The checks said no.
     Failed {
-        why: Halt,
+        why: PauseReason,
     },
     /// The checks could not say.
     Unclear {
-        why: Halt,
+        why: PauseReason,
     },
     /// All waves have passed, and everybody is done.
     ForNothing,
@@ -88,11 +88,11 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
                 Some(GateVerdict::Passed { .. }) => {}
                 Some(GateVerdict::Failed { check, message, .. }) => {
                     let (check, message) = (check.clone(), message.clone());
-                    return Waits::Failed { why: Halt::GateFailed { check, message } };
+                    return Waits::Failed { why: PauseReason::GateFailed { check, message } };
                 }
                 Some(GateVerdict::Inconclusive { check, message, .. }) => {
                     let (check, message) = (check.clone(), message.clone());
-                    return Waits::Unclear { why: Halt::GateInconclusive { check, message } };
+                    return Waits::Unclear { why: PauseReason::GateInconclusive { check, message } };
                 }
             }
             // After the last wave there is nothing to let begin.

@@ -3,10 +3,9 @@
 //! Agents refuse what is older than what they were told. A restored store counts on from an older revision, so without a
 //! new epoch everything that it says would be refused, and the fleet would stand still.
 
-use muster_core::generation::Generation;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::txn::{Guard, Op, Revision, Txn};
+use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
 use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
@@ -41,11 +40,11 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
             view_is_fresh = true;
             continue;
         }
-        let key = Keys::of(env).store_epoch();
+        let key = Keys::new(env).store_epoch();
         let leaders = leader_epoch(app, env);
         let now = u64::try_from(app.clock.now().as_second()).unwrap_or(0);
         let next = now.max(known.epoch.max(leaders).saturating_add(1));
-        let txn = Txn::new().guard(Guard::seen(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
+        let txn = Txn::new().guard(Guard::observed(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
         match app.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
                 tracing::warn!(%env, agent = %known, store = %newest, "an agent knows a later life of the store: it \

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::links::Here;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
+use muster_core::replica::links::LocalLink;
 use muster_core::txn::Revision;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -240,11 +240,11 @@ impl Hub {
     }
 
     /// Since when a node's agent is connected here, or is not.
-    pub fn here(&self, env: &EnvName, node: &NodeName) -> Here {
+    pub fn here(&self, env: &EnvName, node: &NodeName) -> LocalLink {
         let inner = self.inner();
         match inner.sessions.get(env, node) {
-            Some(session) => Here::Connected { since: session.since },
-            None => Here::Not { since: inner.silent_since(env, node).unwrap_or(self.listening_since) },
+            Some(session) => LocalLink::Connected { since: session.since },
+            None => LocalLink::Not { since: inner.silent_since(env, node).unwrap_or(self.listening_since) },
         }
     }
 

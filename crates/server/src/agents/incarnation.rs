@@ -5,7 +5,7 @@
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::status_move;
+use muster_core::report::status_move;
 use muster_store::{Outcome, StoreError};
 use thiserror::Error;
 
@@ -43,7 +43,7 @@ pub(crate) async fn assign(
     has: Option<u64>,
     boot: Option<&str>,
 ) -> Result<u64, IncarnationError> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     for _ in 0..TRIES {
         let welcome = {
             let fleets = app.view.fleets();
@@ -54,7 +54,7 @@ pub(crate) async fn assign(
             let observed = fleet.and_then(|fleet| fleet.get(node)?.observed.as_ref());
             let seen = observed.map(|(observed, at)| (observed, *at));
             let unwritable = |source| IncarnationError::Unwritable { node: node.clone(), source };
-            status_move::greet(&keys, node, seen, has, boot).map_err(unwritable)?
+            status_move::assign_incarnation(&keys, node, seen, has, boot).map_err(unwritable)?
         };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
         match app.store.commit(txn).await {

@@ -1,13 +1,13 @@
 //! Whether a node's agent is connected, wherever that is: what this server sees itself, and what the others say.
-//! [`muster_core::links`] decides; this knows the connections and the clock.
+//! [`muster_core::replica::links`] decides; this knows the connections and the clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::links::{Absences, Here, Whereabouts as Place};
-use muster_core::liveness::Link;
 use muster_core::names::{NodeName, ReplicaId};
+use muster_core::node::liveness::Link;
+use muster_core::replica::links::{AgentLocation as Place, LinkTracker, LocalLink};
 
 use crate::agents::{Hub, Session};
 use crate::clock::Clock;
@@ -32,14 +32,14 @@ pub struct AgentLink {
 pub struct Links {
     hub: Arc<Hub>,
     clock: Clock,
-    absences: Mutex<Absences>,
+    absences: Mutex<LinkTracker>,
 }
 
 impl Links {
     /// The view must be complete: replicas that are gone already are known to be so since this server started.
     pub fn new(me: ReplicaId, hub: Arc<Hub>, clock: Clock, view: &View) -> Self {
         let (listening, began) = (hub.listening_since(), view.revision().unwrap_or_default());
-        let absences = Absences::new(me, listening, began, view.fleets().values());
+        let absences = LinkTracker::new(me, listening, began, view.fleets().values());
         Self { hub, clock, absences: Mutex::new(absences) }
     }
 
@@ -52,8 +52,8 @@ impl Links {
     pub fn link(&self, fleet: &Fleet, name: &NodeName) -> Link {
         match self.hub.here(&fleet.env, name) {
             // Asked of thousands of nodes for one decision: what others say matters only for those that are not here.
-            Here::Connected { since } => Link::Connected { since },
-            here @ Here::Not { .. } => self.absences().link(fleet, name, here, self.clock.now()).0,
+            LocalLink::Connected { since } => Link::Connected { since },
+            here @ LocalLink::Not { .. } => self.absences().link(fleet, name, here, self.clock.now()).0,
         }
     }
 
@@ -61,8 +61,8 @@ impl Links {
     pub fn of(&self, fleet: &Fleet, name: &NodeName) -> AgentLink {
         let session = self.hub.session(&fleet.env, name);
         let here = match &session {
-            Some(session) => Here::Connected { since: session.since },
-            None => Here::Not { since: self.hub.silent_since(&fleet.env, name) },
+            Some(session) => LocalLink::Connected { since: session.since },
+            None => LocalLink::Not { since: self.hub.silent_since(&fleet.env, name) },
         };
         let (link, place) = self.absences().link(fleet, name, here, self.clock.now());
         let at = match (place, session) {
@@ -90,7 +90,7 @@ impl Links {
         matches!(self.link(fleet, name), Link::Connected { .. })
     }
 
-    fn absences(&self) -> MutexGuard<'_, Absences> {
+    fn absences(&self) -> MutexGuard<'_, LinkTracker> {
         self.absences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::fleet::{Fleet, Node};
-use muster_core::lookups::{LookupKey, Lookups, Tag};
+use muster_core::lookup::{LookupKey, Lookups, Tag};
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::txn::Revision;
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn lookups(keys: &[&str], value: &str) -> Lookups {
-        let tag = muster_core::lookups::datum_tag(&Value::from(value), false);
+        let tag = muster_core::lookup::datum_tag(&Value::from(value), false);
         keys.iter().map(|key| ((*key).to_owned(), tag.clone())).collect()
     }
 

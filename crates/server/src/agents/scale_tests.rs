@@ -4,11 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use muster_core::config_data::{DatumRecord, Layer};
 use muster_core::keys::Keys;
-use muster_core::lookups::Tag;
+use muster_core::lookup::Tag;
+use muster_core::lookup::config_data::{DatumRecord, Layer};
 use muster_core::names::{DataKey, Role};
-use muster_core::records::{ActiveRole, LeaderRecord, NodeRecord};
+use muster_core::node::leaders::LeaderRecord;
+use muster_core::node::record::NodeRecord;
+use muster_core::report::record::ActiveRole;
 use muster_core::txn::{Op, Txn};
 use muster_store::Store;
 use serde_json::{Value, json};
@@ -91,7 +93,7 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
         let store = muster_store::open(&spec, &muster_store::Access::default()).await.unwrap();
-        let keys = Keys::of(&env());
+        let keys = Keys::new(&env());
         let names = |role: &str, count: usize| {
             let role = role.to_owned();
             (1..=count).map(move |number| (node(&format!("{role}{number}")), role.clone()))

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use muster_core::txn::Revision;
 use tokio::sync::Notify;
 use tokio::time::Instant;

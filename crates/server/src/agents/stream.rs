@@ -9,13 +9,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::generation::Generation;
-use muster_core::lookups::Tag;
+use muster_core::lookup::Tag;
 use muster_core::names::Role;
-use muster_core::pause::Paused;
-use muster_core::records::Asked;
-use muster_core::release_manifest::SignedTrust;
-use muster_core::txn::Revision;
+use muster_core::node::pause::NodePause;
+use muster_core::node::record::RunRequest;
+use muster_core::release::manifest::SignedTrust;
+use muster_core::txn::{Generation, Revision};
 use muster_wire::sse;
 use muster_wire::sync::SyncEvent;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -39,7 +38,7 @@ pub(crate) struct StreamInit {
     pub generation: Option<Generation>,
     pub has_snapshot: bool,
     pub snapshot: Option<Tag>,
-    pub pause: Option<Paused>,
+    pub pause: Option<NodePause>,
     pub asked: Option<String>,
     pub trust: u64,
     pub permit: AdmissionPermit,
@@ -55,7 +54,7 @@ struct State {
     has_snapshot: bool,
     /// Which one, if that is known.
     snapshot: Option<Tag>,
-    pause: Option<Paused>,
+    pause: Option<NodePause>,
     asked: Option<String>,
     trust: u64,
     /// The list that was looked at last.
@@ -182,7 +181,7 @@ impl State {
             self.generation = Some(generation);
             self.ready.push_back(event);
         }
-        if let Some(Asked { id, noop, by, .. }) = asked {
+        if let Some(RunRequest { id, noop, by, .. }) = asked {
             self.asked = Some(id.clone());
             self.say(&SyncEvent::Run { id, noop, by });
         }
@@ -204,7 +203,7 @@ impl State {
     }
 
     /// The pause that the node is to keep to, if that is not the one that it keeps to.
-    fn other_pause(&self, fleet: &Fleet, node: Option<&Node>) -> Option<Option<Paused>> {
+    fn other_pause(&self, fleet: &Fleet, node: Option<&Node>) -> Option<Option<NodePause>> {
         let record = node?.record.as_ref()?;
         let pause = fleet.pause_of(&self.connected.session.node, &record.role, self.clock.now());
         (pause != self.pause).then_some(pause)
@@ -236,7 +235,7 @@ impl State {
 mod tests {
     use futures::StreamExt;
     use muster_core::names::{EnvName, NodeName};
-    use muster_core::standing::Activity;
+    use muster_core::node::status::Activity;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -5,22 +5,20 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use muster_core::lookup::published::{self, PUBLISHED_LIMIT};
 use muster_core::names::NodeName;
-use muster_core::published::{self, PUBLISHED_LIMIT};
+use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Report, RunResult};
-use muster_core::standing::Activity;
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::replica::AgentActivity;
-use muster_wire::sync::{DesiredState, ReportTaken, SyncEvent, SyncOpen, Taken, Told};
+use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::App;
-use crate::agents::epoch;
-use crate::agents::incarnation;
 use crate::agents::stream::{StreamInit, events};
-use crate::agents::{JoinRequest, Session};
+use crate::agents::{JoinRequest, Session, epoch, incarnation};
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::nodes::NodePath;
 use crate::api::request::Scope;
@@ -39,7 +37,7 @@ pub(crate) async fn open_stream(
 ) -> Result<Response, ApiError> {
     let node = path.designed(&app, &scope)?;
     let permit = app.admission.enter().await.map_err(|retry| {
-        let problem = Problem::new(Code::Busy, "more agents come at once than this server lets in");
+        let problem = Problem::new(ProblemCode::Busy, "more agents come at once than this server lets in");
         ApiError(problem.retry_after(retry.seconds))
     })?;
     if open.generation.is_some_and(|known| known.epoch > LAST_EPOCH) {
@@ -73,13 +71,13 @@ pub(crate) async fn open_stream(
 /// Takes a report. When this answers, its effect is durable; sending it again does no harm.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/reports",
     params(("env" = String, Path), ("node" = String, Path)),
-    request_body = Report, responses((status = 200, body = ReportTaken)))]
+    request_body = Report, responses((status = 200, body = ReportAck)))]
 pub(crate) async fn receive_report(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<NodePath>,
     body: Bytes,
-) -> Result<Json<ReportTaken>, ApiError> {
+) -> Result<Json<ReportAck>, ApiError> {
     let node = path.designed(&app, &scope)?;
     let report: Report = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if report.node != node {
@@ -96,7 +94,7 @@ pub(crate) async fn receive_report(
     let over = ends_run(report.outcome).then(|| report.run.clone());
     let taken = app.reports.take(scope.env.clone(), report, body).await?;
     // What an older run saw is not what the node is to be woken for.
-    if taken.taken != Taken::Outdated {
+    if taken.taken != ReportResult::Outdated {
         app.hub.looked_up(&scope.env, &node, lookups);
     }
     if let Some(run) = over {
@@ -131,19 +129,19 @@ pub(crate) async fn publish_activity(
 
 /// What a node should run, and whether it is paused.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/desired",
-    params(("env" = String, Path), ("node" = String, Path)), responses((status = 200, body = Told)))]
+    params(("env" = String, Path), ("node" = String, Path)), responses((status = 200, body = DesiredResponse)))]
 pub(crate) async fn desired_state(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<NodePath>,
-) -> Result<Json<Told>, ApiError> {
+) -> Result<Json<DesiredResponse>, ApiError> {
     let node = path.designed(&app, &scope)?;
     let now = app.clock.now();
     let told = scope.ask(&app, |fleet| {
         let desired = DesiredState::of(fleet, &node);
         let role = fleet.get(&node).and_then(|node| node.record.as_ref()).map(|record| record.role.clone());
         let pause = role.and_then(|role| fleet.pause_of(&node, &role, now));
-        Told { desired, pause, now }
+        DesiredResponse { desired, pause, now }
     })?;
     Ok(Json(told))
 }

@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use muster_core::names::EnvName;
-use muster_wire::backup::{MEDIA_TYPE, RestoreQuery, Restored};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::backup::{MEDIA_TYPE, RestoreQuery, RestoreResponse};
+use muster_wire::problem::{Problem, ProblemCode};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
@@ -44,14 +44,14 @@ pub(crate) async fn download_backup(State(app): State<App>, scope: Scope) -> Res
 ///
 /// It is brought to its end even if whoever sent it does not wait for the answer.
 #[utoipa::path(post, path = "/v1/envs/{env}/restore", params(("env" = String, Path), RestoreQuery),
-    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = Restored)))]
+    request_body(content = Vec<u8>, content_type = "application/zstd"), responses((status = 200, body = RestoreResponse)))]
 pub(crate) async fn restore_backup(
     State(app): State<App>,
     Path(env): Path<String>,
     Query(query): Query<RestoreQuery>,
     parts: Parts,
     body: Body,
-) -> Result<Json<Restored>, ApiError> {
+) -> Result<Json<RestoreResponse>, ApiError> {
     fresh_enough(&parts, &app).await?;
     let env = EnvName::new(env).map_err(|error| ApiError::invalid(error.to_string()))?;
     let (file, contents) = receive_backup(&app, body).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn restore_backup(
     // On a thread of its own, which nothing cancels.
     let restoring =
         tokio::task::spawn_blocking(move || runtime.block_on(backup::restore(file, &contents, &target, |_| {})));
-    let restored = restoring.await.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))??;
+    let restored = restoring.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))??;
     tracing::warn!(%env, epoch = restored.epoch, "restored");
     if let Some(revision) = restored.revision {
         app.view.reach(revision).await?;
@@ -82,7 +82,11 @@ pub(crate) async fn restore_backup(
 /// Takes the whole file in, and looks through it.
 async fn receive_backup(app: &App, body: Body) -> Result<(File, Contents), ApiError> {
     let kept = |error: io::Error| {
-        let code = if error.kind() == io::ErrorKind::StorageFull { Code::StoreFull } else { Code::StoreUnavailable };
+        let code = if error.kind() == io::ErrorKind::StorageFull {
+            ProblemCode::StoreFull
+        } else {
+            ProblemCode::StoreUnavailable
+        };
         ApiError(Problem::new(code, format!("the backup cannot be kept while it is looked through: {error}")))
     };
     let mut file = tokio::fs::File::from_std(app.blobs.spool().map_err(kept)?);
@@ -97,7 +101,7 @@ async fn receive_backup(app: &App, body: Body) -> Result<(File, Contents), ApiEr
         io::Seek::rewind(&mut file).map_err(ReadError::Io)?;
         verify(&file).map(|contents| (file, contents))
     });
-    let looked = looked.await.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))?;
+    let looked = looked.await.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     Ok(looked?)
 }
 
@@ -105,9 +109,9 @@ impl From<BackupError> for ApiError {
     fn from(error: BackupError) -> Self {
         match error {
             BackupError::Store(error) => error.into(),
-            BackupError::Nothing { .. } => Self(Problem::new(Code::UnknownEnvironment, chain(&error))),
-            BackupError::Destroying { .. } => Self(Problem::new(Code::Destroying, chain(&error))),
-            BackupError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
+            BackupError::Nothing { .. } => Self(Problem::new(ProblemCode::UnknownEnvironment, chain(&error))),
+            BackupError::Destroying { .. } => Self(Problem::new(ProblemCode::Destroying, chain(&error))),
+            BackupError::Restoring { .. } => Self(Problem::new(ProblemCode::CannotTell, chain(&error))),
         }
     }
 }
@@ -123,25 +127,25 @@ impl From<RestoreError> for ApiError {
         let text = chain(&error);
         match error {
             RestoreError::Refused(RefusedRestore::Exists { .. }) => {
-                let problem = Problem::new(Code::Conflict, text);
+                let problem = Problem::new(ProblemCode::Conflict, text);
                 Self(problem.hint("--replace takes away what is there and is not in the backup"))
             }
             RestoreError::Refused(RefusedRestore::AnotherRestore { .. }) => {
-                let problem = Problem::new(Code::Conflict, text);
+                let problem = Problem::new(ProblemCode::Conflict, text);
                 Self(problem.hint("restore that file again to complete it, or choose this one with --replace"))
             }
             RestoreError::Refused(RefusedRestore::Destroying { .. }) => {
-                Self(Problem::new(Code::Destroying, text).hint("restore it when it is gone"))
+                Self(Problem::new(ProblemCode::Destroying, text).hint("restore it when it is gone"))
             }
-            RestoreError::Overtaken { .. } => Self(Problem::new(Code::Conflict, text)),
+            RestoreError::Overtaken { .. } => Self(Problem::new(ProblemCode::Conflict, text)),
             RestoreError::Read(_) => Self::invalid(text),
             RestoreError::Look(error) => error.into(),
-            RestoreError::Store(_) => Self(Problem::new(Code::StoreUnavailable, text)),
+            RestoreError::Store(_) => Self(Problem::new(ProblemCode::StoreUnavailable, text)),
             RestoreError::Blobs(error) if error.kind() == io::ErrorKind::StorageFull => {
-                Self(Problem::new(Code::StoreFull, text))
+                Self(Problem::new(ProblemCode::StoreFull, text))
             }
-            RestoreError::Blobs(_) => Self(Problem::new(Code::StoreUnavailable, text)),
-            RestoreError::Marker(_) => Self(Problem::new(Code::Internal, text)),
+            RestoreError::Blobs(_) => Self(Problem::new(ProblemCode::StoreUnavailable, text)),
+            RestoreError::Marker(_) => Self(Problem::new(ProblemCode::Internal, text)),
         }
     }
 }

@@ -4,14 +4,14 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::config_data::{DatumRecord, Layer};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
+use muster_core::lookup::config_data::{DatumRecord, Layer};
 use muster_core::names::DataKey;
 use muster_core::txn::{Op, Revision};
-use muster_wire::data::{DatumRow, DatumSet, DatumUnset, SetDatum};
+use muster_wire::data::{DatumRow, SetDatum, SetDatumResponse, UnsetDatumResponse};
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -99,7 +99,7 @@ pub(crate) async fn show_datum(
     params(("env" = String, Path), ("key" = String, Path), LayerQuery,
         ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
-    request_body = SetDatum, responses((status = 200, body = DatumSet)))]
+    request_body = SetDatum, responses((status = 200, body = SetDatumResponse)))]
 pub(crate) async fn set_datum(
     State(app): State<App>,
     scope: Scope,
@@ -114,10 +114,12 @@ pub(crate) async fn set_datum(
     let size = serde_json::to_vec(&body.value).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
         let detail = format!("the value of {key} has {size} bytes as JSON, and at most {LARGEST} are kept");
-        return Err(ApiError(Problem::new(Code::TooLarge, detail).hint("put it into a file of the release instead")));
+        return Err(ApiError(
+            Problem::new(ProblemCode::TooLarge, detail).hint("put it into a file of the release instead"),
+        ));
     }
     let by = author.by(None, body.message.as_deref().unwrap_or_default());
-    let message = muster_core::summary::clip(&by.message, LONGEST_MESSAGE);
+    let message = muster_core::report::summary::clip(&by.message, LONGEST_MESSAGE);
     let record = DatumRecord {
         value: body.value,
         secret: body.secret,
@@ -125,7 +127,7 @@ pub(crate) async fn set_datum(
         at: app.clock.now(),
         message: (!message.is_empty()).then(|| message.to_owned()),
     };
-    let store_key = Keys::of(&scope.env).datum(&layer, &key);
+    let store_key = Keys::new(&scope.env).datum(&layer, &key);
     let ((changed, said), revision) = write(&app, &scope, |fleet| {
         let there = fleet.data().get(&layer, &key);
         let seen = there.map(|(_, at)| *at);
@@ -155,14 +157,14 @@ pub(crate) async fn set_datum(
         // Never the value: it may be a secret.
         tracing::info!(env = %scope.env, %layer, %key, by = datum.by, "datum set");
     }
-    Ok((etag(datum.changed_at), Json(DatumSet { datum, changed, revision })).into_response())
+    Ok((etag(datum.changed_at), Json(SetDatumResponse { datum, changed, revision })).into_response())
 }
 
 /// Takes a datum away. One that is not there stays so.
 #[utoipa::path(delete, path = "/v1/envs/{env}/data/{key}",
     params(("env" = String, Path), ("key" = String, Path), LayerQuery, ("If-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
-    responses((status = 200, body = DatumUnset)))]
+    responses((status = 200, body = UnsetDatumResponse)))]
 pub(crate) async fn unset_datum(
     State(app): State<App>,
     scope: Scope,
@@ -170,10 +172,10 @@ pub(crate) async fn unset_datum(
     Query(layer): Query<LayerQuery>,
     author: Author,
     headers: HeaderMap,
-) -> Result<Json<DatumUnset>, ApiError> {
+) -> Result<Json<UnsetDatumResponse>, ApiError> {
     let (key, layer) = (path.read()?, layer.read()?.unwrap_or(Layer::Global));
     let condition = Condition::read(&headers)?;
-    let store_key = Keys::of(&scope.env).datum(&layer, &key);
+    let store_key = Keys::new(&scope.env).datum(&layer, &key);
     let (before, revision) = write(&app, &scope, |fleet| {
         let there = fleet.data().get(&layer, &key);
         let seen = there.map(|(_, at)| *at);
@@ -185,7 +187,7 @@ pub(crate) async fn unset_datum(
     if before.is_some() {
         tracing::info!(env = %scope.env, %layer, %key, by = author.by(None, "").author, "datum unset");
     }
-    Ok(Json(DatumUnset { before, revision }))
+    Ok(Json(UnsetDatumResponse { before, revision }))
 }
 
 fn row(fleet: &Fleet, layer: &Layer, key: &DataKey, (datum, at): &(DatumRecord, Revision)) -> DatumRow {
@@ -211,7 +213,7 @@ fn layer_exists(fleet: &Fleet, layer: &Layer) -> bool {
 }
 
 fn missing(layer: &Layer, key: &DataKey) -> ApiError {
-    let problem = Problem::new(Code::UnknownDatum, format!("there is no {key} in the layer {layer}"));
+    let problem = Problem::new(ProblemCode::UnknownDatum, format!("there is no {key} in the layer {layer}"));
     ApiError(problem.hint("`muster data list` shows what there is; `muster lookup NODE KEY` what a node sees"))
 }
 
@@ -228,7 +230,8 @@ fn refused(fleet: &Fleet, layer: &Layer, key: &DataKey) -> ApiError {
             row.changed_at
         ),
     };
-    let mut problem = Problem::new(Code::NotAsExpected, detail).hint("look at what is there now, then decide again");
+    let mut problem =
+        Problem::new(ProblemCode::NotAsExpected, detail).hint("look at what is there now, then decide again");
     problem.current = there.and_then(|row| serde_json::to_value(row).ok()).map(Box::new);
     ApiError(problem)
 }

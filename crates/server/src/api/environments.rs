@@ -6,17 +6,16 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::request::Parts;
-use muster_core::design_state::Destroying;
-use muster_core::fleet::Fleet;
+use muster_core::fleet::{DestroyRecord, Fleet};
 use muster_core::keys::Keys;
 use muster_core::names::{Role, Version};
-use muster_core::pause::Paused;
-use muster_core::standing::Word;
+use muster_core::node::pause::NodePause;
+use muster_core::node::status::NodeState;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::Outcome;
-use muster_wire::design::{DesignNumbers, Destroyed, EnvironmentDetail, RoleRow};
+use muster_wire::design::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
 use muster_wire::operator::{BLOCKERS, EnvironmentRow, EnvironmentStatus, NodeRow, Page};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
@@ -47,23 +46,23 @@ pub(crate) async fn show_environment(
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let detail = scope.ask(&app, |fleet| {
         let rows = node_rows::all(fleet, app.agents(&elsewhere));
-        let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         let mut order: Vec<Role> = Vec::new();
         let mut roles: BTreeMap<Role, RoleRow> = BTreeMap::new();
         for row in &rows {
-            *counts.entry(row.standing).or_default() += 1;
+            *counts.entry(row.state).or_default() += 1;
             let role = roles.entry(row.role.clone()).or_insert_with(|| {
                 order.push(row.role.clone());
                 RoleRow { role: row.role.clone(), nodes: 0, counts: BTreeMap::new() }
             });
             role.nodes += 1;
-            *role.counts.entry(row.standing).or_default() += 1;
+            *role.counts.entry(row.state).or_default() += 1;
         }
         EnvironmentDetail {
             env: fleet.env.clone(),
             nodes: rows.len(),
             current_version: fleet.current_version().map(|(version, _)| version.clone()),
-            design: DesignNumbers { head: fleet.design().head(), applied: fleet.design().applied() },
+            design: DesignRevisions { head: fleet.design().head(), applied: fleet.design().applied() },
             roles: order.into_iter().filter_map(|role| roles.remove(&role)).collect(),
             counts,
             releases: fleet.releases().len(),
@@ -78,16 +77,17 @@ pub(crate) async fn show_environment(
 /// and if a server dies, another one goes on. Asking again waits again.
 #[utoipa::path(delete, path = "/v1/envs/{env}",
     params(("env" = String, Path), ConfirmQuery, ("Muster-Author" = Option<String>, Header)),
-    responses((status = 200, body = Destroyed)))]
+    responses((status = 200, body = DestroyResponse)))]
 pub(crate) async fn destroy_environment(
     State(app): State<App>,
     scope: Scope,
     Query(ConfirmQuery { confirm }): Query<ConfirmQuery>,
     author: Author,
-) -> Result<Json<Destroyed>, ApiError> {
+) -> Result<Json<DestroyResponse>, ApiError> {
     let env = &scope.env;
     if confirm.as_deref() != Some(env.as_str()) {
-        let problem = Problem::new(Code::InvalidRequest, format!("destroying {env} takes all of its nodes away"));
+        let problem =
+            Problem::new(ProblemCode::InvalidRequest, format!("destroying {env} takes all of its nodes away"));
         return Err(ApiError(problem.hint(format!("if that is meant, say so with confirm={env}"))));
     }
     let by = author.by(None, "").author;
@@ -95,15 +95,15 @@ pub(crate) async fn destroy_environment(
     let (nodes, marked, epoch_at) =
         scope.ask(&app, |fleet| (fleet.recorded().count(), fleet.destroying().is_some(), fleet.epoch_at()))?;
     if !marked {
-        let keys = Keys::of(env);
-        let mark = Destroying { since: app.clock.now(), by: by.clone() };
+        let keys = Keys::new(env);
+        let mark = DestroyRecord { since: app.clock.now(), by: by.clone() };
         let put = Op::put_json(keys.destroying(), &mark)
-            .map_err(|error| ApiError(Problem::new(Code::Internal, error.to_string())))?;
+            .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))?;
         let txn = Txn::new()
             .guard(Guard::Absent { key: keys.restoring() })
             .guard(Guard::Absent { key: keys.destroying() })
             // Not one that somebody else has begun anew meanwhile.
-            .guard(Guard::seen(keys.store_epoch(), epoch_at))
+            .guard(Guard::observed(keys.store_epoch(), epoch_at))
             .op(put);
         match app.store.commit(txn).await? {
             Outcome::Committed { revision } => {
@@ -111,13 +111,14 @@ pub(crate) async fn destroy_environment(
                 app.view.reach(revision).await?;
             }
             Outcome::Refused { .. } => {
-                let problem = Problem::new(Code::Conflict, format!("someone else changes {env} at the same moment"));
+                let problem =
+                    Problem::new(ProblemCode::Conflict, format!("someone else changes {env} at the same moment"));
                 return Err(ApiError(problem.hint("look at it, then decide again")));
             }
         }
     }
     let gone = timeout(GONE, wait_until_destroyed(&app, &scope)).await.unwrap_or(false);
-    Ok(Json(Destroyed { env: env.clone(), nodes, gone, revision: app.view.revision().unwrap_or_default() }))
+    Ok(Json(DestroyResponse { env: env.clone(), nodes, gone, revision: app.view.revision().unwrap_or_default() }))
 }
 
 /// Waits until nothing is left. Another one of the same name that is founded at once is another one.
@@ -147,7 +148,7 @@ pub(crate) async fn list_environments(
         env: fleet.env.clone(),
         nodes: fleet.designed().count(),
         current_version: fleet.current_version().map(|(version, _)| version.clone()),
-        design: DesignNumbers { head: fleet.design().head(), applied: fleet.design().applied() },
+        design: DesignRevisions { head: fleet.design().head(), applied: fleet.design().applied() },
         destroying: fleet.destroying().is_some(),
     };
     // What only servers say of themselves is left of one that was destroyed.
@@ -172,21 +173,21 @@ pub(crate) async fn environment_status(
     let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
         let rows = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
-        let mut counts: BTreeMap<Word, usize> = BTreeMap::new();
-        rows.iter().for_each(|row| *counts.entry(row.standing).or_default() += 1);
+        let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
+        rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);
         // What leaves says nothing about the fleet that stays.
         let (mut leaving, rows): (Vec<NodeRow>, Vec<NodeRow>) =
-            rows.into_iter().partition(|row| row.standing == Word::Leaving);
+            rows.into_iter().partition(|row| row.state == NodeState::Leaving);
         leaving.truncate(BLOCKERS);
         let nodes = rows.len();
         let mut running: BTreeMap<Version, usize> = BTreeMap::new();
         rows.iter().filter_map(|row| row.running.clone()).for_each(|version| *running.entry(version).or_default() += 1);
-        let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.why.is_some()).collect();
+        let mut blockers: Vec<NodeRow> = rows.into_iter().filter(|row| row.reason.is_some()).collect();
         let blocked = blockers.len();
-        blockers.sort_by_key(|row| urgency(row.standing));
+        blockers.sort_by_key(|row| urgency(row.state));
         blockers.truncate(BLOCKERS);
         let lasting = fleet.pauses().iter().filter(|(_, (pause, _))| !pause.is_over(now));
-        let pauses = lasting.map(|(of, (pause, _))| Paused { scope: of.clone(), pause: pause.clone() }).collect();
+        let pauses = lasting.map(|(of, (pause, _))| NodePause { scope: of.clone(), pause: pause.clone() }).collect();
         let desired = fleet.desired();
         EnvironmentStatus {
             env: fleet.env.clone(),
@@ -211,12 +212,16 @@ pub(crate) async fn environment_status(
 }
 
 /// What needs a person comes before what goes on by itself.
-fn urgency(word: Word) -> u8 {
+fn urgency(word: NodeState) -> u8 {
     match word {
-        Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => 0,
-        Word::Silent => 1,
-        Word::Pending => 2,
-        Word::Outdated | Word::Configured => 3,
-        Word::Provisioning | Word::Applying | Word::Validating | Word::Validated | Word::Leaving => 4,
+        NodeState::Failed | NodeState::Invalid | NodeState::Unprovisioned | NodeState::Blocked => 0,
+        NodeState::Silent => 1,
+        NodeState::Pending => 2,
+        NodeState::Outdated | NodeState::Configured => 3,
+        NodeState::Provisioning
+        | NodeState::Applying
+        | NodeState::Validating
+        | NodeState::Validated
+        | NodeState::Leaving => 4,
     }
 }

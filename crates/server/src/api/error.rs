@@ -7,10 +7,10 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use muster_core::fleet::RestoreRecord;
 use muster_core::names::{EnvName, NodeName, Version};
-use muster_core::records::Restoring;
 use muster_store::StoreError;
-use muster_wire::problem::{Code, MEDIA_TYPE, Problem};
+use muster_wire::problem::{MEDIA_TYPE, Problem, ProblemCode};
 use serde::de::DeserializeOwned;
 
 use crate::agents::epoch::EpochError;
@@ -26,7 +26,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         // When a whole fleet comes at once, many are sent away: that is nothing to look into.
-        if status.is_server_error() && self.0.code != Code::Busy {
+        if status.is_server_error() && self.0.code != ProblemCode::Busy {
             tracing::warn!(code = ?self.0.code, detail = self.0.detail, "a request was refused");
         }
         let later = self.0.retry_after_seconds.map(|seconds| [(header::RETRY_AFTER, seconds.to_string())]);
@@ -41,37 +41,37 @@ impl ApiError {
         } else {
             format!("there is {}", known.join(", "))
         };
-        Self(Problem::new(Code::UnknownEnvironment, format!("there is no environment {env:?}")).hint(hint))
+        Self(Problem::new(ProblemCode::UnknownEnvironment, format!("there is no environment {env:?}")).hint(hint))
     }
 
     pub(crate) fn unknown_node(env: &EnvName, node: &NodeName) -> Self {
-        let problem = Problem::new(Code::UnknownNode, format!("{node} is not in the design of {env}"));
+        let problem = Problem::new(ProblemCode::UnknownNode, format!("{node} is not in the design of {env}"));
         Self(problem.hint("add it to the environment file; `muster node list` shows the nodes that are there"))
     }
 
     pub(crate) fn unknown_version(version: &Version, known: &[String]) -> Self {
-        let problem = Problem::new(Code::UnknownVersion, format!("there is no release {version}"));
+        let problem = Problem::new(ProblemCode::UnknownVersion, format!("there is no release {version}"));
         Self(problem.hint(format!("there is {}", if known.is_empty() { "none".into() } else { known.join(", ") })))
     }
 
-    pub(crate) fn restoring(env: &EnvName, restoring: &Restoring) -> Self {
-        let Restoring { since, by, .. } = restoring;
-        let problem = Problem::new(Code::CannotTell, format!("{env} is being restored since {since}, by {by}"));
+    pub(crate) fn restoring(env: &EnvName, restoring: &RestoreRecord) -> Self {
+        let RestoreRecord { since, by, .. } = restoring;
+        let problem = Problem::new(ProblemCode::CannotTell, format!("{env} is being restored since {since}, by {by}"));
         Self(problem.hint("ask again when it is done; if it was cut off, run the same `muster restore FILE` again"))
     }
 
     pub(crate) fn stopping() -> Self {
-        Self(Problem::new(Code::CannotTell, "the server is stopping").hint("ask again when it is back"))
+        Self(Problem::new(ProblemCode::CannotTell, "the server is stopping").hint("ask again when it is back"))
     }
 
     pub(crate) fn invalid(detail: impl Into<String>) -> Self {
-        Self(Problem::new(Code::InvalidRequest, detail))
+        Self(Problem::new(ProblemCode::InvalidRequest, detail))
     }
 }
 
 impl From<StaleView> for ApiError {
     fn from(behind: StaleView) -> Self {
-        Self(Problem::new(Code::CannotTell, behind.to_string()).hint("ask again in a moment"))
+        Self(Problem::new(ProblemCode::CannotTell, behind.to_string()).hint("ask again in a moment"))
     }
 }
 
@@ -80,16 +80,16 @@ impl From<StoreError> for ApiError {
         let detail = chain(&error);
         match error {
             StoreError::Full { .. } => {
-                Self(Problem::new(Code::StoreFull, detail).hint("make room where the store keeps its data"))
+                Self(Problem::new(ProblemCode::StoreFull, detail).hint("make room where the store keeps its data"))
             }
             StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Closed => {
-                Self(Problem::new(Code::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))
+                Self(Problem::new(ProblemCode::StoreUnavailable, detail).hint("ask again: repeating a request is safe"))
             }
             StoreError::Invalid(_)
             | StoreError::Compacted { .. }
             | StoreError::Ahead { .. }
             | StoreError::LeaseEnded { .. }
-            | StoreError::Corrupt { .. } => Self(Problem::new(Code::Internal, detail)),
+            | StoreError::Corrupt { .. } => Self(Problem::new(ProblemCode::Internal, detail)),
         }
     }
 }
@@ -99,15 +99,15 @@ impl From<ReportError> for ApiError {
         match error {
             ReportError::UnknownNode { env, node } => Self::unknown_node(&env, &node),
             ReportError::Store(error) => error.into(),
-            ReportError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
-            ReportError::Unreadable { .. } => Self(Problem::new(Code::Internal, chain(&error))),
-            ReportError::Restoring { .. } => Self(Problem::new(Code::CannotTell, chain(&error))),
+            ReportError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, chain(&error))),
+            ReportError::Unreadable { .. } => Self(Problem::new(ProblemCode::Internal, chain(&error))),
+            ReportError::Restoring { .. } => Self(Problem::new(ProblemCode::CannotTell, chain(&error))),
             ReportError::Log(ref source) if source.kind() == std::io::ErrorKind::StorageFull => {
-                let problem = Problem::new(Code::StoreFull, chain(&error));
+                let problem = Problem::new(ProblemCode::StoreFull, chain(&error));
                 Self(problem.hint("free some space on the server's disk"))
             }
-            ReportError::Log(_) => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
-            ReportError::Stopping => Self(Problem::new(Code::StoreUnavailable, chain(&error))),
+            ReportError::Log(_) => Self(Problem::new(ProblemCode::StoreUnavailable, chain(&error))),
+            ReportError::Stopping => Self(Problem::new(ProblemCode::StoreUnavailable, chain(&error))),
         }
     }
 }
@@ -117,9 +117,9 @@ impl From<IncarnationError> for ApiError {
         match error {
             IncarnationError::Store(error) => error.into(),
             IncarnationError::StaleView(behind) => behind.into(),
-            IncarnationError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            IncarnationError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, chain(&error))),
             IncarnationError::Unreadable { .. } | IncarnationError::Unwritable { .. } => {
-                Self(Problem::new(Code::Internal, chain(&error)))
+                Self(Problem::new(ProblemCode::Internal, chain(&error)))
             }
         }
     }
@@ -130,7 +130,7 @@ impl From<EpochError> for ApiError {
         match error {
             EpochError::Store(error) => error.into(),
             EpochError::StaleView(behind) => behind.into(),
-            EpochError::Contended { .. } => Self(Problem::new(Code::Conflict, chain(&error))),
+            EpochError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, chain(&error))),
         }
     }
 }
@@ -162,18 +162,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 }
 
 fn refuse_body(rejection: &JsonRejection) -> ApiError {
-    let code = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE { Code::TooLarge } else { Code::InvalidRequest };
+    let code = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        ProblemCode::TooLarge
+    } else {
+        ProblemCode::InvalidRequest
+    };
     ApiError(Problem::new(code, chain(rejection)))
 }
 
 pub(crate) async fn not_found(method: Method, uri: Uri) -> ApiError {
     let detail = format!("there is nothing at {method} {}", uri.path());
-    ApiError(Problem::new(Code::NotFound, detail).hint("GET /v1/openapi.json lists what there is"))
+    ApiError(Problem::new(ProblemCode::NotFound, detail).hint("GET /v1/openapi.json lists what there is"))
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let detail = format!("{} does not take {method}", uri.path());
-    ApiError(Problem::new(Code::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
+    ApiError(Problem::new(ProblemCode::InvalidRequest, detail).hint("GET /v1/openapi.json lists what there is"))
 }
 
 /// Puts the request's id into a problem, so that its reader can name it to whoever reads the log.

@@ -5,7 +5,7 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, StoreError};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::App;
 use crate::api::error::ApiError;
@@ -31,7 +31,7 @@ pub(super) async fn write<T>(
     scope: &Scope,
     plan: impl Fn(&Fleet) -> Result<Write<T>, ApiError>,
 ) -> Result<(T, Revision), ApiError> {
-    let keys = Keys::of(&scope.env);
+    let keys = Keys::new(&scope.env);
     let mut unsure: Option<T> = None;
     for _ in 0..TRIES {
         app.view.reach(app.latest_revision.read().await?).await?;
@@ -45,7 +45,7 @@ pub(super) async fn write<T>(
             return Ok((unsure.unwrap_or(about), at));
         };
         let going = [keys.destroying(), keys.restoring()].map(|key| Guard::Absent { key });
-        let mut txn = Txn::new().guard(Guard::seen(op.key().to_owned(), seen)).op(op);
+        let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
         txn.guards.extend(going);
         match app.store.commit(txn).await {
             Ok(Outcome::Committed { revision }) => {
@@ -57,7 +57,7 @@ pub(super) async fn write<T>(
             Err(error) => return Err(error.into()),
         }
     }
-    let problem = Problem::new(Code::Conflict, "others change it again and again at the same moment");
+    let problem = Problem::new(ProblemCode::Conflict, "others change it again and again at the same moment");
     Err(ApiError(problem.hint("look at what is there now, then decide again")))
 }
 

@@ -1,11 +1,11 @@
 //! For whom something is said: for all nodes, for a role, or for one node.
 
-use muster_core::config_data::Layer;
 use muster_core::fleet::Fleet;
+use muster_core::lookup::config_data::Layer;
 use muster_core::names::{NodeName, Role};
-use muster_core::pause::PauseScope;
+use muster_core::node::pause::PauseScope;
 use muster_core::spelling::nearest;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -77,11 +77,15 @@ pub(super) fn unknown_place(fleet: &Fleet, given: &Given<'_>) -> ApiError {
         Given::Role(role) => {
             let roles = fleet.designed().map(|(_, _, record)| record.role.as_str());
             let known: std::collections::BTreeSet<&str> = roles.collect();
-            (Code::UnknownRole, format!("no node in the design of {env} has the role {role}"), nearest(role, known))
+            (
+                ProblemCode::UnknownRole,
+                format!("no node in the design of {env} has the role {role}"),
+                nearest(role, known),
+            )
         }
         Given::Node(node) => {
             let names = fleet.designed().map(|(name, ..)| name.as_str());
-            (Code::UnknownNode, format!("{node} is not in the design of {env}"), nearest(node, names))
+            (ProblemCode::UnknownNode, format!("{node} is not in the design of {env}"), nearest(node, names))
         }
     };
     let meant = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();

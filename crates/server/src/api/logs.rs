@@ -15,10 +15,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use muster_core::names::{NodeName, RunId};
-use muster_core::records::PastRun;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
+use muster_core::report::record::PastRun;
 use muster_wire::client::Download;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, LogQuery, PIECE, RunLog};
 use muster_wire::sse;
 use serde::Deserialize;
@@ -58,11 +58,11 @@ pub(crate) async fn receive_log_piece(
     let run = RunId::new(path.run).map_err(|error| ApiError::invalid(error.to_string()))?;
     if piece.text.len() > PIECE {
         let detail = format!("a piece of a log has at most {} KiB", PIECE / 1024);
-        return Err(ApiError(Problem::new(Code::TooLarge, detail)));
+        return Err(ApiError(Problem::new(ProblemCode::TooLarge, detail)));
     }
     if app.hub.session(&scope.env, &node).is_none() {
         // Nobody would look for it here, and nobody would know when it ends.
-        let problem = Problem::new(Code::Conflict, format!("{node} has no stream here"));
+        let problem = Problem::new(ProblemCode::Conflict, format!("{node} has no stream here"));
         return Err(ApiError(problem.hint("open the stream of the node first")));
     }
     let taken = app.hub.live_logs.take(&scope.env, &node, &run, piece);
@@ -143,7 +143,7 @@ fn answer_live(app: &App, live: Arc<LiveRun>, query: LogQuery) -> Result<Respons
 
 fn unknown_run(node: &NodeName, run: &RunId) -> ApiError {
     let problem =
-        Problem::new(Code::UnknownRun, format!("{node} makes no run {run}, and has none among its last ones"));
+        Problem::new(ProblemCode::UnknownRun, format!("{node} makes no run {run}, and has none among its last ones"));
     ApiError(problem.hint(format!("`muster node show {node}` lists the runs that are kept")))
 }
 
@@ -184,7 +184,7 @@ const COME_BACK: u16 = 5;
 /// Follows a run that goes on.
 pub(super) fn follow_log(app: &App, live: Arc<LiveRun>, from: u64) -> Result<Response, ApiError> {
     let Ok(permit) = app.log_readers.clone().try_acquire_owned() else {
-        let problem = Problem::new(Code::Busy, "too many follow logs at this server");
+        let problem = Problem::new(ProblemCode::Busy, "too many follow logs at this server");
         return Err(ApiError(problem.retry_after(COME_BACK).hint("end some of them, or read without following")));
     };
     let (events, reader) = mpsc::channel(EVENTS);

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use muster_core::lookup;
+use muster_core::lookup::explain;
 use muster_core::names::NodeName;
-use muster_core::standing::Word;
-use muster_core::summary::clip;
-use muster_wire::data::Lookup;
+use muster_core::node::status::NodeState;
+use muster_core::report::summary::clip;
+use muster_wire::data::LookupResponse;
 use muster_wire::operator::{NodeDetail, NodeRow, Page};
 use serde::Deserialize;
 
@@ -118,22 +118,22 @@ pub(crate) async fn list_failures(
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (mut rows, revision) =
         scope.ask(&app, |fleet| (node_rows::all(fleet, app.agents(&elsewhere)), fleet.revision))?;
-    rows.retain(|row| is_failure(row.standing));
+    rows.retain(|row| is_failure(row.state));
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
-pub(super) fn is_failure(word: Word) -> bool {
+pub(super) fn is_failure(word: NodeState) -> bool {
     match word {
-        Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => true,
-        Word::Leaving
-        | Word::Provisioning
-        | Word::Silent
-        | Word::Applying
-        | Word::Validating
-        | Word::Pending
-        | Word::Outdated
-        | Word::Configured
-        | Word::Validated => false,
+        NodeState::Failed | NodeState::Invalid | NodeState::Unprovisioned | NodeState::Blocked => true,
+        NodeState::Leaving
+        | NodeState::Provisioning
+        | NodeState::Silent
+        | NodeState::Applying
+        | NodeState::Validating
+        | NodeState::Pending
+        | NodeState::Outdated
+        | NodeState::Configured
+        | NodeState::Validated => false,
     }
 }
 
@@ -148,26 +148,26 @@ pub(crate) struct LookupPath {
 /// Looks a key up as a run on the node would: a plain one, or one that begins with `etcdlookup::`.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/lookup/{key}",
     params(("env" = String, Path), ("node" = String, Path), ("key" = String, Path)),
-    responses((status = 200, body = Lookup)))]
+    responses((status = 200, body = LookupResponse)))]
 pub(crate) async fn lookup_key(
     State(app): State<App>,
     scope: Scope,
     Path(node): Path<NodePath>,
     Path(LookupPath { key }): Path<LookupPath>,
-) -> Result<Json<Lookup>, ApiError> {
+) -> Result<Json<LookupResponse>, ApiError> {
     let node = node.designed(&app, &scope)?;
     let key = clip(&key, LONGEST).to_owned();
     let elsewhere = app.activities_elsewhere(&scope.env, Some(&node)).await;
     let answer = scope.ask(&app, |fleet| {
-        let found = lookup::find(fleet, &node, &key);
-        let near = if found.is_none() { lookup::near(fleet, &node, &key) } else { None };
-        let recorded = lookup::recorded(&key);
+        let found = explain::resolve(fleet, &node, &key);
+        let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
+        let recorded = explain::recorded_key(&key);
         let looked_up = match app.links.of(fleet, &node).at {
             AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
             AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
             AgentLocation::Disconnected => None,
         };
-        Lookup { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
+        LookupResponse { node: node.clone(), key: key.clone(), found, near, looked_up, revision: fleet.revision }
     })?;
     Ok(Json(answer))
 }

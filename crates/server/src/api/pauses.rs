@@ -5,10 +5,10 @@ use axum::extract::{Query, State};
 use jiff::SignedDuration;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::pause::{PauseRecord, PauseScope, Paused};
-use muster_core::summary::clip;
+use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+use muster_core::report::summary::clip;
 use muster_core::txn::Op;
-use muster_wire::data::{PauseRow, PauseSet, Resumed, SetPause};
+use muster_wire::data::{PauseRow, ResumeResponse, SetPause, SetPauseResponse};
 use muster_wire::operator::Page;
 
 use crate::App;
@@ -44,14 +44,14 @@ pub(crate) async fn list_pauses(
 /// way goes on to its end; validations go on.
 #[utoipa::path(put, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
-    request_body = SetPause, responses((status = 200, body = PauseSet)))]
+    request_body = SetPause, responses((status = 200, body = SetPauseResponse)))]
 pub(crate) async fn set_pause(
     State(app): State<App>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
     JsonBody(SetPause { reason, seconds, force }): JsonBody<SetPause>,
-) -> Result<Json<PauseSet>, ApiError> {
+) -> Result<Json<SetPauseResponse>, ApiError> {
     let of = layer.scope()?;
     let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
     let reason = clip(reason.trim(), LONGEST_REASON).to_owned();
@@ -69,7 +69,7 @@ pub(crate) async fn set_pause(
         since.saturating_add(long).unwrap_or(jiff::Timestamp::MAX)
     });
     let pause = PauseRecord { by: author.by(None, "").author, reason, since, until };
-    let store_key = Keys::of(&scope.env).pause(&of);
+    let store_key = Keys::new(&scope.env).pause(&of);
     let ((before, row), revision) = write(&app, &scope, |fleet| {
         let there = fleet.pauses().get(&of);
         let about = (there.map(|(pause, _)| paused(&of, pause)), row(fleet, &of, &pause));
@@ -85,26 +85,26 @@ pub(crate) async fn set_pause(
     })
     .await?;
     tracing::info!(env = %scope.env, "{}", row.paused);
-    Ok(Json(PauseSet { pause: row, before, revision }))
+    Ok(Json(SetPauseResponse { pause: row, before, revision }))
 }
 
 /// Ends a pause. Where there is none, nothing is changed.
 #[utoipa::path(delete, path = "/v1/envs/{env}/pauses",
     params(("env" = String, Path), LayerQuery, ("Muster-Author" = Option<String>, Header)),
-    responses((status = 200, body = Resumed)))]
+    responses((status = 200, body = ResumeResponse)))]
 pub(crate) async fn end_pause(
     State(app): State<App>,
     scope: Scope,
     Query(layer): Query<LayerQuery>,
     author: Author,
-) -> Result<Json<Resumed>, ApiError> {
+) -> Result<Json<ResumeResponse>, ApiError> {
     let of = layer.scope()?;
     let now = app.clock.now();
-    let store_key = Keys::of(&scope.env).pause(&of);
+    let store_key = Keys::new(&scope.env).pause(&of);
     let ((before, still), revision) = write(&app, &scope, |fleet| {
         let there = fleet.pauses().get(&of);
         let concerned = |other: &PauseScope| {
-            let both = |(name, _, record): (&_, _, &muster_core::records::NodeRecord)| {
+            let both = |(name, _, record): (&_, _, &muster_core::node::record::NodeRecord)| {
                 of.concerns(name, &record.role) && other.concerns(name, &record.role)
             };
             *other != of && fleet.designed().any(both)
@@ -119,11 +119,11 @@ pub(crate) async fn end_pause(
     if before.is_some() {
         tracing::info!(env = %scope.env, by = author.by(None, "").author, "the pause of {of} was ended");
     }
-    Ok(Json(Resumed { before, still, revision }))
+    Ok(Json(ResumeResponse { before, still, revision }))
 }
 
-fn paused(scope: &PauseScope, pause: &PauseRecord) -> Paused {
-    Paused { scope: scope.clone(), pause: pause.clone() }
+fn paused(scope: &PauseScope, pause: &PauseRecord) -> NodePause {
+    NodePause { scope: scope.clone(), pause: pause.clone() }
 }
 
 /// A pause, with how many nodes it holds back.

@@ -4,14 +4,14 @@ use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
-use muster_core::filter::{Filter, FilterError, Keys};
+use muster_core::filter::{Filter, FilterError, FilterKeys};
 use muster_core::fleet::Fleet;
 use muster_core::names::EnvName;
-use muster_core::summary::clip;
+use muster_core::report::summary::clip;
 use muster_core::txn::Revision;
 use muster_wire::design::AUTHOR;
 use muster_wire::operator::{MIN_REVISION, Page};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -91,7 +91,7 @@ pub(crate) async fn fresh_enough(parts: &Parts, app: &App) -> Result<(), ApiErro
             let number = text.to_str().ok().and_then(|text| text.parse().ok());
             number.map(Revision).ok_or_else(|| {
                 let detail = format!("the header {MIN_REVISION} must be a revision, a whole number");
-                ApiError(Problem::new(Code::InvalidRequest, detail))
+                ApiError(Problem::new(ProblemCode::InvalidRequest, detail))
             })?
         }
     };
@@ -124,7 +124,8 @@ impl PageQuery {
             Some(after) => match items.iter().position(|item| name(item) == *after) {
                 Some(at) => at + 1,
                 None => {
-                    let problem = Problem::new(Code::InvalidRequest, format!("there is no {after:?} to go on after"));
+                    let problem =
+                        Problem::new(ProblemCode::InvalidRequest, format!("there is no {after:?} to go on after"));
                     return Err(ApiError(problem.hint("the list has changed: begin with its first page again")));
                 }
             },
@@ -144,7 +145,7 @@ pub(crate) struct FilterQuery {
 }
 
 impl FilterQuery {
-    pub(crate) fn read(&self, keys: &Keys<'_>) -> Result<Filter, FilterError> {
+    pub(crate) fn read(&self, keys: &FilterKeys<'_>) -> Result<Filter, FilterError> {
         Filter::parse(self.filter.as_deref().unwrap_or_default(), keys)
     }
 }
@@ -152,7 +153,7 @@ impl FilterQuery {
 impl From<FilterError> for ApiError {
     fn from(error: FilterError) -> Self {
         let hint = error.hint();
-        Self(Problem::new(Code::InvalidRequest, error.to_string()).hint(hint))
+        Self(Problem::new(ProblemCode::InvalidRequest, error.to_string()).hint(hint))
     }
 }
 

@@ -5,16 +5,17 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::keys::Keys;
-use muster_core::liveness::Link;
 use muster_core::names::{NodeName, RunId};
-use muster_core::records::{Asked, PastRun};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::RunRequest;
+use muster_core::node::status::Activity;
 use muster_core::report::Cause;
-use muster_core::standing::Activity;
+use muster_core::report::record::PastRun;
 use muster_core::txn::{Guard, Op, Txn};
 use muster_store::Outcome;
 use muster_wire::operator::LONGEST_WAIT;
-use muster_wire::problem::{Code, Problem};
-use muster_wire::runs::{AskForRun, AskedProgress, AskedRun, RunAsked};
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::runs::{RunRequestProgress, RunRequestStatus, StartRunRequest, StartRunResponse};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 use utoipa::IntoParams;
@@ -32,14 +33,14 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Asks a node for a run now. It reaches the node through whichever replica its agent is connected to, also later.
 #[utoipa::path(post, path = "/v1/envs/{env}/nodes/{node}/runs",
     params(("env" = String, Path), ("node" = String, Path)),
-    request_body = AskForRun, responses((status = 200, body = RunAsked)))]
+    request_body = StartRunRequest, responses((status = 200, body = StartRunResponse)))]
 pub(crate) async fn request_run(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<NodePath>,
     author: Author,
-    JsonBody(AskForRun { noop }): JsonBody<AskForRun>,
-) -> Result<Json<RunAsked>, ApiError> {
+    JsonBody(StartRunRequest { noop }): JsonBody<StartRunRequest>,
+) -> Result<Json<StartRunResponse>, ApiError> {
     // A pause that was just set counts.
     app.view.reach(app.latest_revision.read().await?).await?;
     let node = path.designed(&app, &scope)?;
@@ -51,27 +52,28 @@ pub(crate) async fn request_run(
         (pause, app.links.of(fleet, &node).link, found.and_then(|node| node.record_at))
     })?;
     if let Some(pause) = pause.filter(|_| !noop) {
-        let problem = Problem::new(Code::Conflict, pause.to_string());
+        let problem = Problem::new(ProblemCode::Conflict, pause.to_string());
         return Err(ApiError(problem.hint("`muster resume` ends the pause; --noop shows what a run would change")));
     }
     let by = author.by(None, "").author;
     let id = asked_id(now, &node, &by);
-    let keys = Keys::of(&scope.env);
-    let asked = Asked { id: id.clone(), noop, by: by.clone(), at: now };
+    let keys = Keys::new(&scope.env);
+    let asked = RunRequest { id: id.clone(), noop, by: by.clone(), at: now };
     let put = Op::put_json(keys.asked(&node), &asked);
-    let put = put.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))?;
+    let put = put.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))?;
     // A node that has left the design meanwhile leaves no key behind.
-    let txn = Txn::new().guard(Guard::seen(keys.node(&node), designed_at)).op(put);
+    let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
     let revision = match app.store.commit(txn).await? {
         Outcome::Committed { revision } => revision,
         Outcome::Refused { .. } => {
-            let problem = Problem::new(Code::Conflict, format!("what the design says of {node} has just changed"));
+            let problem =
+                Problem::new(ProblemCode::Conflict, format!("what the design says of {node} has just changed"));
             return Err(ApiError(problem.hint("ask again")));
         }
     };
     tracing::info!(env = %scope.env, %node, id, by, noop, "a run was asked for");
     app.view.reach(revision).await?;
-    Ok(Json(RunAsked { node, id, silent_since: silent(link), revision }))
+    Ok(Json(StartRunResponse { node, id, silent_since: silent(link), revision }))
 }
 
 /// Two people who ask in the same moment ask twice.
@@ -96,20 +98,20 @@ pub(crate) struct WaitQuery {
 /// What has become of a run that somebody asked for. Only the last one of each node is remembered until it is made.
 #[utoipa::path(get, path = "/v1/envs/{env}/nodes/{node}/asked/{id}",
     params(("env" = String, Path), ("node" = String, Path), ("id" = String, Path), WaitQuery),
-    responses((status = 200, body = AskedRun)))]
+    responses((status = 200, body = RunRequestStatus)))]
 pub(crate) async fn show_run_request(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<NodePath>,
     Path(RunRequestPath { id }): Path<RunRequestPath>,
     query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<AskedRun>, ApiError> {
+) -> Result<Json<RunRequestStatus>, ApiError> {
     let Query(WaitQuery { wait_seconds }) = query.map_err(|error| ApiError::invalid(error.body_text()))?;
     let node = path.designed(&app, &scope)?;
     let deadline = Instant::now() + Duration::from_secs(wait_seconds.min(LONGEST_WAIT));
     loop {
         let run = progress(&app, &scope, &node, &id).await?;
-        let waits = matches!(run.progress, AskedProgress::Waiting { .. });
+        let waits = matches!(run.progress, RunRequestProgress::Waiting { .. });
         if !waits || Instant::now() >= deadline {
             return Ok(Json(run));
         }
@@ -120,7 +122,7 @@ pub(crate) async fn show_run_request(
     }
 }
 
-async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result<AskedRun, ApiError> {
+async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result<RunRequestStatus, ApiError> {
     let going_on = goes_on(app, scope, node, id).await;
     scope.ask(app, |fleet| {
         let found = fleet.get(node);
@@ -129,16 +131,16 @@ async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result
         let past = history.0.into_iter().find(|past| answers(past, id));
         let Some(asked) = asked else {
             // Somebody else has asked since, and that one counts.
-            let problem = Problem::new(Code::UnknownRun, format!("no run {id} is asked for of {node} any more"));
+            let problem = Problem::new(ProblemCode::UnknownRun, format!("no run {id} is asked for of {node} any more"));
             return Err(ApiError(problem.hint("somebody may have asked for another one since")));
         };
         let progress = match (past, going_on) {
-            (Some(past), _) if ends_run(past.outcome) => AskedProgress::Done { run: past.run },
-            (_, Some(run)) => AskedProgress::Running { run },
-            (Some(past), None) => AskedProgress::Running { run: past.run },
-            (None, None) => AskedProgress::Waiting { silent_since: silent(app.links.of(fleet, node).link) },
+            (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
+            (_, Some(run)) => RunRequestProgress::Running { run },
+            (Some(past), None) => RunRequestProgress::Running { run: past.run },
+            (None, None) => RunRequestProgress::Waiting { silent_since: silent(app.links.of(fleet, node).link) },
         };
-        Ok(AskedRun { asked: asked.clone(), progress, revision: fleet.revision })
+        Ok(RunRequestStatus { asked: asked.clone(), progress, revision: fleet.revision })
     })?
 }
 

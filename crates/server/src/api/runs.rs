@@ -3,21 +3,20 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use jiff::Timestamp;
-use muster_core::failure_groups::{FailedNode, FailureGroup, GroupMember, group};
 use muster_core::fleet::Fleet;
-use muster_core::records::LastRun;
+use muster_core::node::status::{NodeState, Reason};
+use muster_core::report::failure_groups::{FailureGroup, GroupMember, NodeFailure, group};
+use muster_core::report::record::LastRun;
 use muster_core::report::{Outcome, ResourceError, RunResult, Verdict};
-use muster_core::standing::{Why, Word};
 use muster_wire::operator::{NodeRow, Page, RunDetail};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::runs::RunRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::App;
 use crate::api::error::ApiError;
-use crate::api::nodes::NodePath;
-use crate::api::nodes::is_failure;
+use crate::api::nodes::{NodePath, is_failure};
 use crate::api::request::{FilterQuery, Scope};
 use crate::view::{node_fields, node_rows};
 
@@ -88,51 +87,51 @@ pub(crate) async fn list_failure_groups(
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (failed, revision) = scope.ask(&app, |fleet| {
         let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
-        let failed: Vec<FailedNode> = chosen.filter_map(|row| failed(fleet, row)).collect();
+        let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
     })?;
     Ok(Json(Page { items: group(failed), next: None, revision }))
 }
 
 /// What a node says went wrong, if it has failed. One that is trying again has failed all the same.
-fn failed(fleet: &Fleet, row: NodeRow) -> Option<FailedNode> {
+fn failed(fleet: &Fleet, row: NodeRow) -> Option<NodeFailure> {
     let observed = fleet.get(&row.node)?.observed.as_ref().map(|(observed, _)| observed);
     let interfaces = observed.map(|observed| observed.interfaces.clone()).unwrap_or_default();
-    let busy = matches!(row.standing, Word::Applying | Word::Validating);
+    let busy = matches!(row.state, NodeState::Applying | NodeState::Validating);
     let why =
-        if busy { tries_again(observed?.last.as_ref()?)? } else { row.why.filter(|_| is_failure(row.standing))? };
+        if busy { tries_again(observed?.last.as_ref()?)? } else { row.reason.filter(|_| is_failure(row.state))? };
     let (error, attempt, retry) = match &why {
-        Why::Failed { reason, errors, attempt, retry } => {
+        Reason::Failed { reason, errors, attempt, retry } => {
             let of_reason = || {
                 let message = reason.as_ref().map_or_else(|| "it does not say why".to_owned(), ToString::to_string);
                 ResourceError { message, ..ResourceError::default() }
             };
             (errors.first().cloned().unwrap_or_else(of_reason), *attempt, *retry)
         }
-        Why::Machine { attempt, .. } => {
+        Reason::Machine { attempt, .. } => {
             (ResourceError { message: why.to_string(), ..ResourceError::default() }, *attempt, None)
         }
-        Why::Leaving { .. }
-        | Why::Silent
-        | Why::Running { .. }
-        | Why::NoVersion
-        | Why::Behind { .. }
-        | Why::Paused { .. }
-        | Why::Waiting { .. }
-        | Why::Blocked { .. }
-        | Why::NotValidated
-        | Why::Restarted => (ResourceError { message: why.to_string(), ..ResourceError::default() }, 0, None),
+        Reason::Leaving { .. }
+        | Reason::Silent
+        | Reason::Running { .. }
+        | Reason::NoVersion
+        | Reason::Behind { .. }
+        | Reason::Paused { .. }
+        | Reason::Waiting { .. }
+        | Reason::Blocked { .. }
+        | Reason::NotValidated
+        | Reason::Restarted => (ResourceError { message: why.to_string(), ..ResourceError::default() }, 0, None),
     };
     let member = GroupMember { node: row.node, since: row.since, attempt, retry };
-    Some(FailedNode { member, interfaces, error })
+    Some(NodeFailure { member, interfaces, error })
 }
 
 /// Why the last run of a node failed that is making the next one.
-fn tries_again(last: &LastRun) -> Option<Why> {
+fn tries_again(last: &LastRun) -> Option<Reason> {
     match last.outcome {
         Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => {
             let (reason, errors, attempt) = (last.reason.clone(), last.errors.clone(), last.attempt);
-            Some(Why::Failed { reason, errors, attempt, retry: None })
+            Some(Reason::Failed { reason, errors, attempt, retry: None })
         }
         Outcome::Configured(_) | Outcome::Validated(Verdict::Passed) | Outcome::Previewed(_) => None,
     }
@@ -156,7 +155,7 @@ pub(crate) async fn show_run(
     let node = node.designed(&app, &scope)?;
     let history = scope.ask(&app, |fleet| fleet.get(&node).map(|node| node.history()).unwrap_or_default())?;
     let Some(past) = history.0.into_iter().find(|past| past.run.as_str() == run) else {
-        let problem = Problem::new(Code::UnknownRun, format!("{node} has no run {run} among its last ones"));
+        let problem = Problem::new(ProblemCode::UnknownRun, format!("{node} has no run {run} among its last ones"));
         return Err(ApiError(problem.hint("`muster node show` lists the runs that are kept")));
     };
     let kept = past.logs.len();

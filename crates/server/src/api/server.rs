@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use muster_wire::doctor::{Examination, SelfExamination};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::doctor::{DoctorReport, ReplicaReport};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::ApiError;
 use crate::{App, doctor, metrics};
@@ -21,7 +21,7 @@ pub(crate) async fn healthz() -> StatusCode {
 pub(crate) async fn readyz(State(app): State<App>) -> Result<StatusCode, ApiError> {
     match app.view.revision() {
         Some(_) => Ok(StatusCode::NO_CONTENT),
-        None => Err(ApiError(Problem::new(Code::CannotTell, "the view is being built"))),
+        None => Err(ApiError(Problem::new(ProblemCode::CannotTell, "the view is being built"))),
     }
 }
 
@@ -38,20 +38,20 @@ pub(crate) async fn show_metrics(State(app): State<App>) -> Result<Response, Api
     let text = tokio::task::spawn_blocking(move || metrics::text(&app.metrics)).await;
     match text {
         Ok(Ok(text)) => Ok(([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()),
-        Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(Code::Internal, "the metrics cannot be written"))),
+        Ok(Err(_)) | Err(_) => Err(ApiError(Problem::new(ProblemCode::Internal, "the metrics cannot be written"))),
     }
 }
 
 /// Examines the store and the replicas. It takes some seconds when something does not answer, and needs no view: it is
 /// asked when all is not well.
-#[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = Examination)))]
-pub(crate) async fn run_doctor(State(app): State<App>) -> Json<Examination> {
+#[utoipa::path(get, path = "/v1/doctor", responses((status = 200, body = DoctorReport)))]
+pub(crate) async fn run_doctor(State(app): State<App>) -> Json<DoctorReport> {
     let facts = doctor::gather(&app).await;
-    Json(Examination { findings: doctor::judge(&facts), now: app.clock.now() })
+    Json(DoctorReport { findings: doctor::judge(&facts), now: app.clock.now() })
 }
 
 /// What this replica says of itself, to the one that examines it.
-#[utoipa::path(get, path = "/v1/doctor/self", responses((status = 200, body = SelfExamination)))]
-pub(crate) async fn run_doctor_on_self(State(app): State<App>) -> Json<SelfExamination> {
+#[utoipa::path(get, path = "/v1/doctor/self", responses((status = 200, body = ReplicaReport)))]
+pub(crate) async fn run_doctor_on_self(State(app): State<App>) -> Json<ReplicaReport> {
     Json(doctor::examine_self(&app).await)
 }

@@ -14,8 +14,8 @@ use muster_core::rollout::record::Phase;
 use muster_rollout::executor::{AlreadyThere, Begun, Outset};
 use muster_rollout::start::Starting;
 use muster_wire::operator::{
-    CurrentVersion, HostsVerified, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateTriggered,
-    VerifyHosts,
+    CurrentVersion, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
+    VerifyHostsRequest, VerifyHostsResponse,
 };
 use muster_wire::rollout::{PlanRequest, Start};
 use serde::Deserialize;
@@ -49,13 +49,13 @@ pub(crate) async fn show_current_version(
 /// A release with a lower serial than that of the current one is refused with 409, unless `allow_older` says that it is
 /// meant: then the nodes are told that they may go back.
 #[utoipa::path(put, path = "/v1/envs/{env}/current-version", params(("env" = String, Path)),
-    request_body = TriggerUpdate, responses((status = 200, body = UpdateTriggered)))]
+    request_body = TriggerUpdate, responses((status = 200, body = UpdateResponse)))]
 pub(crate) async fn change_current_version(
     State(app): State<App>,
     scope: Scope,
     author: Author,
     JsonBody(update): JsonBody<TriggerUpdate>,
-) -> Result<Json<UpdateTriggered>, ApiError> {
+) -> Result<Json<UpdateResponse>, ApiError> {
     // Decided on what the store has acknowledged: a view that lags by a moment would take the version before the last
     // change for the current one, and answer that there is nothing to do.
     let newest = app.latest_revision.read().await?;
@@ -72,7 +72,7 @@ pub(crate) async fn change_current_version(
     let TriggerUpdate { version: to, allow_older, at_once, by } = update;
     if let Some(rollout) = already {
         let revision = app.view.revision().unwrap_or_default();
-        return Ok(Json(UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout, revision }));
+        return Ok(Json(UpdateResponse { from: Some(to.clone()), to, changed: false, rollout, revision }));
     }
     let by = by_whom(author, by);
     // Made up here: each time that somebody asks is another one. It is found again after an unknown outcome.
@@ -82,10 +82,10 @@ pub(crate) async fn change_current_version(
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
     Ok(Json(match begin_downloadable(&app, &scope, Start::Now(asked), starting).await? {
         Outset::Begun(Begun { id, from, to, changed, revision, .. }) => {
-            UpdateTriggered { from, to, changed, rollout: Some(id), revision }
+            UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }
         Outset::Nothing(AlreadyThere { to, by, revision, .. }) => {
-            UpdateTriggered { from: Some(to.clone()), to, changed: false, rollout: by, revision }
+            UpdateResponse { from: Some(to.clone()), to, changed: false, rollout: by, revision }
         }
     }))
 }
@@ -148,14 +148,15 @@ pub(crate) async fn list_version_hosts(
 
 /// Whether all of these hosts have proved to run a version; and who has not, and why.
 #[utoipa::path(post, path = "/v1/envs/{env}/verify-hosts", params(("env" = String, Path)),
-    request_body = VerifyHosts, responses((status = 200, body = HostsVerified)))]
+    request_body = VerifyHostsRequest, responses((status = 200, body = VerifyHostsResponse)))]
 pub(crate) async fn verify_hosts(
     State(app): State<App>,
     scope: Scope,
     body: Bytes,
-) -> Result<Json<HostsVerified>, ApiError> {
+) -> Result<Json<VerifyHostsResponse>, ApiError> {
     let begin = Instant::now();
-    let question: VerifyHosts = serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
+    let question: VerifyHostsRequest =
+        serde_json::from_slice(&body).map_err(|error| ApiError::invalid(chain(&error)))?;
     if question.hosts.is_empty() {
         return Err(ApiError::invalid("no hosts were given, so there is nothing to verify"));
     }
@@ -187,7 +188,7 @@ pub(crate) async fn verify_hosts(
     }
 }
 
-fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerified {
+fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHostsRequest) -> VerifyHostsResponse {
     let at_version = fleet.running().get(&question.version);
     // What these proved, they proved before they were sent elsewhere and called back.
     let late = Some(fleet.late()).filter(|late| !late.is_empty());
@@ -200,17 +201,17 @@ fn verify_once(app: &App, fleet: &Fleet, question: &VerifyHosts) -> HostsVerifie
     let missing: Vec<&String> = question.hosts.iter().filter(|host| !proven(host)).collect();
     let missing = missing.into_iter().map(|host| {
         let found = fleet.find(host).filter(|(_, node)| node.record.is_some());
-        let standing =
-            found.map(|(name, node)| node_rows::standing(fleet, app.agents(&RemoteActivities::new()), name, node));
+        let status =
+            found.map(|(name, node)| node_rows::status(fleet, app.agents(&RemoteActivities::new()), name, node));
         MissingHost {
             host: host.clone(),
             running: found.and_then(|(_, node)| node.running.first().cloned()),
-            standing: standing.as_ref().map(|standing| standing.word),
-            why: standing.and_then(|standing| standing.why),
+            state: status.as_ref().map(|status| status.state),
+            reason: status.and_then(|status| status.reason),
         }
     });
     let missing: Vec<MissingHost> = missing.collect();
-    HostsVerified {
+    VerifyHostsResponse {
         verified: missing.is_empty(),
         hosts: question.hosts.len(),
         missing,

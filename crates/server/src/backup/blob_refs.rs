@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use muster_core::design_state::RevisionRecord;
+use muster_core::design::DesignRevisionRecord;
 use muster_core::keys::{self, Key};
-use muster_core::records::{History, Observed, ReleaseRecord, StatusLeaf};
+use muster_core::release::ReleaseRecord;
+use muster_core::report::record::{ObservedRecord, RunHistory, StatusLeaf};
 use muster_core::rollout::record::RolloutRecord;
 
 use crate::blobs::{Blobs, is_digest};
@@ -37,15 +38,15 @@ impl Named {
     pub(super) fn add(&mut self, key: &str, value: &[u8]) {
         match keys::parse(key).map(|(_, key)| key) {
             Some(Key::History { .. }) => {
-                let history: History = serde_json::from_slice(value).unwrap_or_default();
+                let history: RunHistory = serde_json::from_slice(value).unwrap_or_default();
                 self.needed.extend(history.0.into_iter().flat_map(|past| past.logs));
             }
             Some(Key::Observed { .. }) => {
-                let observed: Observed = serde_json::from_slice(value).unwrap_or_default();
+                let observed: ObservedRecord = serde_json::from_slice(value).unwrap_or_default();
                 self.needed.extend(observed.last.and_then(|last| last.log));
             }
             Some(Key::DesignRevision { .. }) => {
-                let record: Option<RevisionRecord> = serde_json::from_slice(value).ok();
+                let record: Option<DesignRevisionRecord> = serde_json::from_slice(value).ok();
                 self.manifests.extend(record.map(|record| record.manifest));
             }
             Some(Key::Release { .. }) => {

@@ -5,9 +5,9 @@ use std::io::{self, Write, sink};
 use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
-use muster_core::release_dir::hex;
+use muster_core::release::dir::hex;
 use muster_store::{KeyValue, Store, StoreError};
-use muster_wire::backup::{Ending, Manifest};
+use muster_wire::backup::{BackupManifest, BackupTrailer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -33,7 +33,7 @@ pub enum BackupError {
 /// are many times as large, and are not.
 #[derive(Debug)]
 pub struct Backup {
-    pub manifest: Manifest,
+    pub manifest: BackupManifest,
     prefix: String,
     kvs: Vec<KeyValue>,
     named: Named,
@@ -42,13 +42,13 @@ pub struct Backup {
 /// What was written.
 #[derive(Debug)]
 pub struct WrittenBackup<W> {
-    pub ending: Ending,
+    pub ending: BackupTrailer,
     pub to: W,
 }
 
 /// Reads an environment at one revision.
 pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) -> Result<Backup, BackupError> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let range = store.range(keys.prefix(), None).await.map_err(BackupError::Store)?;
     let prefix = keys.prefix().to_owned();
     let find = |name: &str| range.kvs.iter().find(|kv| kv.key.strip_prefix(&prefix) == Some(name));
@@ -70,7 +70,7 @@ pub async fn read_environment(store: &dyn Store, env: &EnvName, now: Timestamp) 
     let mut named = Named::default();
     kvs.iter().for_each(|kv| named.add(&kv.key, &kv.value));
     let nodes = kvs.iter().filter(|kv| kv.key[prefix.len()..].starts_with("nodes/")).count();
-    let manifest = Manifest {
+    let manifest = BackupManifest {
         format: FORMAT,
         env: env.clone(),
         revision: range.revision,

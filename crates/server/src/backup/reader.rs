@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use muster_core::names::Version;
-use muster_core::release_dir::hex;
+use muster_core::release::dir::hex;
 use muster_store::limits::{MAX_KEY, MAX_VALUE};
-use muster_wire::backup::{Ending, Manifest};
+use muster_wire::backup::{BackupManifest, BackupTrailer};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -42,8 +42,8 @@ pub enum ReadError {
 /// What a whole backup holds.
 #[derive(Clone, Debug)]
 pub struct Contents {
-    pub manifest: Manifest,
-    pub ending: Ending,
+    pub manifest: BackupManifest,
+    pub ending: BackupTrailer,
     /// The names of all keys, without the prefix of the environment, in order.
     pub(super) keys: Vec<String>,
     pub(super) current_version: Option<Version>,
@@ -86,7 +86,7 @@ pub fn verify(from: impl Read) -> Result<Contents, ReadError> {
 pub(super) fn read(
     from: impl Read,
     mut take: impl FnMut(Item<'_>) -> Result<(), ReadError>,
-) -> Result<(Manifest, Ending), ReadError> {
+) -> Result<(BackupManifest, BackupTrailer), ReadError> {
     let mut from = BufReader::new(from);
     if !from.fill_buf().map_err(ReadError::Io)?.starts_with(&MAGIC) {
         return Err(ReadError::Foreign(None));
@@ -131,8 +131,8 @@ fn damaged(what: impl Into<String>) -> ReadError {
 
 #[derive(Default)]
 struct State {
-    manifest: Option<Manifest>,
-    ending: Option<Ending>,
+    manifest: Option<BackupManifest>,
+    ending: Option<BackupTrailer>,
     checksum: Checksum,
     last_key: Option<String>,
     keys: usize,
@@ -155,7 +155,7 @@ impl State {
             }
             self.manifest = Some(manifest(&content)?);
         } else if name == END {
-            let ending: Ending =
+            let ending: BackupTrailer =
                 serde_json::from_slice(&content).map_err(|error| damaged(format!("{name}: {error}")))?;
             return self.end(ending);
         } else if name.starts_with(KEYS) && self.blobs == 0 {
@@ -226,7 +226,7 @@ impl State {
         Ok(Item::Key { key, value })
     }
 
-    fn end(&mut self, ending: Ending) -> Result<(), ReadError> {
+    fn end(&mut self, ending: BackupTrailer) -> Result<(), ReadError> {
         let checksum = std::mem::take(&mut self.checksum).end();
         if checksum != ending.checksum {
             return Err(damaged("its checksum is not that of its content"));
@@ -281,7 +281,7 @@ impl Read for Pieces<'_> {
     }
 }
 
-fn manifest(content: &[u8]) -> Result<Manifest, ReadError> {
+fn manifest(content: &[u8]) -> Result<BackupManifest, ReadError> {
     /// What every format has.
     #[derive(Deserialize)]
     struct Any {

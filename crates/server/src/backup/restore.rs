@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use muster_core::fleet::RestoreRecord;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::records::{AllowOlder, Restoring};
+use muster_core::release::AllowOlder;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
-use muster_wire::backup::Restored;
+use muster_wire::backup::RestoreResponse;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
@@ -71,10 +72,10 @@ pub struct Progress {
 }
 
 /// Finds out what a restore would do, and changes nothing.
-pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<Restored, RestoreError> {
+pub async fn check(file: File, contents: &Contents, target: &Target) -> Result<RestoreResponse, RestoreError> {
     let there = look(target).await?;
     let resumed = there.admit(&target.env, contents, target.replace)?;
-    let mut done = Restored { check: true, ..begun(contents, target, &there, resumed) };
+    let mut done = RestoreResponse { check: true, ..begun(contents, target, &there, resumed) };
     done.removed = there.surplus(contents).count();
     done.blobs = contents.ending.blobs;
     let mut reader = Reader::start(file, None)?;
@@ -92,8 +93,8 @@ pub async fn restore(
     contents: &Contents,
     target: &Target,
     mut progress: impl FnMut(Progress),
-) -> Result<Restored, RestoreError> {
-    let keys = Keys::of(&target.env);
+) -> Result<RestoreResponse, RestoreError> {
+    let keys = Keys::new(&target.env);
     let before = look(target).await?;
     let resumed = before.admit(&target.env, contents, target.replace)?;
     let mut done = begun(contents, target, &before, resumed);
@@ -126,11 +127,11 @@ pub async fn restore(
     }
     writer.commit(batch.take()).await?;
     let (epoch, revision) = writer.finish(contents, there).await?;
-    Ok(Restored { epoch, revision: Some(revision), ..done })
+    Ok(RestoreResponse { epoch, revision: Some(revision), ..done })
 }
 
-fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> Restored {
-    Restored {
+fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> RestoreResponse {
+    RestoreResponse {
         env: target.env.clone(),
         manifest: contents.manifest.clone(),
         check: false,
@@ -146,7 +147,7 @@ fn begun(contents: &Contents, target: &Target, there: &There, resumed: bool) -> 
 }
 
 async fn look(target: &Target) -> Result<There, RestoreError> {
-    let keys = Keys::of(&target.env);
+    let keys = Keys::new(&target.env);
     let range = target.store.range(keys.prefix(), None).await.map_err(RestoreError::Look)?;
     Ok(There::of(&keys, range))
 }
@@ -154,14 +155,14 @@ async fn look(target: &Target) -> Result<There, RestoreError> {
 /// Puts the marker; its revision is what everything else compares.
 async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) -> Result<Revision, RestoreError> {
     let digest = contents.ending.checksum.clone();
-    let marker = Restoring { digest, since: target.now, by: target.by.clone() };
+    let marker = RestoreRecord { digest, since: target.now, by: target.by.clone() };
     let text = serde_json::to_vec(&marker).map_err(RestoreError::Marker)?;
     let key = keys.restoring();
     let seen = there.marker.as_ref().map(|(_, at)| *at);
     // An environment that somebody founds at this very moment is not overwritten.
     let txn = Txn::new()
-        .guard(Guard::seen(key.clone(), seen))
-        .guard(Guard::seen(keys.store_epoch(), there.epoch_at))
+        .guard(Guard::observed(key.clone(), seen))
+        .guard(Guard::observed(keys.store_epoch(), there.epoch_at))
         .guard(Guard::Absent { key: keys.destroying() })
         .op(Op::put(key.clone(), text.clone()));
     for attempt in 1.. {
@@ -239,7 +240,7 @@ impl Writer<'_> {
             let epoch = there.next_epoch(contents, self.target.now);
             let txn = Txn::new()
                 .guard(self.guard())
-                .guard(Guard::seen(self.keys.store_epoch(), there.epoch_at))
+                .guard(Guard::observed(self.keys.store_epoch(), there.epoch_at))
                 .op(version.clone())
                 .op(permission.clone())
                 .op(Op::put(self.keys.store_epoch(), epoch.to_string()))

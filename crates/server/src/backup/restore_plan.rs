@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_core::design_state::Destroying;
+use muster_core::fleet::{DestroyRecord, RestoreRecord};
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
-use muster_core::records::{LeaderRecord, Restoring};
+use muster_core::node::leaders::LeaderRecord;
 use muster_core::txn::{Op, Revision};
 use muster_store::Range;
 use thiserror::Error;
@@ -41,8 +41,8 @@ fn at(version: &Option<Version>) -> String {
 #[derive(Debug)]
 pub(super) struct There {
     pub(super) kept: BTreeMap<String, Bytes>,
-    pub(super) marker: Option<(Restoring, Revision)>,
-    pub(super) destroying: Option<Destroying>,
+    pub(super) marker: Option<(RestoreRecord, Revision)>,
+    pub(super) destroying: Option<DestroyRecord>,
     pub(super) epoch: u64,
     pub(super) epoch_at: Option<Revision>,
 }
@@ -69,14 +69,14 @@ impl There {
 
     /// Whether the restore may begin; and whether it goes on with one that was cut off.
     pub(super) fn admit(&self, env: &EnvName, contents: &Contents, replace: bool) -> Result<bool, RefusedRestore> {
-        if let Some(Destroying { since, by }) = self.destroying.clone() {
+        if let Some(DestroyRecord { since, by }) = self.destroying.clone() {
             return Err(RefusedRestore::Destroying { env: env.clone(), since, by });
         }
         match &self.marker {
             Some((marker, _)) if marker.digest == contents.ending.checksum => Ok(true),
             _ if replace => Ok(false),
             Some((marker, _)) => {
-                let Restoring { since, by, .. } = marker.clone();
+                let RestoreRecord { since, by, .. } = marker.clone();
                 Err(RefusedRestore::AnotherRestore { env: env.clone(), since, by })
             }
             None if self.kept.is_empty() && self.epoch_at.is_none() => Ok(false),

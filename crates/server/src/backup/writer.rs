@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use muster_core::release_dir::hex;
-use muster_wire::backup::{Ending, Manifest};
+use muster_core::release::dir::hex;
+use muster_wire::backup::{BackupManifest, BackupTrailer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -102,7 +102,7 @@ pub(super) struct Archive<W: Write> {
 }
 
 impl<W: Write> Archive<W> {
-    pub(super) fn begin(to: W, manifest: &Manifest) -> Result<Self, WriteError> {
+    pub(super) fn begin(to: W, manifest: &BackupManifest) -> Result<Self, WriteError> {
         let mut zstd = zstd::Encoder::new(to, LEVEL)?;
         zstd.include_checksum(true)?;
         let mut archive = Self {
@@ -144,10 +144,10 @@ impl<W: Write> Archive<W> {
         Ok(self.tar.append_data(&mut header, name, pieces)?)
     }
 
-    pub(super) fn end(mut self, missing: Vec<String>) -> Result<(Ending, W), WriteError> {
+    pub(super) fn end(mut self, missing: Vec<String>) -> Result<(BackupTrailer, W), WriteError> {
         self.end_piece()?;
         let checksum = std::mem::take(&mut self.checksum).end();
-        let ending = Ending { keys: self.keys, blobs: self.blobs, missing, checksum };
+        let ending = BackupTrailer { keys: self.keys, blobs: self.blobs, missing, checksum };
         self.entry(END, &serde_json::to_vec_pretty(&ending)?)?;
         let mut to = self.tar.into_inner()?.finish()?;
         to.flush()?;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use muster_core::names::ReplicaId;
-use muster_core::release_dir::hex;
+use muster_core::release::dir::hex;
 use muster_core::report::Report;
 use sha2::{Digest, Sha256};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
-use muster_core::release_dir::hex;
+use muster_core::release::dir::hex;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use thiserror::Error;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Revision};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -140,7 +140,7 @@ impl DesignController {
         if self.app.view.fleets().get(env).is_some_and(|fleet| compare(fleet, &records).is_nothing()) {
             return Done::All;
         }
-        let applied = Guard::Unchanged { key: Keys::of(env).design_applied(), since: at };
+        let applied = Guard::Unchanged { key: Keys::new(env).design_applied(), since: at };
         match follow_design_while(&self.app, env, &records, &[held.guard(), applied]).await {
             Ok(change) => {
                 let (added, changed) = (change.added.len() + change.returned.len(), change.changed.len());
@@ -155,7 +155,7 @@ impl DesignController {
     /// Lets all nodes leave; when they have, removes everything.
     async fn end(&self, held: &Held, at: Revision) -> Done {
         let env = &held.env;
-        let destroying = Guard::Unchanged { key: Keys::of(env).destroying(), since: at };
+        let destroying = Guard::Unchanged { key: Keys::new(env).destroying(), since: at };
         let guards = [held.guard(), destroying];
         if let Err(error) = follow_design_while(&self.app, env, &BTreeMap::new(), &guards).await {
             return failed(env, &error);

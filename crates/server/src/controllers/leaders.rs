@@ -1,6 +1,6 @@
 //! Sees to it that each role has one leader, and ends pauses whose time is over.
 //!
-//! [`muster_core::leaders::decide`] and [`muster_core::pause::ended`] decide; this reads, commits, and sleeps until
+//! [`muster_core::node::leaders::decide`] and [`muster_core::node::pause::expired`] decide; this reads, commits, and sleeps until
 //! something changes or is due. Only the replica that holds the controller decides at all: what it has decided is in the
 //! store, where all can see it. In steady state nothing is written.
 
@@ -10,15 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::leaders::{Change, decide};
-use muster_core::liveness::Patience;
 use muster_core::names::EnvName;
-use muster_core::pause::{self, PauseScope};
-use muster_core::replicas::ControllerName;
+use muster_core::node::leaders::{LeaderChange, decide};
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::pause::{self, PauseScope};
+use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Op, Txn};
 
-use crate::agents::Hub;
-use crate::agents::Links;
+use crate::agents::{Hub, Links};
 use crate::clock::Clock;
 use crate::replica::{ControllerLocks, FencedOutcome, Held};
 use crate::view::View;
@@ -35,13 +34,13 @@ pub struct Leaders {
     pub(crate) links: Arc<Links>,
     pub(crate) controller_locks: Arc<ControllerLocks>,
     pub(crate) clock: Clock,
-    pub(crate) patience: Patience,
+    pub(crate) patience: LivenessTimeouts,
 }
 
 /// What is to be written, and for whom it is told.
 #[derive(Debug)]
 enum Step {
-    Lead(Change),
+    Lead(LeaderChange),
     Resume(PauseScope),
 }
 
@@ -107,10 +106,10 @@ impl Leaders {
 
     /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
     fn judge(&self, fleet: &Fleet, held: &Held) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
-        let (now, keys) = (self.clock.now(), Keys::of(&fleet.env));
+        let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());
         let leaders = decide(fleet, |name| self.links.of(fleet, name).link, self.patience, listening, now);
-        let pauses = pause::ended(fleet.pauses(), now);
+        let pauses = pause::expired(fleet.pauses(), now);
         let mut steps = Vec::new();
         for change in leaders.changes {
             match change.txn(fleet) {
@@ -121,7 +120,7 @@ impl Leaders {
         if fleet.restoring().is_none() {
             steps.extend(pauses.over.into_iter().map(|(scope, at)| {
                 let key = keys.pause(&scope);
-                let txn = Txn::new().guard(Guard::seen(key.clone(), Some(at))).op(Op::delete(key));
+                let txn = Txn::new().guard(Guard::observed(key.clone(), Some(at))).op(Op::delete(key));
                 (Step::Resume(scope), txn)
             }));
         }
@@ -132,7 +131,7 @@ impl Leaders {
 impl Step {
     fn failed(&self) -> String {
         match self {
-            Step::Lead(Change { role, .. }) => format!("the leader of role {role} cannot be recorded"),
+            Step::Lead(LeaderChange { role, .. }) => format!("the leader of role {role} cannot be recorded"),
             Step::Resume(scope) => format!("the pause of {scope} is over, and cannot be ended"),
         }
     }
@@ -140,7 +139,7 @@ impl Step {
 
 fn tell(env: &EnvName, step: &Step) {
     match step {
-        Step::Lead(Change { role, now, because, .. }) => match &now.node {
+        Step::Lead(LeaderChange { role, now, because, .. }) => match &now.node {
             Some(node) => tracing::info!(%env, %role, %node, epoch = now.epoch, %because, "has a new leader"),
             None => tracing::warn!(%env, %role, %because, "has no leader: nobody of it is there"),
         },

@@ -1,6 +1,6 @@
 //! Takes lost nodes out of `active_roles`, and puts them back when they return.
 //!
-//! [`muster_core::liveness::decide`] decides; this reads, commits, and sleeps until something changes or is due. Every
+//! [`muster_core::node::liveness::decide`] decides; this reads, commits, and sleeps until something changes or is due. Every
 //! replica judges, so that each can show what it sees; the one that holds the controller acts.
 
 use std::collections::BTreeMap;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::liveness::{Decision, HeldDomain, Patience, Seen, changes, decide, is_fit};
 use muster_core::names::{EnvName, NodeName};
-use muster_core::replicas::ControllerName;
-use muster_core::standing::Activity;
+use muster_core::node::liveness::{
+    LivenessDecision, LivenessInput, LivenessTimeouts, SilentDomain, decide, is_fit, transactions,
+};
+use muster_core::node::status::Activity;
+use muster_core::replica::ControllerName;
 use muster_core::txn::Txn;
 
-use crate::agents::Hub;
-use crate::agents::{AgentLocation, Links};
+use crate::agents::{AgentLocation, Hub, Links};
 use crate::clock::Clock;
 use crate::replica::{ControllerLocks, FencedOutcome, Held};
-use crate::view::LatestRevision;
-use crate::view::View;
+use crate::view::{LatestRevision, View};
 
 /// Connections that come and go are looked at together: losing a node is a matter of half a minute, not of this second.
 const PACE: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ pub struct Liveness {
     pub(crate) controller_locks: Arc<ControllerLocks>,
     pub(crate) latest_revision: Arc<LatestRevision>,
     pub(crate) clock: Clock,
-    pub(crate) patience: Patience,
-    pub(crate) held: Mutex<BTreeMap<EnvName, Vec<HeldDomain>>>,
+    pub(crate) patience: LivenessTimeouts,
+    pub(crate) held: Mutex<BTreeMap<EnvName, Vec<SilentDomain>>>,
 }
 
 /// How much of a decision was carried out; the worse is the greater.
@@ -51,7 +51,7 @@ enum Done {
 
 impl Liveness {
     /// Failure domains of an environment in which nobody is declared lost.
-    pub fn held(&self, env: &EnvName) -> Vec<HeldDomain> {
+    pub fn held(&self, env: &EnvName) -> Vec<SilentDomain> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).get(env).cloned().unwrap_or_default()
     }
 
@@ -96,7 +96,7 @@ impl Liveness {
             let Some(fleet) = fleets.get(env) else { return };
             let active = fleet.designed().filter(|(_, node, _)| node.active().is_some());
             let withdraw = active.map(|(name, ..)| name.clone()).collect();
-            changes(fleet, &Decision { withdraw, ..Decision::default() })
+            transactions(fleet, &LivenessDecision { withdraw, ..LivenessDecision::default() })
         };
         self.commit(&held, changes).await;
     }
@@ -129,7 +129,7 @@ impl Liveness {
                 let fleets = self.view.fleets();
                 let Some(fleet) = fleets.get(&env) else { continue };
                 let decision = self.judge(fleet, held.as_ref());
-                let changes = held.as_ref().map(|_| changes(fleet, &decision)).unwrap_or_default();
+                let changes = held.as_ref().map(|_| transactions(fleet, &decision)).unwrap_or_default();
                 (decision, changes)
             };
             // A store that is away for one environment is away for all: they are judged, and nothing more.
@@ -168,7 +168,7 @@ impl Liveness {
     }
 
     /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
-    fn judge(&self, fleet: &Fleet, held: Option<&Held>) -> Decision {
+    fn judge(&self, fleet: &Fleet, held: Option<&Held>) -> LivenessDecision {
         let started = self.hub.listening_since();
         let listening = held.map_or(started, |held| held.since.max(started));
         let seen = fleet.designed().map(|(name, node, record)| {
@@ -177,7 +177,7 @@ impl Liveness {
                 AgentLocation::Local(session) => is_running(&session.activity()),
                 AgentLocation::Remote(_) | AgentLocation::Disconnected => false,
             };
-            Seen {
+            LivenessInput {
                 node: name,
                 failure_domain: &record.failure_domain,
                 link: contact.link,
@@ -189,7 +189,7 @@ impl Liveness {
     }
 }
 
-fn tell(env: &EnvName, decision: &Decision) {
+fn tell(env: &EnvName, decision: &LivenessDecision) {
     decision.withdraw.iter().for_each(|node| tracing::warn!(%env, %node, "lost: others no longer count on it"));
     decision.restore.iter().for_each(|node| tracing::info!(%env, %node, "back: others may count on it again"));
 }

@@ -13,11 +13,11 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use muster_core::departure;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::replicas::ControllerName;
+use muster_core::node::decommission;
+use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Revision, Txn};
 use muster_provision::driver::{Driver, MachineSpec};
 use muster_provision::executor::{Advance, Known, Next, advance};
@@ -213,7 +213,7 @@ impl Provision {
             position,
             record_at: node.record_at,
             connected: app.links.is_connected(fleet, name),
-            waits_for: if node.is_leaving() { departure::waits_for(fleet, node) } else { Vec::new() },
+            waits_for: if node.is_leaving() { decommission::dependents(fleet, node) } else { Vec::new() },
         };
         fleet.recorded().map(|(name, node, record)| (name.clone(), sight(node, name, record.position))).collect()
     }
@@ -233,7 +233,7 @@ impl Whole {
         let fleet: &Fleet = fleets.get(env)?;
         let node = fleet.get(name)?;
         let record = node.record.as_ref()?;
-        let departs = |until| Departure { waits_for: departure::waits_for(fleet, node), until };
+        let departs = |until| Departure { waits_for: decommission::dependents(fleet, node), until };
         Some(Self {
             spec: MachineSpec::of(env, name, record),
             connected: app.links.is_connected(fleet, name),
@@ -251,7 +251,7 @@ impl Whole {
         let Some(record) = &advance.record else { return Ok(None) };
         let before = self.node.machine.as_ref().map(|(_, at)| *at);
         let txn = record_txn(keys, name, before, record)?;
-        Ok(Some(txn.guard(Guard::seen(keys.node(name), self.node.record_at))))
+        Ok(Some(txn.guard(Guard::observed(keys.node(name), self.node.record_at))))
     }
 }
 
@@ -266,7 +266,7 @@ async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
     let clock = || app.clock.now();
     let advance = advance(driver.as_ref(), &whole.spec, known, policy, &clock).await;
     let later = || Next::At(app.clock.now().checked_add(PAUSE).unwrap_or(Timestamp::MAX));
-    let txn = match whole.txn(&Keys::of(env), &advance) {
+    let txn = match whole.txn(&Keys::new(env), &advance) {
         Ok(Some(txn)) => txn,
         Ok(None) => return advance.next,
         Err(error) => {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::names::EnvName;
-use muster_core::replicas::ControllerName;
-use muster_core::rollout::record::{GateVerdict, Phase, RolloutRecord, WaveState};
+use muster_core::replica::ControllerName;
+use muster_core::rollout::record::{GateVerdict, RolloutPhase, RolloutRecord, WaveState};
 use muster_rollout::executor::{AGAIN, Executor, Got, Looked, Next, PACE, Write, Written, Wrote};
 use muster_rollout::step::Change;
 use muster_store::StoreError;
@@ -153,7 +153,7 @@ pub(super) fn log_written(env: &EnvName, what: &Written) {
 /// It was not.
 pub(super) fn failure_text(what: &Written) -> &'static str {
     match what {
-        Written::Step { change, .. } if matches!(change.record.phase, Phase::Paused { .. }) => {
+        Written::Step { change, .. } if matches!(change.record.phase, RolloutPhase::Paused { .. }) => {
             "a rollout cannot be paused"
         }
         Written::Step { .. } => "a step of a rollout cannot be written",
@@ -203,9 +203,12 @@ fn log_step(env: &EnvName, before: &RolloutRecord, change: &Change) {
     }
     if now.phase != before.phase {
         match &now.phase {
-            Phase::Completed => tracing::info!(%env, %rollout, to = %now.to, "completed"),
-            Phase::Paused { why } => tracing::warn!(%env, %rollout, %why, "stopped, until somebody looks at it"),
-            Phase::Running | Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+            RolloutPhase::Completed => tracing::info!(%env, %rollout, to = %now.to, "completed"),
+            RolloutPhase::Paused { why } => tracing::warn!(%env, %rollout, %why, "stopped, until somebody looks at it"),
+            RolloutPhase::Running
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => {
                 tracing::info!(%env, %rollout, "{}", now.phase.word());
             }
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::design_plan::{Plan, PlanBase};
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
+use muster_core::design::plan::{DesignPlan, PlanBase};
 use muster_core::fleet::Fleet;
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
@@ -70,7 +70,7 @@ pub struct DesignProposal {
 pub struct AppliedDesign {
     pub number: DesignRevision,
     pub changed: bool,
-    pub plan: Plan,
+    pub plan: DesignPlan,
     pub next: Arc<Compiled>,
     pub followed: bool,
     pub revision: Revision,
@@ -101,7 +101,7 @@ pub async fn compile(app: &App, base: &RevisionBase, tree: Tree, texts: &Texts) 
 }
 
 /// What applying a design would do.
-pub async fn plan(app: &App, laid: &DesignProposal) -> Result<Plan, ApplyError> {
+pub async fn plan(app: &App, laid: &DesignProposal) -> Result<DesignPlan, ApplyError> {
     let DesignProposal { base, next, .. } = laid;
     if !next.is_usable() {
         return Err(ApplyError::Findings(next.findings.clone()));
@@ -125,14 +125,14 @@ pub async fn plan(app: &App, laid: &DesignProposal) -> Result<Plan, ApplyError> 
     let base = PlanBase { head, applied: base.applied.as_ref().map(|(applied, _)| applied.revision) };
     let muster_design::Planned { nodes, roles, totals, documents } = planned;
     let (design, cardinality) = (next.manifest.clone(), next.tree.cardinality.clone());
-    Ok(Plan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
+    Ok(DesignPlan { env: env.clone(), base, design, cardinality, nodes, roles, totals, documents })
 }
 
 /// What applying a design is held to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyOptions<'p> {
     /// What was shown: it is done exactly so.
-    pub shown: Option<&'p Plan>,
+    pub shown: Option<&'p DesignPlan>,
     /// That no node is left is meant. Else it is more likely a directory that is not what somebody takes it for.
     pub remove_all: bool,
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::fleet::Fleet;
 use muster_core::names::EnvName;
 use tokio::sync::Semaphore;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use muster_core::names::{EnvName, NodeName};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_design::bundle::Bundle;
 use muster_design::file_text::FileText;
 use muster_design::finding::{Findings, Severity};

@@ -5,7 +5,7 @@
 
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 
@@ -24,7 +24,7 @@ pub enum EraseOutcome {
 
 /// Removes all keys of an environment, as long as the guards hold.
 pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result<EraseOutcome, StoreError> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let all = store.range(keys.prefix(), None).await?.kvs.into_iter().map(|kv| kv.key);
     // The epoch too: an environment of the same name that is founded later begins a later one.
     let is_last = |key: &String| {

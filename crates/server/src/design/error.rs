@@ -1,7 +1,7 @@
 //! Why a design cannot be had, or a change of it is not taken.
 
 use jiff::Timestamp;
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::EnvName;
 use muster_store::StoreError;
 use thiserror::Error;

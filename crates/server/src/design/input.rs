@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_wire::design::{API_SOURCE, Bundle, DesignInput};
+use muster_wire::design::{API_SOURCE, DesignInput, SourceBundle};
 use thiserror::Error;
 
 use super::compiled::Texts;
@@ -79,8 +79,8 @@ fn order<'a>(there: &[&'a str], given: &[&'a str]) -> Vec<&'a str> {
     order
 }
 
-fn source(bundle: &Bundle, texts: &mut Texts) -> Result<SourceTree, InputError> {
-    let Bundle { name, files } = bundle;
+fn source(bundle: &SourceBundle, texts: &mut Texts) -> Result<SourceTree, InputError> {
+    let SourceBundle { name, files } = bundle;
     let is_legal =
         |text: &str, longest: usize| !text.is_empty() && text.len() <= longest && !text.chars().any(char::is_control);
     if !is_legal(name, LONGEST_NAME) || name.contains('/') {
@@ -109,13 +109,13 @@ fn source(bundle: &Bundle, texts: &mut Texts) -> Result<SourceTree, InputError> 
 #[cfg(test)]
 mod tests {
     use muster_core::names::Role;
-    use muster_wire::design::File;
+    use muster_wire::design::SourceFile;
 
     use super::*;
 
-    fn bundle(name: &str, files: &[(&str, &str)]) -> Bundle {
-        let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
-        Bundle { name: name.into(), files: files.iter().map(file).collect() }
+    fn bundle(name: &str, files: &[(&str, &str)]) -> SourceBundle {
+        let file = |(path, text): &(&str, &str)| SourceFile { path: (*path).into(), text: (*text).into() };
+        SourceBundle { name: name.into(), files: files.iter().map(file).collect() }
     }
 
     fn given(names: &[&str]) -> DesignInput {

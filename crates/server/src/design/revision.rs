@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use muster_core::design_state::{AppliedRecord, DesignRevision, RevisionRecord};
+use muster_core::design::{AppliedRecord, DesignRevision, DesignRevisionRecord};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
@@ -119,20 +119,20 @@ pub async fn revise(
     revise: RevisionRequest<'_>,
 ) -> Result<RevisionOutcome, RevisionError> {
     let RevisionBase { env, head, applied, beginning, .. } = base;
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let at = app.clock.now();
     let Attribution { author, message } = revise.by;
     let newest = head.map(|(number, _)| number);
     let mut txn = beginning.clone().unwrap_or_default();
     txn.guards.extend([keys.restoring(), keys.destroying()].map(|key| Guard::Absent { key }));
-    txn.guards.push(Guard::seen(keys.design_head(), head.map(|(_, at)| at)));
+    txn.guards.push(Guard::observed(keys.design_head(), head.map(|(_, at)| at)));
     let mut number = newest.unwrap_or_default();
     let mut record = None;
     if let Some((next, texts)) = revise.next {
         keep(app, base, next, texts).await?;
         number = number.next();
         let manifest = next.manifest.clone();
-        let made = RevisionRecord { author: author.clone(), message, at, manifest, parent: newest };
+        let made = DesignRevisionRecord { author: author.clone(), message, at, manifest, parent: newest };
         let key = keys.design_revision(number);
         txn.guards.push(Guard::Absent { key: key.clone() });
         txn.ops.push(Op::put_json(key, &made)?);
@@ -141,7 +141,7 @@ pub async fn revise(
     }
     let follows = AppliedRecord { revision: number, author, at };
     if revise.apply {
-        txn.guards.push(Guard::seen(keys.design_applied(), applied.as_ref().map(|(_, at)| *at)));
+        txn.guards.push(Guard::observed(keys.design_applied(), applied.as_ref().map(|(_, at)| *at)));
         txn.ops.push(Op::put_json(keys.design_applied(), &follows)?);
     }
     let revision = match app.store.commit(txn).await {

@@ -1,18 +1,23 @@
 //! Whether reports and logs can be kept, and whether all replicas keep them in the same place.
 
 use muster_core::names::ReplicaId;
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::ReplicaFacts;
 
-pub(super) fn judge(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -> Vec<Finding> {
+pub(super) fn judge(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     match can_write {
-        Ok(()) => findings.push(Finding::new(Check::Blobs, Verdict::Ok, "reports and logs can be kept")),
+        Ok(()) => {
+            findings.push(DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::Ok, "reports and logs can be kept"))
+        }
         Err(why) => findings.push(
-            Finding::new(Check::Blobs, Verdict::Failed, format!("reports and logs cannot be kept: {why}")).advise(
-                "look at the directory that --blobs names: is it there, may the server write to it, is it full?",
-            ),
+            DoctorFinding::new(
+                DoctorCheck::Blobs,
+                DoctorVerdict::Failed,
+                format!("reports and logs cannot be kept: {why}"),
+            )
+            .advise("look at the directory that --blobs names: is it there, may the server write to it, is it full?"),
         ),
     }
     if replicas.len() < 2 {
@@ -36,17 +41,22 @@ pub(super) fn judge(can_write: &Result<(), String>, replicas: &[ReplicaFacts]) -
         if !unseen.is_empty() {
             shared = false;
             let seen = format!("does not see the blobs of {} in {}", unseen.join(", "), replica.record.blobs.directory);
-            let finding = Finding::new(Check::Blobs, Verdict::Failed, seen).of(replica.id.as_str());
+            let finding = DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::Failed, seen).of(replica.id.as_str());
             findings.push(finding.advise("give all replicas one directory that all of them see with --blobs"));
         } else if !unknown.is_empty() {
             shared = false;
             let seen = format!("did not say whether it sees the blobs of {}", unknown.join(", "));
-            let finding = Finding::new(Check::Blobs, Verdict::CannotTell, seen).of(replica.id.as_str());
+            let finding =
+                DoctorFinding::new(DoctorCheck::Blobs, DoctorVerdict::CannotTell, seen).of(replica.id.as_str());
             findings.push(finding.advise("ask again in a few seconds; then look at the directory that --blobs names"));
         }
     }
     if shared {
-        findings.push(Finding::new(Check::Blobs, Verdict::Ok, "all replicas that answer see the same ones"));
+        findings.push(DoctorFinding::new(
+            DoctorCheck::Blobs,
+            DoctorVerdict::Ok,
+            "all replicas that answer see the same ones",
+        ));
     }
     findings
 }

@@ -1,7 +1,7 @@
 //! How far two clocks are apart. Times in reports are the agents', ages are counted by servers and by people's tools.
 
 use jiff::{SignedDuration, Timestamp};
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 /// Ages on a screen are wrong by this much, which somebody will wonder about.
 const NOTICED: SignedDuration = SignedDuration::from_secs(1);
@@ -10,7 +10,7 @@ const HARMFUL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Judges another clock by an answer that carried its time: `theirs` was read somewhere between `asked` and `answered`.
 /// What the way there and back may account for is in its favour.
-pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
+pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> DoctorFinding {
     let way = answered.duration_since(asked).max(SignedDuration::ZERO);
     let middle = asked.checked_add(way / 2).unwrap_or(asked);
     let apart = theirs.duration_since(middle);
@@ -18,11 +18,11 @@ pub fn clock(subject: &str, asked: Timestamp, theirs: Timestamp, answered: Times
     let by = format!("{}.{:03} s", apart.abs().as_secs(), apart.abs().subsec_millis());
     let side = if apart.is_negative() { "behind" } else { "ahead" };
     if certain <= NOTICED {
-        return Finding::new(Check::Clock, Verdict::Ok, format!("within {by}")).of(subject);
+        return DoctorFinding::new(DoctorCheck::Clock, DoctorVerdict::Ok, format!("within {by}")).of(subject);
     }
-    let verdict = if certain > HARMFUL { Verdict::Failed } else { Verdict::Warning };
+    let verdict = if certain > HARMFUL { DoctorVerdict::Failed } else { DoctorVerdict::Warning };
     let advice = "let a time service (chrony, systemd-timesyncd) set the clocks of both machines";
-    Finding::new(Check::Clock, verdict, format!("{by} {side}")).of(subject).advise(advice)
+    DoctorFinding::new(DoctorCheck::Clock, verdict, format!("{by} {side}")).of(subject).advise(advice)
 }
 
 #[cfg(test)]

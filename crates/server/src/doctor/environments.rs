@@ -1,24 +1,24 @@
 //! Each environment: who holds its controllers, and whether all of it can be read.
 
 use muster_core::names::Version;
-use muster_core::replicas::ControllerName;
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_core::replica::ControllerName;
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::EnvironmentFacts;
 
-pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
+pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<DoctorFinding> {
     let env = facts.env.as_str();
-    let mut findings: Vec<Finding> =
+    let mut findings: Vec<DoctorFinding> =
         ControllerName::ALL.into_iter().filter_map(|name| controller(facts, name)).collect();
     if let Some(restoring) = &facts.restoring {
         let seen = format!("is being restored since {}, by {}", restoring.since, restoring.by);
-        findings.push(Finding::new(Check::Environment, Verdict::Warning, seen).of(env).advise(
+        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
             "if nobody restores it any more, run the same `muster restore FILE` again: until then it stands still",
         ));
     }
     if let Some(destroying) = &facts.destroying {
         let seen = format!("is being destroyed since {}, by {}", destroying.since, destroying.by);
-        findings.push(Finding::new(Check::Environment, Verdict::Warning, seen).of(env).advise(
+        findings.push(DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen).of(env).advise(
             "its nodes leave first: whoever made their machines (`muster up`) has to be there to take them away",
         ));
     }
@@ -26,7 +26,7 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
         let count = facts.unreadable.len();
         let seen = format!("{count} of its keys cannot be read, such as {key}: {why}");
         findings.push(
-            Finding::new(Check::Environment, Verdict::Warning, seen)
+            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Warning, seen)
                 .of(env)
                 .advise("a newer Muster wrote them, or somebody else did: `muster status` lists them"),
         );
@@ -35,24 +35,31 @@ pub(super) fn judge(facts: &EnvironmentFacts) -> Vec<Finding> {
         let versions: Vec<&str> = facts.without_bundle.iter().map(Version::as_str).collect();
         let seen = format!("the bundles of {} are missing: no node can go there any more", versions.join(", "));
         findings.push(
-            Finding::new(Check::Environment, Verdict::Failed, seen)
+            DoctorFinding::new(DoctorCheck::Environment, DoctorVerdict::Failed, seen)
                 .of(env)
                 .advise("push the same ones again with `muster release push`, or restore a backup"),
         );
     }
     if facts.restoring.is_none() && facts.destroying.is_none() && facts.unreadable.is_empty() {
         let nodes = if facts.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", facts.nodes) };
-        findings
-            .push(Finding::new(Check::Environment, Verdict::Ok, format!("{nodes}, and all of it can be read")).of(env));
+        findings.push(
+            DoctorFinding::new(
+                DoctorCheck::Environment,
+                DoctorVerdict::Ok,
+                format!("{nodes}, and all of it can be read"),
+            )
+            .of(env),
+        );
     }
     findings
 }
 
-fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding> {
-    let finding = |verdict, seen| Finding::new(Check::Controller, verdict, seen).of(format!("{} {name}", facts.env));
+fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<DoctorFinding> {
+    let finding =
+        |verdict, seen| DoctorFinding::new(DoctorCheck::Controller, verdict, seen).of(format!("{} {name}", facts.env));
     if let Some(holder) = facts.controllers.get(&name) {
         let since = holder.since.strftime("%F %T UTC");
-        return Some(finding(Verdict::Ok, format!("held by {} since {since}", holder.replica)));
+        return Some(finding(DoctorVerdict::Ok, format!("held by {} since {since}", holder.replica)));
     }
     let advice = match name {
         ControllerName::Design if !facts.needs_design_controller => return None,
@@ -66,7 +73,7 @@ fn controller(facts: &EnvironmentFacts, name: ControllerName) -> Option<Finding>
             "its machines were made by `muster up`: start that again, to have them looked after"
         }
     };
-    Some(finding(Verdict::Warning, "nobody holds it".to_owned()).advise(advice))
+    Some(finding(DoctorVerdict::Warning, "nobody holds it".to_owned()).advise(advice))
 }
 
 #[cfg(test)]
@@ -74,10 +81,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use jiff::Timestamp;
-    use muster_core::design_state::Destroying;
+    use muster_core::fleet::{DestroyRecord, RestoreRecord};
     use muster_core::names::{EnvName, ReplicaId};
-    use muster_core::records::Restoring;
-    use muster_core::replicas::ControllerRecord;
+    use muster_core::replica::ControllerRecord;
 
     use super::super::facts::tests::told;
     use super::*;
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_environment_that_goes_says_so() {
-        let destroying = Destroying { since: Timestamp::UNIX_EPOCH, by: "ann".into() };
+        let destroying = DestroyRecord { since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let facts = EnvironmentFacts { destroying: Some(destroying), needs_design_controller: true, ..facts() };
         let seen = told(judge(&facts));
         assert!(seen[0].starts_with("controller prod design warning: nobody holds it → a server"), "{seen:?}");
@@ -130,7 +136,7 @@ mod tests {
 
     #[test]
     fn an_environment_that_is_not_whole_is_a_warning() {
-        let restoring = Restoring { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
+        let restoring = RestoreRecord { digest: "x".into(), since: Timestamp::UNIX_EPOCH, by: "ann".into() };
         let unreadable = BTreeMap::from([("/muster/prod/nodes/web1".to_owned(), "expected value".to_owned())]);
         let without_bundle = vec![Version::new("v2").unwrap()];
         let seen = told(judge(&EnvironmentFacts { without_bundle, ..facts() }));

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::design_state::Destroying;
+use muster_core::fleet::{DestroyRecord, RestoreRecord};
 use muster_core::names::{EnvName, ReplicaId, Version};
-use muster_core::records::Restoring;
-use muster_core::replicas::{ControllerName, ControllerRecord, ReplicaRecord};
+use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
 use muster_store::{Health, Sharing};
-use muster_wire::doctor::SelfExamination;
+use muster_wire::doctor::ReplicaReport;
 
 /// Everything that was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub struct ReplicaFacts {
     pub asked: Timestamp,
     pub answered: Timestamp,
     /// Or why it did not answer.
-    pub answer: Result<SelfExamination, String>,
+    pub answer: Result<ReplicaReport, String>,
 }
 
 /// What the view shows of an environment.
@@ -50,9 +49,9 @@ pub struct EnvironmentFacts {
     pub has_machines: bool,
     /// Whether its nodes follow a design, or it is being destroyed.
     pub needs_design_controller: bool,
-    pub destroying: Option<Destroying>,
+    pub destroying: Option<DestroyRecord>,
     pub controllers: BTreeMap<ControllerName, ControllerRecord>,
-    pub restoring: Option<Restoring>,
+    pub restoring: Option<RestoreRecord>,
     /// Keys whose value cannot be read, and why.
     pub unreadable: BTreeMap<String, String>,
     /// The releases whose bundles are not there.
@@ -63,10 +62,10 @@ pub struct EnvironmentFacts {
 pub(super) mod tests {
     use std::time::Duration;
 
-    use muster_core::replicas::BlobsMark;
+    use muster_core::replica::BlobsMark;
     use muster_core::txn::Revision;
     use muster_store::{Member, MemberState};
-    use muster_wire::doctor::SeesBlobs;
+    use muster_wire::doctor::BlobVisibility;
 
     use super::*;
 
@@ -123,20 +122,20 @@ pub(super) mod tests {
             since: Timestamp::UNIX_EPOCH,
             blobs: BlobsMark { directory: "/blobs".into(), nonce: "n".into() },
         };
-        let answer = SelfExamination {
+        let answer = ReplicaReport {
             replica: id(name),
             version: "0.1.0".into(),
             now: Timestamp::UNIX_EPOCH,
             agents: 10,
-            sees_blobs_of: others.iter().map(|other| SeesBlobs { replica: id(other), sees: true }).collect(),
+            sees_blobs_of: others.iter().map(|other| BlobVisibility { replica: id(other), sees: true }).collect(),
         };
         let (asked, answered) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
         ReplicaFacts { id: id(name), record, asked, answered, answer: Ok(answer) }
     }
 
     /// Findings as lines, for tables in tests.
-    pub(crate) fn told(findings: impl IntoIterator<Item = muster_wire::doctor::Finding>) -> Vec<String> {
-        let line = |finding: muster_wire::doctor::Finding| {
+    pub(crate) fn told(findings: impl IntoIterator<Item = muster_wire::doctor::DoctorFinding>) -> Vec<String> {
+        let line = |finding: muster_wire::doctor::DoctorFinding| {
             let subject = finding.subject.map(|subject| format!(" {subject}")).unwrap_or_default();
             let advice = finding.advice.map(|advice| format!(" → {advice}")).unwrap_or_default();
             format!("{}{subject} {}: {}{advice}", finding.check.word(), finding.verdict.word(), finding.seen)

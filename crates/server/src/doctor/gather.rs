@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::future::join_all;
 use muster_core::fleet::Fleet;
 use muster_core::names::{ReplicaId, Version};
-use muster_core::records::ReleaseRecord;
-use muster_core::replicas::ReplicaRecord;
+use muster_core::release::ReleaseRecord;
+use muster_core::replica::ReplicaRecord;
 use muster_store::{Health, Store};
 use muster_wire::client::Client;
-use muster_wire::doctor::{SeesBlobs, SelfExamination};
+use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use tokio::time::timeout;
 
 use crate::App;
@@ -114,7 +114,7 @@ async fn can_write(app: &App) -> Result<(), String> {
 }
 
 /// What this replica can say of itself without asking anybody.
-pub(crate) async fn examine_self(app: &App) -> SelfExamination {
+pub(crate) async fn examine_self(app: &App) -> ReplicaReport {
     let others: BTreeMap<ReplicaId, ReplicaRecord> = {
         let fleets = app.view.fleets();
         let all = fleets.values().flat_map(|fleet| fleet.replicas().iter());
@@ -123,10 +123,10 @@ pub(crate) async fn examine_self(app: &App) -> SelfExamination {
     let marks = app.blobs.marks();
     let looked = tokio::task::spawn_blocking(move || {
         let sees =
-            |(id, record): (ReplicaId, ReplicaRecord)| SeesBlobs { sees: marks.shows(&id, &record), replica: id };
+            |(id, record): (ReplicaId, ReplicaRecord)| BlobVisibility { sees: marks.shows(&id, &record), replica: id };
         others.into_iter().map(sees).collect()
     });
-    SelfExamination {
+    ReplicaReport {
         replica: app.membership.id().clone(),
         version: app.membership.record().version.clone(),
         agents: app.hub.connected(),

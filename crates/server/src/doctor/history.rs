@@ -1,29 +1,29 @@
 //! How far back the store remembers. Without a bound it fills up.
 
 use muster_store::Health;
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 /// The servers keep some ten thousand; so many more means that nobody compacts.
 const UNBOUNDED: u64 = 500_000;
 
-pub(super) fn judge(health: &Health) -> Option<Finding> {
+pub(super) fn judge(health: &Health) -> Option<DoctorFinding> {
     let revision = health.revision?;
     let Some(oldest) = health.oldest else {
-        return Some(Finding::new(
-            Check::History,
-            Verdict::Ok,
+        return Some(DoctorFinding::new(
+            DoctorCheck::History,
+            DoctorVerdict::Ok,
             format!("up to revision {revision}; from where on it does not say"),
         ));
     };
     let kept = revision.0.saturating_sub(oldest.0);
     let seen = format!("{kept} revisions can be read, from {oldest} to {revision}");
     Some(if kept > UNBOUNDED {
-        Finding::new(Check::History, Verdict::Warning, seen).advise(
+        DoctorFinding::new(DoctorCheck::History, DoctorVerdict::Warning, seen).advise(
             "nobody compacts the store: a running server does it by itself, so look at the logs of the servers; or run \
              etcd with --auto-compaction-retention",
         )
     } else {
-        Finding::new(Check::History, Verdict::Ok, seen)
+        DoctorFinding::new(DoctorCheck::History, DoctorVerdict::Ok, seen)
     })
 }
 

@@ -1,28 +1,28 @@
 //! Each server of the store.
 
 use muster_store::{Health, Member, MemberState};
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::store::millis;
 
 /// etcd itself stops to take writes when a member is 5,000 entries behind with applying.
 const FAR_BEHIND: u64 = 1_000;
 
-pub(super) fn judge(health: &Health) -> Vec<Finding> {
+pub(super) fn judge(health: &Health) -> Vec<DoctorFinding> {
     let answered = health.members.iter().filter(|member| member.state.is_ok()).count();
-    let mut findings: Vec<Finding> =
+    let mut findings: Vec<DoctorFinding> =
         health.members.iter().map(|member| one(member, answered, health.members.len())).collect();
     let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.leads));
     if answered > 0 && !leads {
         // The leader may be the one that does not answer, or there is none.
-        let verdict = if health.latency.is_some() { Verdict::Warning } else { Verdict::Failed };
-        let finding = Finding::new(Check::Member, verdict, "none of those that answer leads the others");
+        let verdict = if health.latency.is_some() { DoctorVerdict::Warning } else { DoctorVerdict::Failed };
+        let finding = DoctorFinding::new(DoctorCheck::Member, verdict, "none of those that answer leads the others");
         findings.push(finding.advise("ask again in a few seconds: an election takes one or two"));
     }
     findings
 }
 
-fn one(member: &Member, answered: usize, all: usize) -> Finding {
+fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
     match &member.state {
         Ok(state) => well(&member.name, state, all),
         Err(why) => {
@@ -38,14 +38,14 @@ fn one(member: &Member, answered: usize, all: usize) -> Finding {
                 left if left == quorum => format!("{left} of {all} answer, which is enough and not one more"),
                 left => format!("{left} of {all} answer, which is enough"),
             };
-            Finding::new(Check::Member, Verdict::Failed, seen)
+            DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Failed, seen)
                 .of(&member.name)
                 .advise(format!("start it again, or replace it with `etcdctl member remove` and `member add`; {left}"))
         }
     }
 }
 
-fn well(name: &str, state: &MemberState, all: usize) -> Finding {
+fn well(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
     let part = match (state.leads, state.learner) {
         // There is nobody to lead.
         (true, _) if all == 1 => "",
@@ -54,8 +54,8 @@ fn well(name: &str, state: &MemberState, all: usize) -> Finding {
         (false, false) => ", follows",
     };
     let seen = format!("{}{part}, answers in {}", state.version, millis(state.latency));
-    let ok = |seen| Finding::new(Check::Member, Verdict::Ok, seen).of(name);
-    let warning = |seen| Finding::new(Check::Member, Verdict::Warning, seen).of(name);
+    let ok = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Ok, seen).of(name);
+    let warning = |seen| DoctorFinding::new(DoctorCheck::Member, DoctorVerdict::Warning, seen).of(name);
     if !state.errors.is_empty() {
         let seen = format!("{seen}, and says: {}", state.errors.join("; "));
         warning(seen).advise("look at its log")

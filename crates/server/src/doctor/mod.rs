@@ -16,7 +16,7 @@ mod space;
 mod store;
 mod versions;
 
-use muster_wire::doctor::Finding;
+use muster_wire::doctor::DoctorFinding;
 
 pub use clocks::clock;
 pub use facts::{EnvironmentFacts, Facts, ReplicaFacts, StoreFacts};
@@ -24,7 +24,7 @@ pub use gather::ask_store;
 pub(crate) use gather::{examine_self, gather};
 
 /// Everything that can be said about the facts, in the order in which people read it: what the rest stands on first.
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn judge(facts: &Facts) -> Vec<DoctorFinding> {
     let mut findings = judge_store(&facts.store);
     findings.extend(replicas::judge(&facts.me, &facts.replicas));
     findings.extend(blobs::judge(&facts.blobs, &facts.replicas));
@@ -33,7 +33,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 /// What can be said about a store alone.
-pub fn judge_store(facts: &StoreFacts) -> Vec<Finding> {
+pub fn judge_store(facts: &StoreFacts) -> Vec<DoctorFinding> {
     let mut findings = store::judge(facts);
     findings.extend(members::judge(&facts.health));
     findings.extend(space::judge(&facts.health));

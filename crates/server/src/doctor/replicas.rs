@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use muster_core::names::ReplicaId;
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::clocks::clock;
 use super::facts::ReplicaFacts;
 
-pub(super) fn judge(me: &ReplicaId, replicas: &[ReplicaFacts]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = replicas.iter().map(|replica| one(me, replica)).collect();
+pub(super) fn judge(me: &ReplicaId, replicas: &[ReplicaFacts]) -> Vec<DoctorFinding> {
+    let mut findings: Vec<DoctorFinding> = replicas.iter().map(|replica| one(me, replica)).collect();
     findings.extend(versions(replicas));
     for replica in replicas.iter().filter(|replica| replica.id != *me) {
         if let Ok(answer) = &replica.answer {
@@ -19,7 +19,7 @@ pub(super) fn judge(me: &ReplicaId, replicas: &[ReplicaFacts]) -> Vec<Finding> {
     findings
 }
 
-fn one(me: &ReplicaId, replica: &ReplicaFacts) -> Finding {
+fn one(me: &ReplicaId, replica: &ReplicaFacts) -> DoctorFinding {
     let record = &replica.record;
     let place = format!("{} on {}, process {}", record.url, record.host, record.pid);
     match &replica.answer {
@@ -27,10 +27,14 @@ fn one(me: &ReplicaId, replica: &ReplicaFacts) -> Finding {
             let this = if replica.id == *me { "this one, " } else { "" };
             let agents = if answer.agents == 1 { "1 agent".to_owned() } else { format!("{} agents", answer.agents) };
             let seen = format!("{this}{place}, since {}: {agents}", record.since.strftime("%F %T UTC"));
-            Finding::new(Check::Replica, Verdict::Ok, seen).of(replica.id.as_str())
+            DoctorFinding::new(DoctorCheck::Replica, DoctorVerdict::Ok, seen).of(replica.id.as_str())
         }
         Err(why) => {
-            let finding = Finding::new(Check::Replica, Verdict::Failed, format!("{place} does not answer: {why}"));
+            let finding = DoctorFinding::new(
+                DoctorCheck::Replica,
+                DoctorVerdict::Failed,
+                format!("{place} does not answer: {why}"),
+            );
             finding.of(replica.id.as_str()).advise(
                 "its lease still lives, so it ended a moment ago, or it is frozen, or this one does not reach it: look at \
                  its machine, and at the network between",
@@ -39,17 +43,25 @@ fn one(me: &ReplicaId, replica: &ReplicaFacts) -> Finding {
     }
 }
 
-fn versions(replicas: &[ReplicaFacts]) -> Option<Finding> {
+fn versions(replicas: &[ReplicaFacts]) -> Option<DoctorFinding> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for replica in replicas {
         versions.entry(&replica.record.version).or_default().push(replica.id.as_str());
     }
     if versions.len() < 2 {
         let (version, _) = versions.first_key_value()?;
-        return Some(Finding::new(Check::Version, Verdict::Ok, format!("the servers run Muster {version}")));
+        return Some(DoctorFinding::new(
+            DoctorCheck::Version,
+            DoctorVerdict::Ok,
+            format!("the servers run Muster {version}"),
+        ));
     }
     let each: Vec<String> = versions.iter().map(|(version, ids)| format!("{version} on {}", ids.join(", "))).collect();
-    let finding = Finding::new(Check::Version, Verdict::Warning, format!("servers differ: {}", each.join("; ")));
+    let finding = DoctorFinding::new(
+        DoctorCheck::Version,
+        DoctorVerdict::Warning,
+        format!("servers differ: {}", each.join("; ")),
+    );
     Some(finding.advise("bring an upgrade that was begun to its end: versions run side by side only while it lasts"))
 }
 

@@ -1,7 +1,7 @@
 //! How much room each member has left. A full one stops the whole store from taking writes.
 
 use muster_store::{Health, MemberState};
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 /// What etcd takes for its quota when nobody chose one, for members too old to tell.
 const DEFAULT_QUOTA: u64 = 2 * 1024 * MIB;
@@ -13,15 +13,15 @@ const NEARLY_FULL: u64 = 95;
 /// Below this it is not worth anybody's time.
 const WORTH_DEFRAGMENTING: u64 = 256 * MIB;
 
-pub(super) fn judge(health: &Health) -> impl Iterator<Item = Finding> {
+pub(super) fn judge(health: &Health) -> impl Iterator<Item = DoctorFinding> {
     let answered = health.members.iter().filter_map(|member| Some((&member.name, member.state.as_ref().ok()?)));
     answered.map(|(name, state)| one(state).of(name))
 }
 
-fn one(state: &MemberState) -> Finding {
+fn one(state: &MemberState) -> DoctorFinding {
     let is_etcd = state.version.starts_with("etcd ");
     let Some(quota) = state.quota.or_else(|| is_etcd.then_some(DEFAULT_QUOTA)).filter(|quota| *quota > 0) else {
-        return Finding::new(Check::Space, Verdict::Ok, size(state.bytes));
+        return DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Ok, size(state.bytes));
     };
     let percent = state.bytes.saturating_mul(100) / quota;
     let assumed = if state.quota.is_none() { ", if its quota is the usual one" } else { "" };
@@ -34,17 +34,17 @@ fn one(state: &MemberState) -> Finding {
     let fragmented = state.bytes_in_use < state.bytes / 2;
     let give_back = "run `etcdctl defrag` on this member: it gives back what is not in use";
     if percent >= FULL_SOON {
-        let verdict = if percent >= NEARLY_FULL { Verdict::Failed } else { Verdict::Warning };
-        Finding::new(Check::Space, verdict, seen).advise(if fragmented {
+        let verdict = if percent >= NEARLY_FULL { DoctorVerdict::Failed } else { DoctorVerdict::Warning };
+        DoctorFinding::new(DoctorCheck::Space, verdict, seen).advise(if fragmented {
             give_back
         } else {
             "raise --quota-backend-bytes (etcd advises 8 GiB at most), or find out what fills it: when it is full, \
              nothing is written any more"
         })
     } else if fragmented && state.bytes >= WORTH_DEFRAGMENTING {
-        Finding::new(Check::Space, Verdict::Warning, seen).advise(give_back)
+        DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Warning, seen).advise(give_back)
     } else {
-        Finding::new(Check::Space, Verdict::Ok, seen)
+        DoctorFinding::new(DoctorCheck::Space, DoctorVerdict::Ok, seen)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_store::{AlarmKind, Sharing};
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::facts::StoreFacts;
 
@@ -11,7 +11,7 @@ use super::facts::StoreFacts;
 /// people notice: every report waits for several of these.
 const SLOW: Duration = Duration::from_millis(250);
 
-pub(super) fn judge(facts: &StoreFacts) -> Vec<Finding> {
+pub(super) fn judge(facts: &StoreFacts) -> Vec<DoctorFinding> {
     let StoreFacts { name, sharing, health } = facts;
     let mut findings = Vec::new();
     let alone = match sharing {
@@ -21,24 +21,32 @@ pub(super) fn judge(facts: &StoreFacts) -> Vec<Finding> {
     match health.latency {
         Some(latency) => {
             let at = health.revision.map(|revision| format!(", at revision {revision}")).unwrap_or_default();
-            findings.push(Finding::new(Check::Store, Verdict::Ok, format!("{name} answers; {alone}{at}")));
+            findings.push(DoctorFinding::new(
+                DoctorCheck::Store,
+                DoctorVerdict::Ok,
+                format!("{name} answers; {alone}{at}"),
+            ));
             let seen = format!("a read takes {}", millis(latency));
             findings.push(if latency > SLOW {
-                Finding::new(Check::Latency, Verdict::Warning, seen).advise(
+                DoctorFinding::new(DoctorCheck::Latency, DoctorVerdict::Warning, seen).advise(
                     "look for a busy or slow disk, or a slow network between the members; etcd wants a disk of its own",
                 )
             } else {
-                Finding::new(Check::Latency, Verdict::Ok, seen)
+                DoctorFinding::new(DoctorCheck::Latency, DoctorVerdict::Ok, seen)
             });
         }
         None => findings.push(
-            Finding::new(Check::Store, Verdict::Failed, format!("{name} answers no read that can be relied on"))
-                .advise(match sharing {
-                    Sharing::Alone => "look at the disk of the store: is it there, and has it room?",
-                    Sharing::Shared => {
-                        "more than half of its members must be up and reach each other: start those that are not"
-                    }
-                }),
+            DoctorFinding::new(
+                DoctorCheck::Store,
+                DoctorVerdict::Failed,
+                format!("{name} answers no read that can be relied on"),
+            )
+            .advise(match sharing {
+                Sharing::Alone => "look at the disk of the store: is it there, and has it room?",
+                Sharing::Shared => {
+                    "more than half of its members must be up and reach each other: start those that are not"
+                }
+            }),
         ),
     }
     for alarm in &health.alarms {
@@ -53,10 +61,11 @@ pub(super) fn judge(facts: &StoreFacts) -> Vec<Finding> {
                 "remove this member, and add it again with an empty directory: it gets its data from the others",
             ),
         };
-        findings.push(Finding::new(Check::Alarm, Verdict::Failed, seen).of(&alarm.member).advise(advice));
+        findings
+            .push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Failed, seen).of(&alarm.member).advise(advice));
     }
     if health.latency.is_some() && health.alarms.is_empty() && *sharing == Sharing::Shared {
-        findings.push(Finding::new(Check::Alarm, Verdict::Ok, "none is raised"));
+        findings.push(DoctorFinding::new(DoctorCheck::Alarm, DoctorVerdict::Ok, "none is raised"));
     }
     findings
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use muster_store::Health;
-use muster_wire::doctor::{Check, Finding, Verdict};
+use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-pub(super) fn judge(health: &Health) -> Vec<Finding> {
+pub(super) fn judge(health: &Health) -> Vec<DoctorFinding> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &health.members {
         if let Ok(state) = &member.state {
@@ -15,7 +15,7 @@ pub(super) fn judge(health: &Health) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (version, members) in &versions {
         if let Some((why, least)) = too_old(version) {
-            let finding = Finding::new(Check::Version, Verdict::Warning, format!("{version}: {why}"));
+            let finding = DoctorFinding::new(DoctorCheck::Version, DoctorVerdict::Warning, format!("{version}: {why}"));
             findings
                 .push(finding.of(members.join(", ")).advise(format!("go to {least} or newer, one member at a time")));
         }
@@ -23,14 +23,22 @@ pub(super) fn judge(health: &Health) -> Vec<Finding> {
     if versions.len() > 1 {
         let each = versions.iter().map(|(version, members)| format!("{version} on {}", members.join(", ")));
         let each: Vec<String> = each.collect();
-        let finding = Finding::new(Check::Version, Verdict::Warning, format!("members differ: {}", each.join("; ")));
+        let finding = DoctorFinding::new(
+            DoctorCheck::Version,
+            DoctorVerdict::Warning,
+            format!("members differ: {}", each.join("; ")),
+        );
         findings.push(finding.advise("bring an upgrade that was begun to its end"));
     }
     if findings.is_empty()
         && let Some((version, _)) = versions.first_key_value()
     {
         let everywhere = if health.members.len() > 1 { " everywhere" } else { "" };
-        findings.push(Finding::new(Check::Version, Verdict::Ok, format!("the store runs {version}{everywhere}")));
+        findings.push(DoctorFinding::new(
+            DoctorCheck::Version,
+            DoctorVerdict::Ok,
+            format!("the store runs {version}{everywhere}"),
+        ));
     }
     findings
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_store::StoreError;
 use thiserror::Error;
@@ -134,7 +134,7 @@ fn plan(
 
 /// Gives an environment its epoch, if it has none.
 pub(crate) fn beginning(fleet: &Fleet, epoch: u64) -> Option<Txn> {
-    let key = Keys::of(&fleet.env).store_epoch();
+    let key = Keys::new(&fleet.env).store_epoch();
     let absent = Guard::Absent { key: key.clone() };
     (fleet.epoch() == 0).then(|| Txn::new().guard(absent).op(Op::put(key, epoch.to_string())))
 }

@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use muster_core::departure::leave;
 use muster_core::fleet::KeyChange;
 use muster_core::keys;
 use muster_core::names::Role;
-use muster_core::records::{ActiveRole, MachinePhase, MachineRecord, Observed};
+use muster_core::node::decommission::begin;
+use muster_core::node::record::{MachinePhase, MachineRecord};
+use muster_core::report::record::{ActiveRole, ObservedRecord};
 
 use super::*;
 use crate::transactions::OPS;
@@ -42,7 +43,7 @@ fn put(fleet: &mut Fleet, key: String, value: &impl serde::Serialize, at: u64) {
 
 fn fleet(nodes: &BTreeMap<NodeName, NodeRecord>) -> Fleet {
     let mut fleet = Fleet::new(env());
-    let keys = Keys::of(&env());
+    let keys = Keys::new(&env());
     put(&mut fleet, keys.store_epoch(), &7, 1);
     for (at, (node, record)) in nodes.iter().enumerate() {
         put(&mut fleet, keys.node(node), record, at as u64 + 2);
@@ -99,7 +100,7 @@ fn guards_stay_with_their_operations_however_many_nodes_there_are() {
 
 /// A node with a machine, and in service at v1 if `active`; its last report says that it has passed there.
 fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
-    let (keys, version) = (Keys::of(&env()), "v1".parse().unwrap());
+    let (keys, version) = (Keys::new(&env()), "v1".parse().unwrap());
     let machine = MachineRecord {
         driver: "local".into(),
         phase: MachinePhase::Provisioned,
@@ -107,7 +108,7 @@ fn in_service(fleet: &mut Fleet, node: &str, active: bool) {
         since: Timestamp::UNIX_EPOCH,
     };
     put(fleet, keys.machine(&name(node)), &machine, 50);
-    let observed = Observed { passed: Some("v1".parse().unwrap()), ..Observed::default() };
+    let observed = ObservedRecord { passed: Some("v1".parse().unwrap()), ..ObservedRecord::default() };
     put(fleet, keys.observed(&name(node)), &observed, 51);
     if active {
         let role = ActiveRole { role: Role::new("web").unwrap(), interfaces: BTreeMap::new() };
@@ -134,14 +135,14 @@ fn a_node_with_a_machine_is_marked_and_leaves_its_role_in_the_same_transaction()
         assert_eq!(txn.ops[0], Op::delete("/muster/test/active_roles/v1/web2/address"));
         let Op::Put { value, .. } = &txn.ops[1] else { panic!("{txn:?}") };
         let marked: NodeRecord = serde_json::from_slice(value).unwrap();
-        assert_eq!(marked, NodeRecord { leaving: Some(leave(Timestamp::UNIX_EPOCH)), ..record(1) });
+        assert_eq!(marked, NodeRecord { leaving: Some(begin(Timestamp::UNIX_EPOCH)), ..record(1) });
     }
 }
 
 #[test]
 fn one_that_leaves_already_is_let_go_and_one_that_is_wanted_again_is_taken_back() {
     let mut nodes = design(&[("web1", 0), ("web2", 1)]);
-    let marked = NodeRecord { leaving: Some(leave(Timestamp::UNIX_EPOCH)), ..record(1) };
+    let marked = NodeRecord { leaving: Some(begin(Timestamp::UNIX_EPOCH)), ..record(1) };
     nodes.insert(name("web2"), marked);
     let mut before = fleet(&nodes);
     in_service(&mut before, "web2", false);
@@ -167,7 +168,7 @@ fn one_without_a_machine_has_nothing_to_wait_for() {
 #[test]
 fn what_a_node_said_goes_with_it_and_what_was_said_about_it_stays() {
     let mut fleet = fleet(&design(&[("web1", 0)]));
-    let keys = Keys::of(&env());
+    let keys = Keys::new(&env());
     put(&mut fleet, keys.published(&name("web1")), &serde_json::json!({"k": 1}), 10);
     let asked = serde_json::json!({"id": "a", "by": "ann", "at": "2026-11-15T10:00:00Z"});
     put(&mut fleet, keys.asked(&name("web1")), &asked, 11);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use muster_core::departure::leave;
 use muster_core::fleet::{Fleet, Node};
 use muster_core::keys::Keys;
 use muster_core::names::NodeName;
-use muster_core::records::NodeRecord;
+use muster_core::node::decommission::begin;
+use muster_core::node::record::NodeRecord;
 use muster_core::txn::{Guard, Op, Txn};
 
 use crate::fleet_change::FleetChange;
@@ -41,13 +41,13 @@ pub(super) fn parts(
     change: &FleetChange,
     now: Timestamp,
 ) -> Result<Vec<Txn>, serde_json::Error> {
-    let keys = Keys::of(&fleet.env);
+    let keys = Keys::new(&fleet.env);
     let empty = Node::default();
     let mut parts = Vec::new();
     for (name, wanted) in design {
         let wanted = NodeRecord { leaving: None, ..wanted.clone() };
         if known(fleet, name) != Some(&wanted) {
-            let seen = Guard::seen(keys.node(name), fleet.get(name).and_then(|node| node.record_at));
+            let seen = Guard::observed(keys.node(name), fleet.get(name).and_then(|node| node.record_at));
             parts.push(Txn::new().guard(seen).op(Op::put_json(keys.node(name), &wanted)?));
         }
     }
@@ -65,11 +65,11 @@ pub(super) fn parts(
 /// has put into the role is what is taken out, and the next one finds that the node is out of service.
 fn departure(keys: &Keys, name: &NodeName, node: &Node, now: Timestamp) -> Result<Option<Txn>, serde_json::Error> {
     let Some(record) = &node.record else { return Ok(None) };
-    let record = NodeRecord { leaving: Some(leave(now)), ..record.clone() };
+    let record = NodeRecord { leaving: Some(begin(now)), ..record.clone() };
     let seen = [(keys.node(name), node.record_at), (keys.observed(name), node.observed.as_ref().map(|(_, at)| *at))];
     let mut ops = withdrawal(keys, name, node);
     ops.push(Op::put_json(keys.node(name), &record)?);
-    Ok(Some(Txn { guards: seen.map(|(key, at)| Guard::seen(key, at)).into(), ops }))
+    Ok(Some(Txn { guards: seen.map(|(key, at)| Guard::observed(key, at)).into(), ops }))
 }
 
 fn known<'a>(fleet: &'a Fleet, name: &NodeName) -> Option<&'a NodeRecord> {
@@ -107,7 +107,7 @@ pub(crate) fn removal(keys: &Keys, name: &NodeName, node: &Node) -> Txn {
     let states = node.states.keys().map(|state| keys.status(state, name));
     let running = node.running.iter().map(|version| keys.running_version(version, name));
     let ops = fixed.into_iter().chain(states).chain(running).map(Op::delete).chain(withdrawal(keys, name, node));
-    Txn { guards: seen.map(|(key, at)| Guard::seen(key, at)).into(), ops: ops.collect() }
+    Txn { guards: seen.map(|(key, at)| Guard::observed(key, at)).into(), ops: ops.collect() }
 }
 
 /// Takes a node out of its role. Liveness may have put it back a moment ago, at the version that it has passed: that key

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::rollout::record::Phase;
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
+use muster_core::rollout::record::RolloutPhase;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -23,7 +23,7 @@ pub(super) struct FleetMetrics(Arc<ServerMetrics>);
 /// One environment in numbers.
 #[derive(Debug)]
 struct Counted {
-    standings: BTreeMap<Word, Stood>,
+    standings: BTreeMap<NodeState, Stood>,
     states: BTreeMap<&'static str, i64>,
     unreadable: usize,
     held: usize,
@@ -69,13 +69,13 @@ impl FleetMetrics {
     }
 
     fn count(&self, fleet: &Fleet, now: Timestamp) -> Counted {
-        let mut standings: BTreeMap<Word, Stood> = Word::ALL.map(|word| (word, Stood::default())).into();
+        let mut standings: BTreeMap<NodeState, Stood> = NodeState::ALL.map(|word| (word, Stood::default())).into();
         let mut states: BTreeMap<&'static str, i64> = STATE_WORDS.map(|word| (word, 0)).into();
         // Other replicas are not asked: each counts what its own agents do, and who is silent is known to all.
         let agents = AgentActivities { links: &self.0.links, elsewhere: &RemoteActivities::new() };
         for (name, node, _) in fleet.recorded() {
-            let standing = node_rows::standing(fleet, agents, name, node);
-            let stood = standings.entry(standing.word).or_default();
+            let standing = node_rows::status(fleet, agents, name, node);
+            let stood = standings.entry(standing.state).or_default();
             stood.nodes += 1;
             let waited = standing.since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
             stood.longest = stood.longest.max(waited);
@@ -146,7 +146,7 @@ fn encode_rollouts(encoder: &mut DescriptorEncoder<'_>, counted: &[(String, Coun
     let help = "How the last rollout stands: 1 for its phase, 0 for the others";
     let mut phases = describe(encoder, "muster_rollout_phase", help, None, MetricType::Gauge)?;
     for (env, rollout) in rollouts() {
-        for phase in Phase::WORDS {
+        for phase in RolloutPhase::WORDS {
             let is_it = i64::from(rollout.phase == Some(phase));
             phases.encode_family(&[("env", env), ("phase", phase)])?.encode_gauge(&is_it)?;
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_core::records::Observed;
-use muster_wire::sync::{ReportTaken, Taken};
+use muster_core::report::record::ObservedRecord;
+use muster_wire::sync::{ReportAck, ReportResult};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -17,7 +17,7 @@ const GROUPS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0];
 const ANSWERS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
 /// From a run of seconds to a node that has been well for a month.
 const STATES: [f64; 11] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0, 604_800.0, 2_592_000.0];
-/// The words of [`muster_core::service_state::ServiceState::word`].
+/// The words of [`muster_core::node::service_state::ServiceState::word`].
 pub(super) const STATE_WORDS: [&str; 5] = ["configured", "failed", "pending", "validated", "invalid"];
 
 type Durations = Family<Label, Histogram, fn() -> Histogram>;
@@ -39,7 +39,7 @@ pub(crate) struct StateExit {
 
 impl StateExit {
     /// None if the node stays where it was, or was nowhere.
-    pub(crate) fn between(before: Option<&Observed>, after: &Observed) -> Option<Self> {
+    pub(crate) fn between(before: Option<&ObservedRecord>, after: &ObservedRecord) -> Option<Self> {
         let before = before.filter(|before| before.state != after.state)?;
         // A clock that was set back makes no negative time.
         let spent = after.since?.duration_since(before.since?);
@@ -78,11 +78,11 @@ impl ReportMetrics {
         }
     }
 
-    pub(crate) fn answered(&self, answer: &Result<ReportTaken, ReportError>, took: Duration) {
+    pub(crate) fn answered(&self, answer: &Result<ReportAck, ReportError>, took: Duration) {
         let result = match answer {
-            Ok(ReportTaken { taken: Taken::Applied, .. }) => "applied",
-            Ok(ReportTaken { taken: Taken::AlreadyApplied, .. }) => "already_applied",
-            Ok(ReportTaken { taken: Taken::Outdated, .. }) => "outdated",
+            Ok(ReportAck { taken: ReportResult::Applied, .. }) => "applied",
+            Ok(ReportAck { taken: ReportResult::AlreadyApplied, .. }) => "already_applied",
+            Ok(ReportAck { taken: ReportResult::Outdated, .. }) => "outdated",
             Err(ReportError::Restoring { .. } | ReportError::UnknownNode { .. }) => "refused",
             Err(
                 ReportError::Store(_)

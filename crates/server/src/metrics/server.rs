@@ -11,9 +11,8 @@ use prometheus_client::registry::Unit;
 use tokio::sync::mpsc::WeakSender;
 
 use super::{MeasuredStore, counter, describe, gauge};
-use crate::agents::Hub;
-use crate::agents::Links;
 use crate::agents::admission::Admission;
+use crate::agents::{Hub, Links};
 use crate::blobs::Blobs;
 use crate::clock::Clock;
 use crate::controllers::liveness::Liveness;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use muster_core::release_manifest::{Digest, Manifest};
+use muster_core::release::manifest::{Digest, Manifest};
 use muster_release::check::CheckError;
 use muster_release::unpack::UnpackError;
 use thiserror::Error;

@@ -2,8 +2,8 @@
 
 use muster_core::fleet::Fleet;
 use muster_core::names::Version;
-use muster_core::records::ReleaseRecord;
-use muster_core::release_manifest::{Digest, Manifest};
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::{Digest, Manifest};
 use thiserror::Error;
 
 /// Why a release is not registered.
@@ -49,7 +49,7 @@ mod tests {
     use muster_core::fleet::KeyChange;
     use muster_core::keys::Key;
     use muster_core::names::EnvName;
-    use muster_core::release_manifest::SignedManifest;
+    use muster_core::release::manifest::SignedManifest;
     use muster_core::txn::Revision;
 
     use super::*;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::names::{EnvName, Version};
-use muster_core::records::ReleaseRecord;
-use muster_core::release_dir::ContentHash;
-use muster_core::release_manifest::{Digest, PayloadError};
+use muster_core::release::ReleaseRecord;
+use muster_core::release::dir::ContentHash;
+use muster_core::release::manifest::{Digest, PayloadError};
 use muster_release::check::{CheckError, check};
 use muster_release::key::SigningKey;
 use muster_release::limits::BUNDLE_LIMIT;

@@ -3,8 +3,8 @@
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
-use muster_core::records::ReleaseRecord;
-use muster_core::release_manifest::{KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::{KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::manifest::{VerifyError, verify};
 use muster_store::{KeyValue, Outcome, StoreError};
@@ -132,7 +132,7 @@ async fn commit(
     signed: SignedManifest,
     by: String,
 ) -> Result<(ReleaseRecord, bool, Revision), PushError> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let record = ReleaseRecord {
         digest: manifest.digest.to_string(),
         serial: manifest.serial,
@@ -162,7 +162,7 @@ async fn commit(
 
 /// Two who push different versions with one serial at the same moment do not see each other. The later one goes again.
 async fn alone_with_its_serial(app: &App, env: &EnvName, manifest: &Manifest, at: Revision) -> Result<(), PushError> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let ours = keys.release(&manifest.version);
     let prefix = ours.strip_suffix(manifest.version.as_str()).unwrap_or(&ours);
     let all = app.store.range(prefix, None).await?.kvs;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, Version};
-use muster_core::release_manifest::{KeyId, PayloadError, SignedTrust, TrustList};
+use muster_core::release::manifest::{KeyId, PayloadError, SignedTrust, TrustList};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::manifest::authenticate;
 use muster_release::trust::SignatureError;
@@ -68,7 +68,7 @@ pub async fn replace(
     force: bool,
 ) -> Result<ReplacedTrust, ReplaceTrustError> {
     let list = trust.read().map_err(ReplaceTrustError::Payload)?;
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let put = Op::put_json(keys.trust(), &trust).map_err(ReplaceTrustError::Record)?;
     for _ in 0..TRIES {
         app.view.reach(app.latest_revision.read().await?).await?;
@@ -95,7 +95,7 @@ pub async fn replace(
         let mut guards = vec![
             Guard::Absent { key: keys.restoring() },
             Guard::Absent { key: keys.destroying() },
-            Guard::seen(keys.trust(), at),
+            Guard::observed(keys.trust(), at),
         ];
         // Whoever sends the environment elsewhere at this moment is looked at again.
         guards.extend(current.map(|since| Guard::Unchanged { key: keys.current_version(), since }));

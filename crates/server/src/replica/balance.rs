@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::names::ReplicaId;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use tokio::time::sleep;
 
 use crate::agents::{Hub, Session};
@@ -112,7 +112,7 @@ mod tests {
     use futures::StreamExt;
     use muster_core::keys::Keys;
     use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-    use muster_core::replicas::{BlobsMark, PresenceRecord, ReplicaRecord};
+    use muster_core::replica::{BlobsMark, PresenceRecord, ReplicaRecord};
     use muster_core::txn::{Op, Txn};
     use muster_sim::Model;
     use muster_store::Store;
@@ -185,7 +185,7 @@ mod tests {
 
     async fn begin(agents: usize, arrival: impl Fn(usize) -> JoinRequest) -> Story {
         let (env, store) = (EnvName::new("test").unwrap(), Arc::new(Model::default()));
-        let keys = Keys::of(&env);
+        let keys = Keys::new(&env);
         let since = jiff::Timestamp::UNIX_EPOCH;
         let record = |id: &str| {
             let blobs = BlobsMark { directory: String::new(), nonce: String::new() };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, ReplicaId};
-use muster_core::replicas::{ControllerName, ControllerRecord};
-use muster_core::tenure::{Current, Held, Sight, Step, Taking, decide};
+use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, ReplicaLease, decide};
+use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
 use tokio::sync::{Notify, watch};
@@ -28,7 +28,7 @@ const EVERYWHERE: [ControllerName; 3] = [ControllerName::Leaders, ControllerName
 
 type Place = (EnvName, ControllerName);
 
-fn place(held: &Held) -> Place {
+fn place(held: &ControllerLock) -> Place {
     (held.env.clone(), held.name)
 }
 
@@ -63,7 +63,7 @@ pub struct ControllerLocks {
 struct Inner {
     /// What is wanted besides what every server looks after everywhere, and the design, where there is one.
     wanted: BTreeSet<Place>,
-    held: BTreeMap<Place, Held>,
+    held: BTreeMap<Place, ControllerLock>,
     /// Where a write was refused, under which lease, and at which revision.
     refused: BTreeMap<Place, (LeaseId, Revision)>,
     /// Environments that are being restored: whatever is written there is of another life a moment later.
@@ -88,7 +88,7 @@ impl ControllerLocks {
     }
 
     /// The controller, if this replica holds it and may act. Nobody acts in an environment that is being restored.
-    pub fn held(&self, env: &EnvName, name: ControllerName) -> Option<Held> {
+    pub fn held(&self, env: &EnvName, name: ControllerName) -> Option<ControllerLock> {
         let current = self.membership.current()?;
         let inner = self.inner();
         let held = inner.held.get(&(env.clone(), name)).cloned();
@@ -103,7 +103,7 @@ impl ControllerLocks {
     }
 
     /// Commits a write of a controller, if this replica still holds it at the moment at which it is committed.
-    pub async fn commit(&self, held: &Held, txn: Txn) -> Result<FencedOutcome, StoreError> {
+    pub async fn commit(&self, held: &ControllerLock, txn: Txn) -> Result<FencedOutcome, StoreError> {
         if self.held(&held.env, held.name).as_ref() != Some(held) {
             return Ok(FencedOutcome::Deposed);
         }
@@ -191,20 +191,20 @@ impl ControllerLocks {
         for place in places {
             let fleet = fleets.get(&place.0);
             let mut step = decide(self.sight(fleet, &place, &inner));
-            if step == Step::Drop {
+            if step == LockStep::Drop {
                 let held = inner.held.remove(&place);
                 moved = true;
                 tracing::info!(env = %place.0, controller = %place.1, ?held, "no longer held by this replica");
                 step = decide(self.sight(fleet, &place, &inner));
             }
             match step {
-                Step::Keep | Step::Wait | Step::Drop => {}
-                Step::Adopt { at, lease } => {
+                LockStep::Keep | LockStep::Wait | LockStep::Drop => {}
+                LockStep::Adopt { at, lease } => {
                     inner.refused.remove(&place);
                     inner.held.insert(place.clone(), self.holding(place, at, lease));
                     moved = true;
                 }
-                Step::Take { over } => {
+                LockStep::Take { over } => {
                     let Some((fleet, my_key)) = fleet.and_then(|fleet| Some((fleet, self.my_key(fleet)?))) else {
                         continue;
                     };
@@ -220,10 +220,10 @@ impl ControllerLocks {
         takes
     }
 
-    fn sight<'a>(&'a self, fleet: Option<&'a Fleet>, place: &Place, inner: &Inner) -> Sight<'a> {
+    fn sight<'a>(&'a self, fleet: Option<&'a Fleet>, place: &Place, inner: &Inner) -> LockInput<'a> {
         let holder = fleet.and_then(|fleet| fleet.controllers().get(&place.1));
         let lives = |id: &ReplicaId| fleet.is_some_and(|fleet| fleet.replicas().contains_key(id));
-        Sight {
+        LockInput {
             me: self.membership.id(),
             current: self.membership.current(),
             my_key: fleet.and_then(|fleet| self.my_key(fleet)),
@@ -241,9 +241,9 @@ impl ControllerLocks {
 
     /// Takes a controller. Whether that is settled, one way or the other.
     async fn take(&self, take: Take) -> bool {
-        let Some(Current { lease, .. }) = self.membership.current() else { return true };
+        let Some(ReplicaLease { lease, .. }) = self.membership.current() else { return true };
         let (env, name) = &take.place;
-        let taking = Taking {
+        let taking = LockClaim {
             env,
             name: *name,
             me: self.membership.id(),
@@ -277,11 +277,11 @@ impl ControllerLocks {
         }
     }
 
-    fn holding(&self, (env, name): Place, revision: Revision, lease: LeaseId) -> Held {
-        Held { env, name, revision, lease, since: self.clock.now() }
+    fn holding(&self, (env, name): Place, revision: Revision, lease: LeaseId) -> ControllerLock {
+        ControllerLock { env, name, revision, lease, since: self.clock.now() }
     }
 
-    fn deposed(&self, held: &Held, at: Revision) {
+    fn deposed(&self, held: &ControllerLock, at: Revision) {
         let mut inner = self.inner();
         if inner.held.get(&place(held)) == Some(held) {
             inner.held.remove(&place(held));

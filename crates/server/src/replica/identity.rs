@@ -6,7 +6,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use muster_core::names::{NameError, ReplicaId};
-use muster_core::replicas::{BlobsMark, ReplicaRecord};
+use muster_core::replica::{BlobsMark, ReplicaRecord};
 use thiserror::Error;
 
 /// Leaves room for the digits in the longest legal id.

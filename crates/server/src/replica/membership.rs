@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, ReplicaId};
-use muster_core::replicas::ReplicaRecord;
-use muster_core::tenure::Current;
+use muster_core::replica::ReplicaRecord;
+use muster_core::replica::controller_lock::ReplicaLease;
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 use muster_store::{Outcome, Sharing, Store, StoreError};
 use tokio::sync::watch;
@@ -65,7 +65,7 @@ pub struct Membership {
 
 #[derive(Debug, Default)]
 struct Inner {
-    current: Option<Current>,
+    current: Option<ReplicaLease>,
     /// By this process's own clock, counted from when the last keep-alive was *sent*: the lease lives at least as long.
     good_until: Option<Instant>,
     /// Since when the store has not answered.
@@ -105,7 +105,7 @@ impl Membership {
     }
 
     /// The lease, as long as it surely lives.
-    pub fn current(&self) -> Option<Current> {
+    pub fn current(&self) -> Option<ReplicaLease> {
         let inner = self.inner();
         inner.current.filter(|_| inner.state() == MembershipState::Member)
     }
@@ -123,7 +123,7 @@ impl Membership {
         }
         let left: Vec<String> = {
             let fleets = self.view.fleets();
-            let of = |env: &EnvName, id: &ReplicaId| Keys::of(env).replica(id);
+            let of = |env: &EnvName, id: &ReplicaId| Keys::new(env).replica(id);
             fleets.values().flat_map(|fleet| fleet.replicas().keys().map(|id| of(&fleet.env, id))).collect()
         };
         for key in left {
@@ -166,7 +166,7 @@ impl Membership {
             inner.current.take()
         };
         self.step();
-        let Some(Current { lease, .. }) = current else { return };
+        let Some(ReplicaLease { lease, .. }) = current else { return };
         match timeout(FAREWELL, self.store.revoke(lease)).await {
             Ok(Ok(()) | Err(StoreError::LeaseEnded { .. } | StoreError::Closed)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given back, and ends by itself"),
@@ -174,13 +174,13 @@ impl Membership {
         }
     }
 
-    async fn grant(&self) -> Option<Current> {
+    async fn grant(&self) -> Option<ReplicaLease> {
         let mut sent = Instant::now();
         let granted = async {
             let after = self.store.revision().await?;
             sent = Instant::now();
             let lease = self.store.grant(self.pace.ttl).await?;
-            Ok::<_, StoreError>(Current { lease: lease.id, after })
+            Ok::<_, StoreError>(ReplicaLease { lease: lease.id, after })
         };
         match timeout(self.pace.ttl, granted).await {
             Ok(Ok(current)) => {
@@ -199,7 +199,7 @@ impl Membership {
     }
 
     /// Keeps the lease alive until it has ended.
-    async fn keep(&self, current: Current) {
+    async fn keep(&self, current: ReplicaLease) {
         let mut next = Instant::now() + self.pace.keep_every;
         loop {
             sleep_until(next).await;
@@ -258,12 +258,12 @@ impl Membership {
     }
 
     async fn put(&self, env: &EnvName, seen: Option<Revision>, lease: LeaseId) -> Result<Outcome, StoreError> {
-        let key = Keys::of(env).replica(self.id());
+        let key = Keys::new(env).replica(self.id());
         let op = Op::Put { key: key.clone(), value: self.identity.text.clone(), lease: Some(lease) };
-        self.store.commit(Txn::new().guard(Guard::seen(key, seen)).op(op)).await
+        self.store.commit(Txn::new().guard(Guard::observed(key, seen)).op(op)).await
     }
 
-    fn kept(&self, current: Current, sent: Instant) {
+    fn kept(&self, current: ReplicaLease, sent: Instant) {
         let was = self.state();
         let mut inner = self.inner();
         inner.current = Some(current);

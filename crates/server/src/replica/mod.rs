@@ -23,5 +23,5 @@ pub mod shared_blobs;
 pub use controller_locks::{ControllerLocks, FencedOutcome};
 pub use identity::{Identity, IdentityError};
 pub use membership::{LeasePace, Membership, MembershipState};
-pub use muster_core::tenure::{Current, Held};
+pub use muster_core::replica::controller_lock::{ControllerLock, ReplicaLease};
 pub use peers::Peers;

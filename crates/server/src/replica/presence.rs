@@ -2,7 +2,7 @@
 //!
 //! Level-triggered: what the view shows is compared with the sessions that are here, and the difference is written, many
 //! nodes in one transaction and a few times a second at most. A fleet that stays connected writes nothing.
-//! What is to be written, [`muster_core::presence`] says.
+//! What is to be written, [`muster_core::replica::presence`] says.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use muster_core::names::EnvName;
-use muster_core::presence::{BATCH, Here, Plan, plan, txn};
+use muster_core::replica::presence::{BATCH, LocalSession, PresencePlan, plan, txn};
 use muster_core::txn::Txn;
 use muster_store::{Outcome, Store};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -96,14 +96,14 @@ impl Presence {
         if taken.into_iter().all(|taken| taken) { Round::Wrote } else { Round::Failed }
     }
 
-    fn plan(&self, env: &EnvName) -> Plan {
+    fn plan(&self, env: &EnvName) -> PresencePlan {
         let sessions = self.hub.sessions(env);
         let here = sessions
             .iter()
-            .map(|session| (session.node.clone(), Here { since: session.since, heard_at: session.heard_at() }));
+            .map(|session| (session.node.clone(), LocalSession { since: session.since, heard_at: session.heard_at() }));
         let here = here.collect();
         let fleets = self.view.fleets();
-        let Some(fleet) = fleets.get(env) else { return Plan::default() };
+        let Some(fleet) = fleets.get(env) else { return PresencePlan::default() };
         plan(fleet, self.membership.id(), &here, |node| self.hub.silent_since(env, node))
     }
 

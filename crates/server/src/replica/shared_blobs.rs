@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use muster_core::names::ReplicaId;
-use muster_core::replicas::ReplicaRecord;
+use muster_core::replica::ReplicaRecord;
 use tokio::time::{sleep, timeout};
 
 use crate::App;
@@ -172,7 +172,7 @@ async fn lives(app: &App, replica: &ReplicaId) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::replicas::BlobsMark;
+    use muster_core::replica::BlobsMark;
 
     use super::*;
 

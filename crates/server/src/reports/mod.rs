@@ -13,12 +13,13 @@ use bytes::Bytes;
 use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
-use muster_core::records::{History, NodeRecord, Observed};
+use muster_core::node::record::NodeRecord;
 use muster_core::report::Report;
-use muster_core::status_move::{self, Applied, Known, Move};
+use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::status_move::{self, AppliedMove, MoveInput, StatusMove};
 use muster_core::txn::{Revision, Txn};
 use muster_store::{Outcome, Store, StoreError};
-use muster_wire::sync::{ReportTaken, Taken};
+use muster_wire::sync::{ReportAck, ReportResult};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -76,7 +77,7 @@ pub(crate) struct Job {
     body: Bytes,
     /// Under which digest that is kept.
     log: String,
-    reply: oneshot::Sender<Result<ReportTaken, ReportError>>,
+    reply: oneshot::Sender<Result<ReportAck, ReportError>>,
 }
 
 /// Which node, of which environment.
@@ -95,8 +96,8 @@ pub(crate) struct Committer {
 /// What is known of a node's status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Status {
-    pub(crate) observed: Option<(Observed, Revision)>,
-    pub(crate) history: History,
+    pub(crate) observed: Option<(ObservedRecord, Revision)>,
+    pub(crate) history: RunHistory,
 }
 
 impl Status {
@@ -118,14 +119,14 @@ impl Reports {
     }
 
     /// Commits a report, and keeps it as it was sent; when this answers, its effect is durable.
-    pub async fn take(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportTaken, ReportError> {
+    pub async fn take(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
         let begin = Instant::now();
         let answer = self.commit(env, report, body).await;
         self.metrics.answered(&answer, begin.elapsed());
         answer
     }
 
-    async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportTaken, ReportError> {
+    async fn commit(&self, env: EnvName, report: Report, body: Bytes) -> Result<ReportAck, ReportError> {
         let (reply, answer) = oneshot::channel();
         let place = Arc::new((env.clone(), report.node.clone()));
         let job = Job { place, env, report, log: Blobs::digest(&body), body, reply };
@@ -138,7 +139,7 @@ impl Reports {
 #[derive(Debug)]
 pub(crate) struct Planned {
     job: Job,
-    applied: Box<Applied>,
+    applied: Box<AppliedMove>,
     left: Option<StateExit>,
 }
 
@@ -147,13 +148,13 @@ impl Committer {
     pub(crate) fn plan(&self, job: Job, status: Status) -> Option<Planned> {
         let decided = self.decide(&job, &status);
         match decided {
-            Ok(Move::Apply(applied)) => {
+            Ok(StatusMove::Apply(applied)) => {
                 let left = left(&status, &applied);
                 Some(Planned { job, applied, left })
             }
-            Ok(unmoved @ (Move::AlreadyApplied | Move::Outdated)) => {
+            Ok(unmoved @ (StatusMove::AlreadyApplied | StatusMove::Outdated)) => {
                 let revision = status.revision().unwrap_or_default();
-                reply(job, Ok(ReportTaken { taken: taken(&unmoved), revision }));
+                reply(job, Ok(ReportAck { taken: taken(&unmoved), revision }));
                 None
             }
             Err(error) => {
@@ -175,10 +176,10 @@ impl Committer {
         designed.ok_or_else(|| ReportError::UnknownNode { env: job.env.clone(), node: job.report.node.clone() })
     }
 
-    fn decide(&self, job: &Job, status: &Status) -> Result<Move, ReportError> {
+    fn decide(&self, job: &Job, status: &Status) -> Result<StatusMove, ReportError> {
         let (record, designed_at) = self.designed(job)?;
-        let known = Known {
-            keys: &Keys::of(&job.env),
+        let known = MoveInput {
+            keys: &Keys::new(&job.env),
             node: &job.report.node,
             role: &record.role,
             designed_at,
@@ -240,7 +241,7 @@ impl Committer {
         self.metrics.left(left);
         self.forget(&job, applied.dropped);
         let place = job.place.clone();
-        reply(job, Ok(ReportTaken { taken: Taken::Applied, revision }));
+        reply(job, Ok(ReportAck { taken: ReportResult::Applied, revision }));
         (place, Status { observed: Some((applied.observed, revision)), history: applied.history })
     }
 
@@ -251,7 +252,7 @@ impl Committer {
             Ok((taken, status)) => {
                 let place = job.place.clone();
                 let revision = status.revision().unwrap_or_default();
-                reply(job, Ok(ReportTaken { taken, revision }));
+                reply(job, Ok(ReportAck { taken, revision }));
                 Some((place, status))
             }
             Err(error) => {
@@ -261,13 +262,13 @@ impl Committer {
         }
     }
 
-    async fn try_alone(&self, job: &Job) -> Result<(Taken, Status), ReportError> {
+    async fn try_alone(&self, job: &Job) -> Result<(ReportResult, Status), ReportError> {
         let node = &job.report.node;
         let mut lost = None;
         for _ in 0..TRIES {
             let status = self.read(&job.env, node).await?;
             match self.decide(job, &status)? {
-                Move::Apply(applied) => {
+                StatusMove::Apply(applied) => {
                     let left = left(&status, &applied);
                     match self.store.commit(applied.txn).await {
                         Ok(Outcome::Committed { revision }) => {
@@ -275,7 +276,7 @@ impl Committer {
                             self.metrics.left(left);
                             self.forget(job, applied.dropped);
                             let observed = Some((applied.observed, revision));
-                            return Ok((Taken::Applied, Status { observed, history: applied.history }));
+                            return Ok((ReportResult::Applied, Status { observed, history: applied.history }));
                         }
                         // Read again: the report's own place in the order tells whether it was applied. What the design
                         // says comes from the view, which may have to catch up with another replica.
@@ -286,7 +287,7 @@ impl Committer {
                         Err(error) => return Err(ReportError::Store(error)),
                     }
                 }
-                unmoved @ (Move::AlreadyApplied | Move::Outdated) => return Ok((taken(&unmoved), status)),
+                unmoved @ (StatusMove::AlreadyApplied | StatusMove::Outdated) => return Ok((taken(&unmoved), status)),
             }
         }
         Err(lost.map_or_else(|| ReportError::Contended { node: node.clone() }, ReportError::Store))
@@ -310,7 +311,7 @@ impl Committer {
     }
 
     async fn read(&self, env: &EnvName, node: &NodeName) -> Result<Status, ReportError> {
-        let keys = Keys::of(env);
+        let keys = Keys::new(env);
         let observed = self.store.get(&keys.observed(node)).await.map_err(ReportError::Store)?;
         let history = self.store.get(&keys.history(node)).await.map_err(ReportError::Store)?;
         let unreadable = |source| ReportError::Unreadable { node: node.clone(), source };
@@ -328,19 +329,19 @@ impl Committer {
     }
 }
 
-fn left(before: &Status, applied: &Applied) -> Option<StateExit> {
+fn left(before: &Status, applied: &AppliedMove) -> Option<StateExit> {
     StateExit::between(before.observed.as_ref().map(|(observed, _)| observed), &applied.observed)
 }
 
-fn taken(unmoved: &Move) -> Taken {
+fn taken(unmoved: &StatusMove) -> ReportResult {
     match unmoved {
-        Move::Apply(_) => Taken::Applied,
-        Move::AlreadyApplied => Taken::AlreadyApplied,
-        Move::Outdated => Taken::Outdated,
+        StatusMove::Apply(_) => ReportResult::Applied,
+        StatusMove::AlreadyApplied => ReportResult::AlreadyApplied,
+        StatusMove::Outdated => ReportResult::Outdated,
     }
 }
 
 /// Whoever asked may have gone: the commit stands all the same.
-fn reply(job: Job, answer: Result<ReportTaken, ReportError>) {
+fn reply(job: Job, answer: Result<ReportAck, ReportError>) {
     let _ = job.reply.send(answer);
 }

@@ -8,7 +8,7 @@ use muster_rollout::executor::{
 use muster_rollout::operate::Command;
 use muster_rollout::plan::plan;
 use muster_rollout::start::Starting;
-use muster_wire::rollout::{PlanAnswer, PlanRequest, Start, StrategyFrom};
+use muster_wire::rollout::{PlanRequest, PlanResponse, Start, StrategySource};
 use thiserror::Error;
 
 use crate::App;
@@ -32,7 +32,7 @@ pub(crate) enum CommandError {
 }
 
 /// What would happen.
-pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanAnswer, BeginError> {
+pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Result<PlanResponse, BeginError> {
     let newest = app.latest_revision.read().await.map_err(HostError::from)?;
     serve_io(app, env, Need::View(newest)).await?;
     let way = read_rollout_config(app, env).await.map_err(HostError::from)?;
@@ -43,14 +43,14 @@ pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Re
         Ok::<_, BeginError>((plan, sight.fleet.revision))
     })??;
     let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
-    Ok(PlanAnswer { plan, digest, design, strategy_from, revision })
+    Ok(PlanResponse { plan, digest, design, strategy_from, revision })
 }
 
-fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategyFrom {
+fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategySource {
     match (&asked.strategy, &way.strategy) {
-        (Some(_), _) => StrategyFrom::Given,
-        (None, Some(_)) => StrategyFrom::Environment,
-        (None, None) => StrategyFrom::Default,
+        (Some(_), _) => StrategySource::Given,
+        (None, Some(_)) => StrategySource::Environment,
+        (None, None) => StrategySource::Default,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use muster_core::rollout::plan::{FORMAT, Plan};
+use muster_core::rollout::plan::{FORMAT, RolloutPlan};
 use muster_core::rollout::progress::Progress;
 use muster_rollout::step::Indexed;
 use thiserror::Error;
@@ -70,7 +70,7 @@ impl Plans {
     }
 
     /// The name of a plan.
-    pub(crate) fn digest(plan: &Plan) -> Result<String, serde_json::Error> {
+    pub(crate) fn digest(plan: &RolloutPlan) -> Result<String, serde_json::Error> {
         Ok(Blobs::digest(&serde_json::to_vec(plan)?))
     }
 
@@ -97,7 +97,7 @@ impl Plans {
     }
 
     /// Keeps a plan for good, before a record names it. Returns its name.
-    pub(crate) async fn keep(&self, plan: &Plan) -> Result<String, KeepPlanError> {
+    pub(crate) async fn keep(&self, plan: &RolloutPlan) -> Result<String, KeepPlanError> {
         let bytes = serde_json::to_vec(plan)?;
         let (blobs, digest) = (self.blobs.clone(), Blobs::digest(&bytes));
         let name = digest.clone();
@@ -119,12 +119,12 @@ impl Plans {
     }
 }
 
-fn read(blobs: &Blobs, digest: &str) -> Result<Plan, PlanUnreadable> {
+fn read(blobs: &Blobs, digest: &str) -> Result<RolloutPlan, PlanUnreadable> {
     let unanswered = |source| PlanUnreadable::Unanswered { digest: digest.to_owned(), source };
     let bytes = blobs.find(digest).map_err(unanswered)?;
     let bytes = bytes.ok_or_else(|| PlanUnreadable::Missing { digest: digest.to_owned() })?;
     let not_understood = |source| PlanUnreadable::NotUnderstood { digest: digest.to_owned(), source };
-    let plan: Plan = serde_json::from_slice(&bytes).map_err(not_understood)?;
+    let plan: RolloutPlan = serde_json::from_slice(&bytes).map_err(not_understood)?;
     if plan.format != FORMAT {
         return Err(PlanUnreadable::OtherFormat { digest: digest.to_owned(), found: plan.format });
     }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, NodeState, Progress};
-use muster_core::rollout::record::{FailedNode, Phase, RolloutRecord};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::progress::{Hold, NodeCounts, NodeProgress, Progress, RolloutNodeState};
+use muster_core::rollout::record::{FailedNode, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
 use muster_rollout::progress::{self, why_not};
 use muster_rollout::start::stable_version;
 use muster_rollout::step::Indexed;
-use muster_wire::hints::{Situation, next_commands};
+use muster_wire::hints::{RolloutSituation, next_commands};
 use muster_wire::rollout::{
-    FAILED_SHOWN, LEFT_ALONE_SHOWN, LeftAlone, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, WaveRow,
+    FAILED_SHOWN, LEFT_ALONE_SHOWN, RolloutBrief, RolloutRow, RolloutStatus, SlotRow, UnmovedNode, WaveRow,
 };
 
 use super::host::with_sight;
@@ -98,13 +98,13 @@ fn back_to(fleet: &Fleet, record: &RolloutRecord) -> Option<Version> {
 }
 
 /// Who stays elsewhere though this one goes back. After another one has begun, nobody can tell from what nodes were told.
-fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &Plan) -> Vec<LeftAlone> {
+fn left_alone(fleet: &Fleet, record: &RolloutRecord, plan: &RolloutPlan) -> Vec<UnmovedNode> {
     let decides = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
     let Some(back_from) = record.rolls_back.filter(|_| decides) else { return Vec::new() };
     let stays = plan.already.iter().filter_map(|node| {
         let (granted, _) = fleet.granted(node).filter(|(granted, _)| granted.version != record.to)?;
         let told_by = (granted.kept.is_none() && granted.rollout != back_from).then_some(granted.rollout);
-        Some(LeftAlone { node: node.clone(), version: granted.version.clone(), told_by })
+        Some(UnmovedNode { node: node.clone(), version: granted.version.clone(), told_by })
     });
     stays.collect()
 }
@@ -130,7 +130,7 @@ fn all(stood: &Progress) -> NodeCounts {
 }
 
 fn failure(node: &NodeProgress) -> Option<FailedNode> {
-    if let NodeState::Failed { how, error, .. } = &node.state {
+    if let RolloutNodeState::Failed { how, error, .. } = &node.state {
         return Some(FailedNode { node: node.node.clone(), how: *how, error: error.clone() });
     }
     None
@@ -144,8 +144,14 @@ pub(crate) fn slots(app: &App, fleet: &Fleet, record: &RolloutRecord, plan: &Ind
 
 fn slot(fleet: &Fleet, record: &RolloutRecord, node: &NodeProgress) -> Option<SlotRow> {
     let is_used = match &node.state {
-        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } | NodeState::Failed { .. } => true,
-        NodeState::Waiting | NodeState::Healthy | NodeState::Skipped | NodeState::Removed => false,
+        RolloutNodeState::Granted
+        | RolloutNodeState::Pending { .. }
+        | RolloutNodeState::Soaking { .. }
+        | RolloutNodeState::Failed { .. } => true,
+        RolloutNodeState::Waiting
+        | RolloutNodeState::Healthy
+        | RolloutNodeState::Skipped
+        | RolloutNodeState::Removed => false,
     };
     let (desired, fence) = fleet.get(&node.node)?.desired.as_ref()?;
     let is_ours = desired.rollout == record.id && !record.released.contains(&node.node);
@@ -184,7 +190,7 @@ pub(crate) fn row(fleet: &Fleet, record: &RolloutRecord) -> RolloutRow {
 pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<RolloutBrief> {
     let (record, _) = fleet.deciding_rollout()?;
     // Of one that was ended halfway it is of interest how far it came; of the others, their record says it.
-    let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, Phase::Aborted { .. }));
+    let plan = plan.filter(|_| record.phase.is_open() || matches!(record.phase, RolloutPhase::Aborted { .. }));
     let stood = plan.map(|plan| stood(app, fleet, record, plan)).unwrap_or_default();
     let counts = all(&stood);
     let held_by = stood.holds.into_iter().next();
@@ -201,7 +207,7 @@ pub(crate) fn brief(app: &App, fleet: &Fleet, plan: Option<&Indexed>) -> Option<
         healthy: if plan.is_some() { counts.healthy } else { record.healthy },
         failed: counts.failed,
         nodes: if plan.is_some() { counts.nodes } else { record.healthy },
-        next: next_command(Situation {
+        next: next_command(RolloutSituation {
             phase: &record.phase,
             at_once: record.at_once,
             waits_for_promotion: matches!(held_by, Some(Hold::Promotion { .. })),
@@ -219,21 +225,23 @@ pub(crate) fn hold_of(app: &App, fleet: &Fleet, plan: Option<&Indexed>, node: &N
     with_sight(app, fleet, |sight| why_not(plan?, record, sight, node))
 }
 
-fn rolled_back_by(phase: &Phase) -> Option<RolloutId> {
+fn rolled_back_by(phase: &RolloutPhase) -> Option<RolloutId> {
     match phase {
-        Phase::RolledBack { by, .. } => Some(*by),
-        Phase::Running | Phase::Paused { .. } | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => {
-            None
-        }
+        RolloutPhase::RolledBack { by, .. } => Some(*by),
+        RolloutPhase::Running
+        | RolloutPhase::Paused { .. }
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => None,
     }
 }
 
 /// What to type next, where it is a person's turn.
-fn next_command(situation: Situation<'_>) -> Option<String> {
+fn next_command(situation: RolloutSituation<'_>) -> Option<String> {
     let is_a_persons = match situation.phase {
-        Phase::Running => situation.waits_for_promotion,
-        Phase::Paused { .. } | Phase::Aborted { .. } => true,
-        Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+        RolloutPhase::Running => situation.waits_for_promotion,
+        RolloutPhase::Paused { .. } | RolloutPhase::Aborted { .. } => true,
+        RolloutPhase::Completed | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => false,
     };
     next_commands(situation).into_iter().next().map(|hint| hint.command).filter(|_| is_a_persons)
 }

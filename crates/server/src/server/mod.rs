@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use muster_core::liveness::Patience;
 use muster_core::names::ReplicaId;
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_store::{Sharing, Store};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -19,9 +19,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::App;
-use crate::agents::Hub;
-use crate::agents::Links;
 use crate::agents::admission::Admission;
+use crate::agents::{Hub, Links};
 use crate::api;
 use crate::blobs::Blobs;
 use crate::clock::Clock;
@@ -39,8 +38,7 @@ use crate::replica::{ControllerLocks, Identity, LeasePace, Membership};
 use crate::reports::intake::Intake;
 use crate::reports::{Committer, Reports};
 use crate::rollouts::plans::Plans;
-use crate::view::LatestRevision;
-use crate::view::View;
+use crate::view::{LatestRevision, View};
 pub use start_error::StartError;
 
 /// A mark that is older than this, and whose replica is not in the store, was left by one that died.
@@ -59,7 +57,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The directory of the blobs.
     pub blobs: PathBuf,
-    pub patience: Patience,
+    pub patience: LivenessTimeouts,
     /// How long the others wait for this server when it is gone without a word.
     pub lease: LeasePace,
     pub clock: Clock,
@@ -325,7 +323,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::replicas::{BlobsMark, ReplicaRecord};
+    use muster_core::replica::{BlobsMark, ReplicaRecord};
 
     use super::*;
 

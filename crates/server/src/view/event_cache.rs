@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use muster_core::fleet::{Desired, Fleet, Node};
-use muster_core::lookups::{Tag, text_tag};
+use muster_core::fleet::{DesiredVersion, Fleet, Node};
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::lookup::{Tag, text_tag};
 use muster_core::names::{EnvName, NodeName, Role};
-use muster_core::snapshot::Snapshot;
 use muster_core::txn::Revision;
 use muster_wire::sse;
 use muster_wire::sync::{DesiredState, SyncEvent};
@@ -127,7 +127,7 @@ struct Last {
     env: EnvName,
     /// The release of a version is part of the text, and belongs to a revision.
     revision: Revision,
-    desired: Desired,
+    desired: DesiredVersion,
     text: Bytes,
 }
 
@@ -137,7 +137,7 @@ impl DesiredTexts {
         &self,
         fleet: &Fleet,
         node: &NodeName,
-        desired: &Desired,
+        desired: &DesiredVersion,
     ) -> Result<Option<Bytes>, serde_json::Error> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = last

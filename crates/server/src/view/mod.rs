@@ -15,10 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_core::fleet::{Desired, Effects, Fleet, KeyChange, Node};
+use muster_core::fleet::{DesiredVersion, Effects, Fleet, KeyChange, Node};
 use muster_core::keys::{self, Key, ROOT};
 use muster_core::names::{EnvName, NodeName};
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
 use muster_rollout::arrivals::Arrivals;
 use muster_store::{Change, Event, KeyValue, Sharing, Store, StoreError, WatchFrom};
@@ -165,7 +165,7 @@ impl View {
         &self,
         fleet: &Fleet,
         node: &NodeName,
-        desired: &Desired,
+        desired: &DesiredVersion,
     ) -> Result<Option<Bytes>, serde_json::Error> {
         self.desired.of(fleet, node, desired)
     }
@@ -253,7 +253,7 @@ impl View {
         let goes_on = || {
             let fleets = self.fleets();
             let rollout = fleets.get(env).and_then(Fleet::deciding_rollout);
-            rollout.is_some_and(|(record, _)| record.phase == Phase::Running)
+            rollout.is_some_and(|(record, _)| record.phase == RolloutPhase::Running)
         };
         effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && goes_on())
     }

@@ -1,13 +1,13 @@
 //! What nodes can be chosen by.
 
-use muster_core::filter::{Fields, Keys};
-use muster_core::liveness::Link;
-use muster_core::records::{MachineRecord, NodeRecord};
-use muster_core::standing::Why;
+use muster_core::filter::{Fields, FilterKeys};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::{MachineRecord, NodeRecord};
+use muster_core::node::status::Reason;
 use muster_wire::operator::NodeRow;
 
 /// What can be asked of a node in a filter.
-pub(crate) const KEYS: Keys<'static> = Keys {
+pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &[
         "name",
         "role",
@@ -39,8 +39,8 @@ impl Fields for NodeFields<'_> {
             // By its host name too, which differs in nodes of a stack only.
             "name" => test(row.node.as_str()) || row.node.as_str().contains('_') && test(&row.node.host()),
             "role" => test(row.role.as_str()),
-            "state" => test(row.standing.as_str()),
-            "reason" => row.why.as_ref().is_some_and(|why| reasons(why, test)),
+            "state" => test(row.state.as_str()),
+            "reason" => row.reason.as_ref().is_some_and(|why| reasons(why, test)),
             "version" => row.running.as_ref().is_some_and(|version| test(version.as_str())),
             "desired" => row.desired.as_ref().is_some_and(|version| test(version.as_str())),
             "liveness" => test(match row.link {
@@ -57,32 +57,32 @@ impl Fields for NodeFields<'_> {
 }
 
 /// Why a node does not stand where it should: the sort of trouble, and for a failed run its reason.
-fn reasons(why: &Why, test: &mut dyn FnMut(&str) -> bool) -> bool {
+fn reasons(why: &Reason, test: &mut dyn FnMut(&str) -> bool) -> bool {
     if test(why.word()) {
         return true;
     }
-    if let Why::Failed { reason: Some(reason), .. } = why { test(reason.word()) } else { false }
+    if let Reason::Failed { reason: Some(reason), .. } = why { test(reason.word()) } else { false }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use muster_core::names::{NodeName, Role, RunId};
-    use muster_core::pause::{PauseRecord, PauseScope, Paused};
-    use muster_core::reason::Reason;
-    use muster_core::standing::Word;
+    use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
+    use muster_core::node::status::NodeState;
+    use muster_core::report::reason::RunReason;
 
     /// A word that a reader has seen in an answer is the word to choose by.
     #[test]
     fn words_are_those_of_the_answers() {
         let whys = [
-            Why::Leaving { waits_for: Vec::new(), more: 0, until: jiff::Timestamp::UNIX_EPOCH },
-            Why::Silent,
-            Why::Running { run: RunId::new("run-1").unwrap() },
-            Why::NoVersion,
-            Why::Paused {
+            Reason::Leaving { waits_for: Vec::new(), more: 0, until: jiff::Timestamp::UNIX_EPOCH },
+            Reason::Silent,
+            Reason::Running { run: RunId::new("run-1").unwrap() },
+            Reason::NoVersion,
+            Reason::Paused {
                 version: "v1".parse().unwrap(),
-                paused: Paused {
+                paused: NodePause {
                     scope: PauseScope::Global,
                     pause: PauseRecord {
                         by: "jo".into(),
@@ -92,28 +92,28 @@ mod tests {
                     },
                 },
             },
-            Why::Waiting { needs: Vec::new(), retry: None },
-            Why::Blocked { problem: String::new() },
-            Why::NotValidated,
-            Why::Restarted,
-            Why::Failed { reason: None, errors: Vec::new(), attempt: 0, retry: None },
+            Reason::Waiting { needs: Vec::new(), retry: None },
+            Reason::Blocked { problem: String::new() },
+            Reason::NotValidated,
+            Reason::Restarted,
+            Reason::Failed { reason: None, errors: Vec::new(), attempt: 0, retry: None },
         ];
         for why in whys {
             assert_eq!(serde_json::to_value(&why).unwrap()["why"], why.word());
         }
         let reasons = [
-            Reason::Waiting { needs: Vec::new() },
-            Reason::NotCompiled,
-            Reason::ResourcesFailed { count: 1 },
-            Reason::Deadline { program: String::new(), seconds: 1 },
-            Reason::PendingIgnored { needs: Vec::new() },
-            Reason::DigestMismatch { expected: String::new(), found: String::new() },
-            Reason::ChecksFailed { names: Vec::new() },
+            RunReason::Waiting { needs: Vec::new() },
+            RunReason::NotCompiled,
+            RunReason::ResourcesFailed { count: 1 },
+            RunReason::Deadline { program: String::new(), seconds: 1 },
+            RunReason::PendingIgnored { needs: Vec::new() },
+            RunReason::DigestMismatch { expected: String::new(), found: String::new() },
+            RunReason::ChecksFailed { names: Vec::new() },
         ];
         for reason in reasons {
             assert_eq!(serde_json::to_value(&reason).unwrap()["kind"], reason.word());
         }
-        for word in Word::ALL {
+        for word in NodeState::ALL {
             assert_eq!(serde_json::to_value(word).unwrap(), word.as_str());
         }
     }
@@ -123,11 +123,16 @@ mod tests {
         let row = NodeRow {
             node: NodeName::new("web1_blue").unwrap(),
             role: Role::new("web").unwrap(),
-            standing: Word::Failed,
+            state: NodeState::Failed,
             since: None,
             running: Some("v1".parse().unwrap()),
             desired: Some("v2".parse().unwrap()),
-            why: Some(Why::Failed { reason: Some(Reason::NotCompiled), errors: Vec::new(), attempt: 1, retry: None }),
+            reason: Some(Reason::Failed {
+                reason: Some(RunReason::NotCompiled),
+                errors: Vec::new(),
+                attempt: 1,
+                retry: None,
+            }),
             active: false,
             link: Link::Silent { since: jiff::Timestamp::UNIX_EPOCH },
             paused: None,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use muster_core::filter::Filter;
 use muster_core::fleet::{Fleet, Node};
-use muster_core::liveness::Link;
 use muster_core::names::NodeName;
-use muster_core::pause::Paused;
-use muster_core::records::NodeRecord;
-use muster_core::standing::{self, Activity, Standing};
+use muster_core::node::liveness::Link;
+use muster_core::node::pause::NodePause;
+use muster_core::node::record::NodeRecord;
+use muster_core::node::status::{self, Activity, NodeStatus};
 use muster_wire::operator::NodeRow;
 use muster_wire::replica::AgentActivity;
 
@@ -39,32 +39,32 @@ impl AgentActivities<'_> {
 }
 
 /// What keeps a node from running.
-fn paused(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Option<Paused> {
+fn paused(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Option<NodePause> {
     let role = &node.record.as_ref()?.role;
     fleet.pause_of(name, role, agents.links.now())
 }
 
 /// How a node stands now.
-pub fn standing(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Standing {
+pub fn status(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> NodeStatus {
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
-    standing::judge(fleet, node, fleet.desired_of(name).as_ref(), link, &activity, paused.as_ref())
+    node_status(fleet, node, fleet.desired_of(name).as_ref(), link, &activity, paused.as_ref())
 }
 
 pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node, record: &NodeRecord) -> NodeRow {
     let desired = fleet.desired_of(name);
     let (link, activity) = agents.of(fleet, name);
     let paused = paused(fleet, agents, name, node);
-    let Standing { word, since, why } =
-        standing::judge(fleet, node, desired.as_ref(), link, &activity, paused.as_ref());
+    let NodeStatus { state, since, reason } =
+        node_status(fleet, node, desired.as_ref(), link, &activity, paused.as_ref());
     NodeRow {
         node: name.clone(),
         role: record.role.clone(),
-        standing: word,
+        state,
         since,
         running: node.running.first().cloned(),
         desired: desired.map(|desired| desired.version.clone()),
-        why,
+        reason,
         active: node.active().is_some(),
         link,
         paused,

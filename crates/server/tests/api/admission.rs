@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_wire::client::{Client, SyncStream};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncOpen;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -22,7 +22,7 @@ async fn connect(client: Client, fixture_env: muster_core::names::EnvName, name:
             }
             Err(error) => {
                 let problem = error.problem().unwrap_or_else(|| panic!("{error:?}"));
-                assert_eq!(problem.code, Code::Busy, "{problem}");
+                assert_eq!(problem.code, ProblemCode::Busy, "{problem}");
                 assert!(problem.retry_after_seconds.is_some());
                 tokio::task::yield_now().await;
             }

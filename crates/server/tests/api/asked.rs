@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use muster_core::keys::Keys;
 use muster_core::names::{RunId, Version};
-use muster_core::pause::PauseRecord;
-use muster_core::reason::Reason;
+use muster_core::node::pause::PauseRecord;
+use muster_core::node::status::Activity;
+use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, ResourceError, RunResult};
-use muster_core::standing::Activity;
 use muster_core::txn::{Op, Txn};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::run_log::LogPiece;
-use muster_wire::runs::{AskForRun, AskedProgress};
+use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, PASSED, next, node};
@@ -23,7 +23,7 @@ const NOW: Duration = Duration::ZERO;
 async fn what_somebody_asks_for_reaches_the_node_and_is_followed_to_its_end() {
     let fixture = Fixture::start(&FLEET).await;
     let (env, web1) = (&fixture.env, node("web1"));
-    let silent = fixture.client.ask_for_run(env, "web1", "jo", &AskForRun::default()).await.unwrap();
+    let silent = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert!(silent.silent_since.is_some(), "its agent is not there");
 
     // It hears of it when it comes, and of the next at once.
@@ -34,21 +34,21 @@ async fn what_somebody_asks_for_reaches_the_node_and_is_followed_to_its_end() {
         }
     };
     assert_eq!(heard(&mut agent).await, (silent.id, false, "jo".to_owned()));
-    let asked = fixture.client.ask_for_run(env, "web1", "ann", &AskForRun { noop: true }).await.unwrap();
+    let asked = fixture.client.ask_for_run(env, "web1", "ann", &StartRunRequest { noop: true }).await.unwrap();
     assert_eq!(asked.silent_since, None);
     assert_eq!(heard(&mut agent).await, (asked.id.clone(), true, "ann".to_owned()));
 
     let progress = async || fixture.client.asked_run(env, &web1, &asked.id, NOW).await.unwrap().progress;
-    assert_eq!(progress().await, AskedProgress::Waiting { silent_since: None });
+    assert_eq!(progress().await, RunRequestProgress::Waiting { silent_since: None });
     let run = RunId::new("r1").unwrap();
     let piece = LogPiece { asked: vec![asked.id.clone()], ..LogPiece::default() };
     fixture.client.send_log(env, &web1, &run, &piece).await.unwrap();
-    assert_eq!(progress().await, AskedProgress::Running { run: run.clone() });
+    assert_eq!(progress().await, RunRequestProgress::Running { run: run.clone() });
     let mut report = fixture.report("web1", 1, 1, Outcome::Previewed(RunResult::Changed));
     report.causes = vec![Cause::Operator { id: asked.id.clone(), by: "ann".into() }];
     let taken = fixture.send(&report).await;
     fixture.app.view.reach(taken.revision).await.unwrap();
-    assert_eq!(progress().await, AskedProgress::Done { run });
+    assert_eq!(progress().await, RunRequestProgress::Done { run });
     fixture.stop().await;
 }
 
@@ -58,16 +58,16 @@ async fn a_paused_node_runs_nothing_but_shows_what_it_would() {
     let env = &fixture.env;
     let since = jiff::Timestamp::UNIX_EPOCH;
     let pause = PauseRecord { by: "ann".into(), reason: "disk swap".into(), since, until: None };
-    let key = Keys::of(env).pause(&muster_core::pause::PauseScope::Host { node: node("web1") });
+    let key = Keys::new(env).pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") });
     fixture.store.commit(Txn::new().op(Op::put_json(key, &pause).unwrap())).await.unwrap();
-    let error = fixture.client.ask_for_run(env, "web1", "jo", &AskForRun::default()).await.unwrap_err();
+    let error = fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest::default()).await.unwrap_err();
     let problem = error.problem().unwrap();
-    assert_eq!(problem.code, Code::Conflict);
+    assert_eq!(problem.code, ProblemCode::Conflict);
     assert!(problem.detail.contains("ann") && problem.detail.contains("disk swap"), "{problem}");
-    fixture.client.ask_for_run(env, "web1", "jo", &AskForRun { noop: true }).await.unwrap();
-    fixture.client.ask_for_run(env, "web2", "jo", &AskForRun::default()).await.unwrap();
-    let error = fixture.client.ask_for_run(env, "db9", "jo", &AskForRun::default()).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().code, Code::UnknownNode);
+    fixture.client.ask_for_run(env, "web1", "jo", &StartRunRequest { noop: true }).await.unwrap();
+    fixture.client.ask_for_run(env, "web2", "jo", &StartRunRequest::default()).await.unwrap();
+    let error = fixture.client.ask_for_run(env, "db9", "jo", &StartRunRequest::default()).await.unwrap_err();
+    assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
     fixture.stop().await;
 }
 
@@ -79,7 +79,7 @@ async fn fifty_nodes_with_the_same_broken_manifest_are_one_group() {
     let fixture = Fixture::start(&fleet).await;
     for name in &names {
         let mut report = fixture.report(name, 1, 1, Outcome::Configured(RunResult::Failed));
-        report.reason = Some(Reason::NotCompiled);
+        report.reason = Some(RunReason::NotCompiled);
         report.attempt = 1;
         report.errors = vec![ResourceError {
             resource: None,

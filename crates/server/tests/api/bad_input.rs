@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use muster_core::liveness::Patience;
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_server::{Clock, Config, LeasePace, Server};
 use muster_store::Store;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use reqwest::{Client, Method, StatusCode};
 use tokio_util::sync::CancellationToken;
 
@@ -22,21 +22,28 @@ async fn every_refusal_is_a_problem_with_a_code() {
             "/v1/envs/nowhere/status",
             "",
             404,
-            Code::UnknownEnvironment,
+            ProblemCode::UnknownEnvironment,
             "there is no environment \"nowhere\"",
         ),
-        (Method::GET, "/v1/envs/test/nodes/db9", "", 404, Code::UnknownNode, "db9 is not in the design of test"),
-        (Method::GET, "/v1/envs/test/nodes/DB", "", 400, Code::InvalidRequest, "\"DB\" is not a legal node name"),
-        (Method::GET, "/v1/envs/test/nodes/db1/runs/none", "", 404, Code::UnknownRun, "db1 has no run none"),
-        (Method::GET, "/v1/nothing", "", 404, Code::NotFound, "there is nothing at GET /v1/nothing"),
-        (Method::DELETE, "/v1/envs/test/status", "", 400, Code::InvalidRequest, "does not take DELETE"),
-        (Method::POST, "/v1/envs/test/verify-hosts", "{", 400, Code::InvalidRequest, "EOF while parsing"),
+        (Method::GET, "/v1/envs/test/nodes/db9", "", 404, ProblemCode::UnknownNode, "db9 is not in the design of test"),
+        (
+            Method::GET,
+            "/v1/envs/test/nodes/DB",
+            "",
+            400,
+            ProblemCode::InvalidRequest,
+            "\"DB\" is not a legal node name",
+        ),
+        (Method::GET, "/v1/envs/test/nodes/db1/runs/none", "", 404, ProblemCode::UnknownRun, "db1 has no run none"),
+        (Method::GET, "/v1/nothing", "", 404, ProblemCode::NotFound, "there is nothing at GET /v1/nothing"),
+        (Method::DELETE, "/v1/envs/test/status", "", 400, ProblemCode::InvalidRequest, "does not take DELETE"),
+        (Method::POST, "/v1/envs/test/verify-hosts", "{", 400, ProblemCode::InvalidRequest, "EOF while parsing"),
         (
             Method::POST,
             "/v1/envs/test/verify-hosts",
             r#"{"version":"v1","hosts":[]}"#,
             400,
-            Code::InvalidRequest,
+            ProblemCode::InvalidRequest,
             "no hosts were given",
         ),
         (
@@ -44,7 +51,7 @@ async fn every_refusal_is_a_problem_with_a_code() {
             "/v1/envs/test/verify-hosts",
             r#"{"version":"/","hosts":["a"]}"#,
             400,
-            Code::InvalidRequest,
+            ProblemCode::InvalidRequest,
             "not a legal version",
         ),
         (
@@ -52,7 +59,7 @@ async fn every_refusal_is_a_problem_with_a_code() {
             "/v1/envs/test/current-version",
             r#"{"version":"v9"}"#,
             404,
-            Code::UnknownVersion,
+            ProblemCode::UnknownVersion,
             "there is no release v9",
         ),
         (
@@ -60,10 +67,10 @@ async fn every_refusal_is_a_problem_with_a_code() {
             "/v1/envs/test/nodes/db1/sync",
             r#"{"generation":{"epoch":18446744073709551615,"number":1}}"#,
             400,
-            Code::InvalidRequest,
+            ProblemCode::InvalidRequest,
             "its epoch is no time",
         ),
-        (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, Code::InvalidRequest, "invalid"),
+        (Method::POST, "/v1/envs/test/nodes/db1/reports", "[]", 400, ProblemCode::InvalidRequest, "invalid"),
     ];
     for (method, path, body, status, code, says) in table {
         let request = http.request(method.clone(), format!("{}{path}", fixture.client.base()));
@@ -99,7 +106,7 @@ async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_ser
     let config = Config {
         listen: listen.parse::<SocketAddr>().unwrap(),
         blobs: dir.join("blobs"),
-        patience: Patience::default(),
+        patience: LivenessTimeouts::default(),
         lease: LeasePace::default(),
         clock: Clock::system(),
     };

@@ -1,7 +1,7 @@
 //! Bundles on their way to the server.
 
-use muster_core::release_manifest::Digest;
-use muster_wire::problem::Code;
+use muster_core::release::manifest::Digest;
+use muster_wire::problem::ProblemCode;
 use sha2::{Digest as _, Sha256};
 
 use crate::fixture::Fixture;
@@ -39,14 +39,14 @@ async fn a_bundle_is_kept_once_and_only_if_it_is_what_its_digest_says() {
     let name = digest(&bytes);
 
     let unknown = client.bundle(env, &name).await.unwrap_err();
-    assert_eq!(unknown.problem().unwrap().code, Code::UnknownBundle);
+    assert_eq!(unknown.problem().unwrap().code, ProblemCode::UnknownBundle);
 
     let mut flipped = bytes.clone();
     flipped[350_000] ^= 1;
     for wrong in [flipped, bytes[..699_999].to_vec(), Vec::new()] {
         let refused = client.upload_bundle(env, &name, wrong).await.unwrap_err();
         let problem = refused.problem().unwrap();
-        assert_eq!((problem.code, problem.status), (Code::ReleaseRefused, 422), "{problem}");
+        assert_eq!((problem.code, problem.status), (ProblemCode::ReleaseRefused, 422), "{problem}");
         assert!(problem.detail.contains(name.hex()), "{problem}");
         assert_eq!(files(&fixture), [""; 0], "nothing of it is kept");
     }

@@ -1,12 +1,12 @@
 //! Configuration data through the API: layers, conditions, secrets, limits.
 
-use muster_core::config_data::{Layer, SECRET};
 use muster_core::keys::Keys;
+use muster_core::lookup::config_data::{Layer, SECRET};
 use muster_core::names::{DataKey, Role};
 use muster_core::txn::Revision;
-use muster_wire::client::{Before, ClientError, DataQuery};
+use muster_wire::client::{ClientError, DataQuery, DatumPrecondition};
 use muster_wire::data::{DatumRow, SetDatum};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use serde_json::{Value, json};
 
@@ -46,7 +46,10 @@ async fn a_narrower_layer_beats_a_wider_one_and_a_node_is_told_what_it_sees() {
     };
     let host = Layer::Host { node: node("web1") };
     for (layer, value) in [(Layer::Global, 1), (web(), 2), (host.clone(), 3)] {
-        let set = client.set_datum(env, (&layer, &port), &to(json!(value)), Before::Anything, "ann").await.unwrap();
+        let set = client
+            .set_datum(env, (&layer, &port), &to(json!(value)), DatumPrecondition::Anything, "ann")
+            .await
+            .unwrap();
         assert!(set.changed && set.datum.by == "ann" && set.revision == set.datum.changed_at);
         assert_eq!(told(&mut web1).await, Some(json!(value)));
     }
@@ -59,10 +62,10 @@ async fn a_narrower_layer_beats_a_wider_one_and_a_node_is_told_what_it_sees() {
     let of_web = DataQuery { layer: Some(web()), ..DataQuery::default() };
     assert_eq!(client.data(env, &of_web).await.unwrap().items.len(), 1);
 
-    let unset = client.unset_datum(env, (&host, &port), Before::Anything, "ann").await.unwrap();
+    let unset = client.unset_datum(env, (&host, &port), DatumPrecondition::Anything, "ann").await.unwrap();
     assert_eq!(unset.before.map(|row| row.value), Some(json!(3)));
     assert_eq!(told(&mut web1).await, Some(json!(2)));
-    let again = client.unset_datum(env, (&host, &port), Before::Anything, "ann").await.unwrap();
+    let again = client.unset_datum(env, (&host, &port), DatumPrecondition::Anything, "ann").await.unwrap();
     assert_eq!(again.before, None);
     fixture.stop().await;
 }
@@ -72,28 +75,28 @@ async fn of_two_who_change_one_datum_one_is_told_what_the_other_did() {
     let fixture = Fixture::start(&NODES).await;
     let (client, env, port) = (&fixture.client, &fixture.env, key("port"));
     let place = (&web(), &port);
-    let first = client.set_datum(env, place, &to(json!(1)), Before::Nothing, "ann").await.unwrap();
+    let first = client.set_datum(env, place, &to(json!(1)), DatumPrecondition::Nothing, "ann").await.unwrap();
     // Both have read it; bob is faster.
-    let seen = Before::At(first.datum.changed_at);
+    let seen = DatumPrecondition::At(first.datum.changed_at);
     let bobs = client.set_datum(env, place, &to(json!(2)), seen, "bob").await.unwrap();
     let problem = refused(client.set_datum(env, place, &to(json!(3)), seen, "ann").await);
-    assert_eq!((problem.code, problem.status), (Code::NotAsExpected, 412));
+    assert_eq!((problem.code, problem.status), (ProblemCode::NotAsExpected, 412));
     let said = format!("port (role web) was changed by bob at {} to 2", bobs.datum.at.strftime("%F %T UTC"));
     assert!(problem.detail.starts_with(&said), "{}", problem.detail);
     let current: DatumRow = serde_json::from_value(*problem.current.unwrap()).unwrap();
     assert_eq!(current, bobs.datum);
-    assert_eq!(refused(client.unset_datum(env, place, seen, "ann").await).code, Code::NotAsExpected);
+    assert_eq!(refused(client.unset_datum(env, place, seen, "ann").await).code, ProblemCode::NotAsExpected);
     assert_eq!(
-        refused(client.set_datum(env, place, &to(json!(3)), Before::Nothing, "ann").await).code,
-        Code::NotAsExpected
+        refused(client.set_datum(env, place, &to(json!(3)), DatumPrecondition::Nothing, "ann").await).code,
+        ProblemCode::NotAsExpected
     );
     let gone = (&Layer::Global, &port);
-    let problem = refused(client.set_datum(env, gone, &to(json!(3)), Before::At(Revision(1)), "ann").await);
+    let problem = refused(client.set_datum(env, gone, &to(json!(3)), DatumPrecondition::At(Revision(1)), "ann").await);
     assert!(problem.detail.contains("is not there"), "{}", problem.detail);
 
     // The same value again is no change: nothing is written, and nobody wakes.
     let before = fixture.state().await;
-    let same = client.set_datum(env, place, &to(json!(2)), Before::Anything, "ann").await.unwrap();
+    let same = client.set_datum(env, place, &to(json!(2)), DatumPrecondition::Anything, "ann").await.unwrap();
     assert!(!same.changed && same.datum.by == "bob");
     assert_eq!(fixture.state().await, before);
     fixture.stop().await;
@@ -105,21 +108,22 @@ async fn a_secret_is_shown_to_nodes_and_to_nobody_else() {
     let (client, env, password) = (&fixture.client, &fixture.env, key("db::password"));
     let layer = Layer::Global;
     let secret = SetDatum { secret: true, ..to(json!("hunter2")) };
-    let set = client.set_datum(env, (&layer, &password), &secret, Before::Anything, "ann").await.unwrap();
+    let set = client.set_datum(env, (&layer, &password), &secret, DatumPrecondition::Anything, "ann").await.unwrap();
     let mut answers = vec![serde_json::to_string(&set).unwrap()];
     answers.push(serde_json::to_string(&client.datum(env, &layer, &password).await.unwrap()).unwrap());
     answers.push(serde_json::to_string(&client.data(env, &DataQuery::default()).await.unwrap()).unwrap());
     let effective = DataQuery { effective: Some("web1".into()), ..DataQuery::default() };
     answers.push(serde_json::to_string(&client.data(env, &effective).await.unwrap()).unwrap());
     answers.push(serde_json::to_string(&client.lookup(env, "web1", "db::password").await.unwrap()).unwrap());
-    let problem = refused(client.set_datum(env, (&layer, &password), &to(json!(1)), Before::Nothing, "bob").await);
+    let problem =
+        refused(client.set_datum(env, (&layer, &password), &to(json!(1)), DatumPrecondition::Nothing, "bob").await);
     answers.push(serde_json::to_string(&problem).unwrap());
-    let unset = client.unset_datum(env, (&layer, &password), Before::Anything, "ann").await.unwrap();
+    let unset = client.unset_datum(env, (&layer, &password), DatumPrecondition::Anything, "ann").await.unwrap();
     answers.push(serde_json::to_string(&unset).unwrap());
     for answer in answers {
         assert!(!answer.contains("hunter2") && answer.contains(SECRET), "{answer}");
     }
-    client.set_datum(env, (&layer, &password), &secret, Before::Anything, "ann").await.unwrap();
+    client.set_datum(env, (&layer, &password), &secret, DatumPrecondition::Anything, "ann").await.unwrap();
     let shown = fixture.app.view.fleets()[env].snapshot_for(&node("web1"));
     assert_eq!((&shown.data[&password].value, shown.data[&password].secret), (&json!("hunter2"), true));
     fixture.stop().await;
@@ -130,24 +134,30 @@ async fn what_cannot_be_kept_is_refused_and_says_why() {
     let fixture = Fixture::start(&NODES).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let large = to(json!("x".repeat(15 * 1024)));
-    let problem = refused(client.set_datum(env, (&Layer::Global, &key("a")), &large, Before::Anything, "ann").await);
-    assert_eq!(problem.code, Code::TooLarge);
+    let problem =
+        refused(client.set_datum(env, (&Layer::Global, &key("a")), &large, DatumPrecondition::Anything, "ann").await);
+    assert_eq!(problem.code, ProblemCode::TooLarge);
     let fits = SetDatum { message: Some("m".repeat(5000)), ..to(json!("x".repeat(15 * 1024 - 2))) };
-    client.set_datum(env, (&Layer::Global, &key("a")), &fits, Before::Anything, &"b".repeat(500)).await.unwrap();
-    let stored = fixture.store.get(&Keys::of(env).datum(&Layer::Global, &key("a"))).await.unwrap().unwrap();
+    client
+        .set_datum(env, (&Layer::Global, &key("a")), &fits, DatumPrecondition::Anything, &"b".repeat(500))
+        .await
+        .unwrap();
+    let stored = fixture.store.get(&Keys::new(env).datum(&Layer::Global, &key("a"))).await.unwrap().unwrap();
     assert!(stored.value.len() <= 16 * 1024, "{}", stored.value.len());
 
     let role = Layer::Role { role: Role::new("wep").unwrap() };
-    let problem = refused(client.set_datum(env, (&role, &key("a")), &to(json!(1)), Before::Anything, "ann").await);
-    assert_eq!(problem.code, Code::UnknownRole);
+    let problem =
+        refused(client.set_datum(env, (&role, &key("a")), &to(json!(1)), DatumPrecondition::Anything, "ann").await);
+    assert_eq!(problem.code, ProblemCode::UnknownRole);
     assert!(problem.hint.as_ref().unwrap().starts_with("did you mean web?"), "{problem:?}");
     let host = Layer::Host { node: node("web3") };
-    let problem = refused(client.set_datum(env, (&host, &key("a")), &to(json!(1)), Before::Anything, "ann").await);
-    assert_eq!(problem.code, Code::UnknownNode);
+    let problem =
+        refused(client.set_datum(env, (&host, &key("a")), &to(json!(1)), DatumPrecondition::Anything, "ann").await);
+    assert_eq!(problem.code, ProblemCode::UnknownNode);
     let ahead = SetDatum { force: true, ..to(json!(1)) };
-    let set = client.set_datum(env, (&host, &key("a")), &ahead, Before::Anything, "ann").await.unwrap();
+    let set = client.set_datum(env, (&host, &key("a")), &ahead, DatumPrecondition::Anything, "ann").await.unwrap();
     assert!(set.datum.for_nobody);
-    assert_eq!(refused(client.datum(env, &web(), &key("a")).await).code, Code::UnknownDatum);
+    assert_eq!(refused(client.datum(env, &web(), &key("a")).await).code, ProblemCode::UnknownDatum);
 
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     for path in ["data/lookup_options", "data/a.b", "data/a?role=Web", "data/a?role=web&host=web1"] {

@@ -5,17 +5,18 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::keys::Keys;
-use muster_core::liveness::Patience;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
-use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::record::NodeRecord;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
 use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Store;
 use muster_wire::client::{Client, SyncStream};
-use muster_wire::sync::{ReportTaken, SyncEvent, SyncOpen};
+use muster_wire::sync::{ReportAck, SyncEvent, SyncOpen};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,16 +59,16 @@ pub(crate) const CHANGED: Outcome = Outcome::Configured(RunResult::Changed);
 impl Fixture {
     /// A server for nodes given as (name, role), with releases v1 and v2, at v1.
     pub(crate) async fn start(nodes: &[(&str, &str)]) -> Self {
-        Self::start_in(tempfile::tempdir().unwrap(), nodes, Patience::default()).await
+        Self::start_in(tempfile::tempdir().unwrap(), nodes, LivenessTimeouts::default()).await
     }
 
     /// One that declares a silent node lost at once.
     pub(crate) async fn start_impatient(nodes: &[(&str, &str)]) -> Self {
-        let patience = Patience { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
+        let patience = LivenessTimeouts { lost_after: SignedDuration::ZERO, grace: SignedDuration::ZERO };
         Self::start_in(tempfile::tempdir().unwrap(), nodes, patience).await
     }
 
-    pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: Patience) -> Self {
+    pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: LivenessTimeouts) -> Self {
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
             &muster_store::Access::default(),
@@ -175,12 +176,12 @@ impl Fixture {
         }
     }
 
-    pub(crate) async fn send(&self, report: &Report) -> ReportTaken {
+    pub(crate) async fn send(&self, report: &Report) -> ReportAck {
         self.client.report(&self.env, report).await.unwrap()
     }
 
     /// Sends a report with the next numbers of a node that has only ever reported through this.
-    pub(crate) async fn validate(&self, name: &str, seq: u64) -> ReportTaken {
+    pub(crate) async fn validate(&self, name: &str, seq: u64) -> ReportAck {
         self.send(&self.report(name, 1, seq, PASSED)).await
     }
 
@@ -194,7 +195,7 @@ impl Fixture {
 
     /// Everything that the store holds of the environment, but for what servers say of themselves and their agents.
     pub(crate) async fn state(&self) -> Vec<(String, Revision)> {
-        let prefix = Keys::of(&self.env).prefix().to_owned();
+        let prefix = Keys::new(&self.env).prefix().to_owned();
         let all = self.store.range(&prefix, None).await.unwrap().kvs.into_iter();
         let of_servers = |key: &str| {
             let rest = key.trim_start_matches(&prefix);

@@ -68,7 +68,7 @@ async fn a_store_of_another_life_begins_with_higher_epochs() {
     let mut db1 = fixture.open("db1", &SyncOpen::default()).await;
     next(&mut db1).await;
     fixture.wait_for("db1 leads", |fleet| leader(fleet) == Some(("db1".into(), 7))).await;
-    let epoch = Keys::of(&fixture.env).store_epoch();
+    let epoch = Keys::new(&fixture.env).store_epoch();
     fixture.store.commit(Txn::new().op(Op::put(epoch, "1000"))).await.unwrap();
     fixture.wait_for("it leads at another epoch", |fleet| leader(fleet) == Some(("db1".into(), 1000))).await;
     fixture.stop().await;

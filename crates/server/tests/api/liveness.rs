@@ -1,7 +1,7 @@
 //! A node whose agent goes away is taken out of its role, and put back when it returns.
 
 use muster_core::names::Role;
-use muster_core::standing::Why;
+use muster_core::node::status::Reason;
 use muster_wire::sync::SyncOpen;
 
 use crate::fixture::{Fixture, PASSED, next, node};
@@ -60,7 +60,7 @@ async fn a_machine_that_was_started_again_proves_itself_again() {
     fixture.app.view.reach(late.revision).await.unwrap();
     assert_eq!(fixture.app.view.fleets()[&fixture.env].active_count(&db), 0);
     let shown = fixture.client.node(&fixture.env, &node("db1")).await.unwrap();
-    assert_eq!(shown.row.why, Some(Why::Restarted));
+    assert_eq!(shown.row.reason, Some(Reason::Restarted));
 
     fixture.send(&proof(3, "tuesday")).await;
     fixture.wait_for("db1 is active again", |fleet| fleet.active_count(&db) == 1).await;

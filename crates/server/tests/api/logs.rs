@@ -1,10 +1,10 @@
 //! Logs of runs: while they go on, and afterwards.
 
 use muster_core::names::RunId;
+use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, RunResult};
-use muster_core::standing::Activity;
 use muster_wire::client::LogStream;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::run_log::{LogEnd, LogEvent, LogPiece, PIECE};
 use muster_wire::sync::SyncOpen;
 
@@ -155,16 +155,18 @@ async fn what_cannot_be_is_refused() {
     let (env, web1) = (&fixture.env, node("web1"));
     let code = |error: muster_wire::client::ClientError| error.problem().map(|problem| problem.code);
     let unknown = fixture.client.run_log(env, &web1, &run("r1")).await.unwrap_err();
-    assert_eq!(code(unknown), Some(Code::UnknownRun));
+    assert_eq!(code(unknown), Some(ProblemCode::UnknownRun));
     let unconnected = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, "x\n")).await.unwrap_err();
-    assert_eq!(code(unconnected), Some(Code::Conflict));
+    assert_eq!(code(unconnected), Some(ProblemCode::Conflict));
     let mut agent = fixture.open("web1", &SyncOpen::default()).await;
     next(&mut agent).await;
-    for (text, expected) in [("x".repeat(PIECE + 1), Code::TooLarge), ("x".repeat(8 * PIECE), Code::TooLarge)] {
+    for (text, expected) in
+        [("x".repeat(PIECE + 1), ProblemCode::TooLarge), ("x".repeat(8 * PIECE), ProblemCode::TooLarge)]
+    {
         let error = fixture.client.send_log(env, &web1, &run("r1"), &piece(0, &text)).await.unwrap_err();
         assert_eq!(code(error), Some(expected));
     }
     let error = fixture.client.send_log(env, &node("db9"), &run("r1"), &piece(0, "x\n")).await.unwrap_err();
-    assert_eq!(code(error), Some(Code::UnknownNode));
+    assert_eq!(code(error), Some(ProblemCode::UnknownNode));
     fixture.stop().await;
 }

@@ -1,10 +1,10 @@
 //! What a node would see at a key, and where it comes from.
 
-use muster_core::config_data::Layer;
-use muster_core::lookup::Source;
+use muster_core::lookup::config_data::Layer;
+use muster_core::lookup::explain::LookupSource;
+use muster_core::lookup::published::PUBLISHED_LIMIT;
 use muster_core::names::{DataKey, Role};
-use muster_core::published::PUBLISHED_LIMIT;
-use muster_wire::client::Before;
+use muster_wire::client::DatumPrecondition;
 use muster_wire::data::SetDatum;
 use muster_wire::sync::SyncOpen;
 use serde_json::json;
@@ -31,7 +31,7 @@ async fn every_kind_of_key_says_where_its_value_comes_from() {
     let role = ask("etcdlookup::active_roles::db").await;
     let found = role.found.unwrap();
     assert_eq!(found.value, json!({"db1": {"eth0": "addr-of-db1"}}));
-    let Source::ActiveRole { nodes, .. } = found.source else { panic!() };
+    let LookupSource::ActiveRole { nodes, .. } = found.source else { panic!() };
     assert_eq!(nodes[0].store_key, "/muster/test/active_roles/v1/db1/address");
     assert_eq!(role.looked_up, Some(false));
     let addresses = ask("etcdlookup::active_roles::db::eth0").await.found.unwrap();
@@ -42,7 +42,7 @@ async fn every_kind_of_key_says_where_its_value_comes_from() {
     assert_eq!(leader.looked_up, Some(true));
     let found = leader.found.unwrap();
     assert_eq!((&found.value["node"], &found.value["epoch"]), (&json!("db1"), &json!(7)));
-    assert!(matches!(found.source, Source::Leader { epoch: 7, .. }));
+    assert!(matches!(found.source, LookupSource::Leader { epoch: 7, .. }));
 
     let published = ask("etcdlookup::published::db::binlog").await.found.unwrap();
     assert_eq!(published.value, json!({"db1": "bin.7"}));
@@ -52,10 +52,10 @@ async fn every_kind_of_key_says_where_its_value_comes_from() {
     let port = DataKey::new("port").unwrap();
     for (layer, value) in [(Layer::Global, 1), (Layer::Role { role: Role::new("web").unwrap() }, 2)] {
         let set = SetDatum { value: json!(value), secret: false, message: Some("because".into()), force: false };
-        client.set_datum(env, (&layer, &port), &set, Before::Anything, "ann").await.unwrap();
+        client.set_datum(env, (&layer, &port), &set, DatumPrecondition::Anything, "ann").await.unwrap();
     }
     let datum = ask("port").await.found.unwrap();
-    let Source::Data { set, hides } = datum.source else { panic!() };
+    let LookupSource::Data { set, hides } = datum.source else { panic!() };
     assert_eq!((datum.value, set.by.as_str(), set.message.as_deref()), (json!(2), "ann", Some("because")));
     assert_eq!(set.store_key, "/muster/test/data/role/web/port");
     assert_eq!(hides.iter().map(|hidden| hidden.is.clone()).collect::<Vec<_>>(), [json!(1)]);

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::liveness::Patience;
 use muster_core::names::{NodeName, Role, RunId};
-use muster_core::records::NodeRecord;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::record::NodeRecord;
 use muster_core::report::{Outcome as RunOutcome, Report, RunResult, Verdict};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_server::{FirstVersion, Registration, register};
-use muster_wire::sync::{SyncOpen, Taken};
+use muster_wire::sync::{ReportResult, SyncOpen};
 
 use crate::fixture::{CHANGED, Fixture, PASSED, node, release, version};
 use crate::openmetrics::Scrape;
@@ -58,11 +58,11 @@ async fn it_says_what_happened() {
     let stream = fixture.open("db1", &SyncOpen::default()).await;
     fixture.send(&fixture.report("db1", 1, 1, CHANGED)).await;
     fixture.send(&fixture.report("db1", 1, 2, PASSED)).await;
-    assert_eq!(fixture.send(&fixture.report("db1", 1, 2, PASSED)).await.taken, Taken::AlreadyApplied);
-    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, Taken::Outdated);
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 2, PASSED)).await.taken, ReportResult::AlreadyApplied);
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, ReportResult::Outdated);
     fixture.send(&fixture.report("web1", 1, 1, RunOutcome::Configured(RunResult::Failed))).await;
     // The second of two that saw the same is refused, which is no failure.
-    let fence = Guard::Absent { key: Keys::of(&fixture.env).store_epoch() };
+    let fence = Guard::Absent { key: Keys::new(&fixture.env).store_epoch() };
     fixture.app.store.commit(Txn::new().guard(fence).op(Op::put("/muster/test/current_version", "v2"))).await.unwrap();
     let reached = fixture.revision().await;
     fixture.app.view.reach(reached).await.unwrap();
@@ -159,7 +159,7 @@ async fn nothing_grows_however_much_happens() {
 
     // After a restart there is what there was.
     let dir = fixture.stop().await;
-    let fixture = Fixture::start_in(dir, &nodes, Patience::default()).await;
+    let fixture = Fixture::start_in(dir, &nodes, LivenessTimeouts::default()).await;
     assert_eq!(scrape(&fixture).await.names(), expected.iter().map(String::as_str).collect());
     fixture.stop().await;
 }

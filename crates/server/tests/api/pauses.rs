@@ -2,12 +2,12 @@
 
 use muster_core::keys::Keys;
 use muster_core::names::Role;
-use muster_core::pause::{PauseRecord, PauseScope};
-use muster_core::standing::Why;
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::status::Reason;
 use muster_core::txn::{Op, Txn};
 use muster_wire::client::SyncStream;
 use muster_wire::data::SetPause;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, next, node, version};
@@ -39,13 +39,13 @@ async fn a_paused_node_is_told_stays_in_service_and_says_why_it_stands_still() {
     assert_eq!((set.pause.nodes, set.before.is_none()), (1, true));
     assert_eq!(told(&mut db1).await.as_deref(), Some("disk swap"));
     let shown = client.node(env, "db1").await.unwrap();
-    assert!(shown.row.active && shown.row.why.is_none(), "it runs what it should, and others count on it");
+    assert!(shown.row.active && shown.row.reason.is_none(), "it runs what it should, and others count on it");
     assert_eq!(shown.row.paused.unwrap().pause.by, "jo");
 
     // Another version: that is what it does not begin with.
     client.trigger_at_once(env, version("v2")).await.unwrap();
     let shown = client.node(env, "db1").await.unwrap();
-    let Some(Why::Paused { version: should, paused }) = shown.row.why else { panic!("{:?}", shown.row.why) };
+    let Some(Reason::Paused { version: should, paused }) = shown.row.reason else { panic!("{:?}", shown.row.reason) };
     assert_eq!((should, paused.scope), (version("v2"), db()));
     let other = client.node(env, "web1").await.unwrap();
     assert_eq!(other.row.paused, None);
@@ -79,7 +79,7 @@ async fn a_pause_whose_time_is_over_is_taken_away() {
     // One that was over when the server looked first counts for nobody, and goes too.
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     let over = PauseRecord { by: "jo".into(), reason: "old".into(), since, until: Some(since) };
-    let key = Keys::of(env).pause(&PauseScope::Global);
+    let key = Keys::new(env).pause(&PauseScope::Global);
     fixture.store.commit(Txn::new().op(Op::put_json(key, &over).unwrap())).await.unwrap();
     fixture.wait_for("it is there", |fleet| !fleet.pauses().is_empty()).await;
     assert_eq!(client.pauses(env).await.unwrap().items, []);
@@ -92,14 +92,14 @@ async fn a_pause_without_a_reason_or_for_nobody_is_refused() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let (client, env) = (&fixture.client, &fixture.env);
     let code = |answer: Result<_, muster_wire::client::ClientError>| {
-        answer.map(|_: muster_wire::data::PauseSet| ()).unwrap_err().problem().unwrap().code
+        answer.map(|_: muster_wire::data::SetPauseResponse| ()).unwrap_err().problem().unwrap().code
     };
-    assert_eq!(code(client.pause(env, &db(), &because(" \n", None), "jo").await), Code::InvalidRequest);
-    assert_eq!(code(client.pause(env, &db(), &because("x", Some(0)), "jo").await), Code::InvalidRequest);
+    assert_eq!(code(client.pause(env, &db(), &because(" \n", None), "jo").await), ProblemCode::InvalidRequest);
+    assert_eq!(code(client.pause(env, &db(), &because("x", Some(0)), "jo").await), ProblemCode::InvalidRequest);
     let web = PauseScope::Role { role: Role::new("web").unwrap() };
-    assert_eq!(code(client.pause(env, &web, &because("x", None), "jo").await), Code::UnknownRole);
+    assert_eq!(code(client.pause(env, &web, &because("x", None), "jo").await), ProblemCode::UnknownRole);
     let web1 = PauseScope::Host { node: node("web1") };
-    assert_eq!(code(client.pause(env, &web1, &because("x", None), "jo").await), Code::UnknownNode);
+    assert_eq!(code(client.pause(env, &web1, &because("x", None), "jo").await), ProblemCode::UnknownNode);
     let ahead = SetPause { force: true, ..because("before it comes", None) };
     assert_eq!(client.pause(env, &web1, &ahead, "jo").await.unwrap().pause.nodes, 0);
     fixture.stop().await;

@@ -1,14 +1,18 @@
 //! What operators ask.
 
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
-use muster_wire::operator::{TriggerUpdate, VerifyHosts};
-use muster_wire::problem::Code;
+use muster_wire::operator::{TriggerUpdate, VerifyHostsRequest};
+use muster_wire::problem::ProblemCode;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, version};
 
-fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHosts {
-    VerifyHosts { version: version("v1"), hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), wait_seconds }
+fn ask(hosts: &[&str], wait_seconds: u64) -> VerifyHostsRequest {
+    VerifyHostsRequest {
+        version: version("v1"),
+        hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+        wait_seconds,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -20,8 +24,8 @@ async fn hosts_are_verified_by_node_and_host_name_and_the_missing_are_named() {
     assert!(verify(&["db1-blue"]).await.verified);
     let answer = verify(&["db1-blue", "web1", "nobody7"]).await;
     assert!(!answer.verified);
-    let missing: Vec<_> = answer.missing.iter().map(|missing| (missing.host.as_str(), missing.standing)).collect();
-    assert_eq!(missing, [("web1", Some(Word::Silent)), ("nobody7", None)]);
+    let missing: Vec<_> = answer.missing.iter().map(|missing| (missing.host.as_str(), missing.state)).collect();
+    assert_eq!(missing, [("web1", Some(NodeState::Silent)), ("nobody7", None)]);
     fixture.stop().await;
 }
 
@@ -44,7 +48,7 @@ async fn a_revision_that_has_not_happened_cannot_be_told() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     let client = fixture.client.clone().at_least(Revision(1_000_000));
     let error = client.status(&fixture.env).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().code, Code::CannotTell);
+    assert_eq!(error.problem().unwrap().code, ProblemCode::CannotTell);
     fixture.stop().await;
 }
 
@@ -68,7 +72,7 @@ async fn a_list_is_cut_down_by_a_filter_before_it_is_cut_into_pages() {
 
     let refused = fixture.client.nodes_of(&fixture.env, "rolle=web").await.unwrap_err();
     let problem = refused.problem().unwrap();
-    assert_eq!(problem.code, Code::InvalidRequest);
+    assert_eq!(problem.code, ProblemCode::InvalidRequest);
     assert_eq!(problem.detail, "cannot read the filter at character 1, \"rolle=web\": there is no key \"rolle\"");
     assert!(problem.hint.as_ref().unwrap().starts_with("did you mean role?"), "{:?}", problem.hint);
 
@@ -111,7 +115,7 @@ async fn a_status_counts_and_names_who_blocks() {
     let taken = fixture.validate("db1", 1).await;
     let status = fixture.client.clone().at_least(taken.revision).status(&fixture.env).await.unwrap();
     assert_eq!(status.desired, Some(version("v1")));
-    assert_eq!(status.counts.into_iter().collect::<Vec<_>>(), [(Word::Silent, 1), (Word::Validated, 1)]);
+    assert_eq!(status.counts.into_iter().collect::<Vec<_>>(), [(NodeState::Silent, 1), (NodeState::Validated, 1)]);
     assert_eq!(status.blockers.iter().map(|row| row.node.as_str()).collect::<Vec<_>>(), ["web1"]);
     fixture.stop().await;
 }
@@ -123,7 +127,7 @@ async fn a_fleet_goes_back_only_when_it_is_said_to_be_meant() {
     client.trigger_at_once(env, version("v2")).await.unwrap();
     let refused = client.trigger_at_once(env, version("v1")).await.unwrap_err();
     let problem = refused.problem().unwrap();
-    assert_eq!((problem.code, problem.status), (Code::OlderRelease, 409));
+    assert_eq!((problem.code, problem.status), (ProblemCode::OlderRelease, 409));
     assert_eq!(
         problem.detail,
         "release v1 (serial 1) is older than v2 (serial 2), which nodes should run now: say --allow-older if they are to go back"

@@ -3,14 +3,14 @@
 use std::os::unix::fs::PermissionsExt;
 
 use jiff::Timestamp;
-use muster_core::release_manifest::{Manifest, SignedManifest};
+use muster_core::release::manifest::{Manifest, SignedManifest};
 use muster_release::key::SigningKey;
 use muster_release::manifest::{ReleaseLabel, create, sign};
 use muster_release::pack::pack;
 use muster_release::tree::Tree;
 use muster_wire::client::ClientError;
-use muster_wire::problem::{Code, Problem};
-use muster_wire::release::{BundleState, ReleasePushed, Trusted};
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::release::{BundleState, PushReleaseResponse, SignatureTrust};
 
 use crate::fixture::{Fixture, version};
 
@@ -48,17 +48,17 @@ pub(crate) async fn upload(fixture: &Fixture, built: &BuiltRelease) {
     fixture.client.upload_bundle(&fixture.env, &built.manifest.digest, built.bundle.clone()).await.unwrap();
 }
 
-pub(crate) async fn register(fixture: &Fixture, built: &BuiltRelease) -> Result<ReleasePushed, ClientError> {
+pub(crate) async fn register(fixture: &Fixture, built: &BuiltRelease) -> Result<PushReleaseResponse, ClientError> {
     let Manifest { version, .. } = &built.manifest;
     fixture.client.push_release(&fixture.env, version, built.signed.clone(), Some("ann@desk")).await
 }
 
-pub(crate) async fn push(fixture: &Fixture, built: &BuiltRelease) -> ReleasePushed {
+pub(crate) async fn push(fixture: &Fixture, built: &BuiltRelease) -> PushReleaseResponse {
     upload(fixture, built).await;
     register(fixture, built).await.unwrap()
 }
 
-fn problem(refused: Result<ReleasePushed, ClientError>) -> Problem {
+fn problem(refused: Result<PushReleaseResponse, ClientError>) -> Problem {
     refused.unwrap_err().problem().unwrap().clone()
 }
 
@@ -102,14 +102,14 @@ async fn a_release_never_changes() {
     let other = build("v3", 4, "another", &keys);
     upload(&fixture, &other).await;
     let refused = problem(register(&fixture, &other).await);
-    assert_eq!((refused.code, refused.status), (Code::ReleaseTaken, 409));
+    assert_eq!((refused.code, refused.status), (ProblemCode::ReleaseTaken, 409));
     for digest in [&first.manifest.digest, &other.manifest.digest] {
         assert!(refused.detail.contains(digest.as_str()), "{refused}");
     }
     let same_serial = build("v4", 3, "four", &keys);
     upload(&fixture, &same_serial).await;
     let refused = problem(register(&fixture, &same_serial).await);
-    assert_eq!(refused.code, Code::ReleaseTaken);
+    assert_eq!(refused.code, ProblemCode::ReleaseTaken);
     assert!(refused.detail.contains("serial 3 of release v4 is that of release v3"), "{refused}");
     // The same content, built again later: nothing to do.
     let rebuilt = build("v3", 9, "three", &keys);
@@ -122,18 +122,18 @@ async fn what_no_node_could_take_is_refused() {
     let fixture = Fixture::start(&[]).await;
     let keys = [key()];
     let missing = build("v3", 3, "three", &keys);
-    assert_eq!(problem(register(&fixture, &missing).await).code, Code::UnknownBundle);
+    assert_eq!(problem(register(&fixture, &missing).await).code, ProblemCode::UnknownBundle);
 
     let unsigned = build("v3", 3, "three", &[]);
     upload(&fixture, &unsigned).await;
     let refused = problem(register(&fixture, &unsigned).await);
-    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
     assert!(refused.detail.contains("nobody signed it"), "{refused}");
 
     let broken = build_with("v3", 3, "applier: script\nmanifest: gone\n", "x", &keys);
     upload(&fixture, &broken).await;
     let refused = problem(register(&fixture, &broken).await);
-    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
     assert!(refused.detail.contains("gone"), "{refused}");
 
     // What is signed is not what is in the bundle.
@@ -141,23 +141,23 @@ async fn what_no_node_could_take_is_refused() {
     lying.manifest.content = broken.manifest.content.clone();
     lying.signed = sign(&lying.manifest, &keys).unwrap();
     upload(&fixture, &lying).await;
-    assert_eq!(problem(register(&fixture, &lying).await).code, Code::ReleaseRefused);
+    assert_eq!(problem(register(&fixture, &lying).await).code, ProblemCode::ReleaseRefused);
     lying.manifest.size += 1;
     lying.signed = sign(&lying.manifest, &keys).unwrap();
-    assert_eq!(problem(register(&fixture, &lying).await).code, Code::ReleaseRefused);
+    assert_eq!(problem(register(&fixture, &lying).await).code, ProblemCode::ReleaseRefused);
 
     // No bundle at all.
     let mut garbage = build("v3", 3, "three", &keys);
     garbage.bundle = b"this is no bundle".to_vec();
     garbage.manifest.size = garbage.bundle.len() as u64;
     let digest = sha2::Digest::finalize(<sha2::Sha256 as sha2::Digest>::new_with_prefix(&garbage.bundle));
-    garbage.manifest.digest = muster_core::release_manifest::Digest::of_sha256(&digest.into());
+    garbage.manifest.digest = muster_core::release::manifest::Digest::of_sha256(&digest.into());
     garbage.signed = sign(&garbage.manifest, &keys).unwrap();
     upload(&fixture, &garbage).await;
-    assert_eq!(problem(register(&fixture, &garbage).await).code, Code::ReleaseRefused);
+    assert_eq!(problem(register(&fixture, &garbage).await).code, ProblemCode::ReleaseRefused);
 
     let elsewhere = fixture.client.push_release(&fixture.env, &version("v4"), missing.signed.clone(), None).await;
-    assert_eq!(problem(elsewhere).code, Code::InvalidRequest);
+    assert_eq!(problem(elsewhere).code, ProblemCode::InvalidRequest);
     assert_eq!(fixture.client.releases(&fixture.env).await.unwrap().items.len(), 2, "nothing was registered");
     let left = std::fs::read_dir(fixture.dir.path().join("blobs")).unwrap();
     let unpacked = left.filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().contains("unpacked"));
@@ -235,11 +235,11 @@ async fn a_bundle_that_is_gone_is_said_to_be() {
     push(&fixture, &built).await;
     fixture.app.blobs.remove(built.manifest.digest.hex());
     let gone = fixture.client.download_bundle(&fixture.env, &version("v3"), 0).await.unwrap_err();
-    assert_eq!(gone.problem().unwrap().code, Code::ReleaseUnreadable);
+    assert_eq!(gone.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
     assert!(gone.to_string().contains("is missing where the server keeps its blobs"), "{gone}");
     assert_eq!(fixture.client.release(&fixture.env, &version("v3")).await.unwrap().bundle, BundleState::Missing);
     let refused = fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap_err();
-    assert_eq!(refused.problem().unwrap().code, Code::ReleaseUnreadable);
+    assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseUnreadable);
     // Whoever has it still can bring it back.
     push(&fixture, &built).await;
     fixture.client.trigger_at_once(&fixture.env, version("v3")).await.unwrap();
@@ -256,7 +256,7 @@ async fn the_first_list_is_of_somebody_whose_releases_are_there() {
     push(&fixture, &build("v3", 3, "three", &[ours])).await;
     // Every agent would refuse it, and from then on nobody could place another.
     let refused = fixture.client.replace_trust(&fixture.env, &of_stranger, false).await.unwrap_err();
-    assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
+    assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseRefused);
     assert!(fixture.client.replace_trust(&fixture.env, &of_ours, false).await.unwrap().changed);
 }
 
@@ -276,10 +276,10 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     assert!(!client.replace_trust(env, &first, false).await.unwrap().changed);
 
     let refused = client.replace_trust(env, &list(6, &[&stranger], &stranger), false).await.unwrap_err();
-    assert_eq!(refused.problem().unwrap().code, Code::ReleaseRefused);
+    assert_eq!(refused.problem().unwrap().code, ProblemCode::ReleaseRefused);
     for serial in [4, 5] {
         let refused = client.replace_trust(env, &list(serial, &[&old, &new], &old), false).await.unwrap_err();
-        assert_eq!(refused.problem().unwrap().code, Code::Conflict, "{serial}");
+        assert_eq!(refused.problem().unwrap().code, ProblemCode::Conflict, "{serial}");
     }
     let mut forged = list(6, &[&old, &new], &old);
     forged.payload = forged.payload.replace("\"serial\":6", "\"serial\":7");
@@ -289,20 +289,20 @@ async fn only_a_trusted_key_replaces_the_trusted_keys() {
     let strange = build("v3", 3, "three", &[stranger]);
     upload(&fixture, &strange).await;
     let refused = problem(register(&fixture, &strange).await);
-    assert_eq!(refused.code, Code::ReleaseRefused);
+    assert_eq!(refused.code, ProblemCode::ReleaseRefused);
     assert!(refused.detail.contains("no such key is trusted here"), "{refused}");
     let id = old.public().id();
     let next = list(6, &[&new], &old);
     let ours = build("v3", 3, "three", &[old]);
     assert_eq!(push(&fixture, &ours).await.verified_by, Some(id.clone()));
-    assert_eq!(client.release(env, &version("v3")).await.unwrap().trusted, Some(Trusted::By(id)));
+    assert_eq!(client.release(env, &version("v3")).await.unwrap().trusted, Some(SignatureTrust::By(id)));
 
     // The old key hands over, and what it signed counts no longer.
     assert!(client.replace_trust(env, &next, false).await.unwrap().verified);
     let shown = client.trust(env).await.unwrap().list.unwrap();
     assert_eq!((shown.serial, shown.keys), (6, vec![new.public().clone()]));
     let trusted = client.release(env, &version("v3")).await.unwrap().trusted;
-    assert!(matches!(trusted, Some(Trusted::Not(_))), "{trusted:?}");
+    assert!(matches!(trusted, Some(SignatureTrust::Not(_))), "{trusted:?}");
     fixture.stop().await;
 }
 
@@ -321,8 +321,8 @@ async fn the_key_of_the_current_release_goes_only_if_that_is_meant() {
     client.trigger_at_once(env, version("v3")).await.unwrap();
     let refused = |answer: Result<_, ClientError>| {
         let refused: Problem =
-            answer.map(|_: muster_wire::release::TrustReplaced| ()).unwrap_err().problem().unwrap().clone();
-        assert_eq!((refused.code, refused.status), (Code::UntrustsCurrent, 409), "{refused}");
+            answer.map(|_: muster_wire::release::ReplaceTrustResponse| ()).unwrap_err().problem().unwrap().clone();
+        assert_eq!((refused.code, refused.status), (ProblemCode::UntrustsCurrent, 409), "{refused}");
         assert!(refused.detail.contains("runs release v3"), "{refused}");
         assert!(refused.hint.unwrap().contains("under a new version"));
     };

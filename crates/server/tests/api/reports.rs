@@ -2,15 +2,15 @@
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::liveness::Patience;
 use muster_core::names::EnvName;
-use muster_core::records::History;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::status::NodeState;
+use muster_core::report::record::RunHistory;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
-use muster_core::standing::Word;
 use muster_core::txn::{Op, Revision, Txn};
 use muster_store::Outcome;
-use muster_wire::problem::Code;
-use muster_wire::sync::Taken;
+use muster_wire::problem::ProblemCode;
+use muster_wire::sync::ReportResult;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
 
@@ -27,7 +27,7 @@ async fn two_reports_make_a_run_and_move_the_node() {
 
     let client = fixture.client.clone().at_least(taken.revision);
     let shown = client.node(&fixture.env, &node("db1")).await.unwrap();
-    assert_eq!(shown.row.standing, Word::Validated);
+    assert_eq!(shown.row.state, NodeState::Validated);
     assert_eq!(shown.row.running, Some(version("v1")));
     assert_eq!(shown.history.len(), 1, "both reports make one run: {:?}", shown.history);
     assert_eq!(shown.log.as_deref(), Some("log of db1 2"));
@@ -43,12 +43,12 @@ async fn twice_out_of_order_and_from_an_earlier_incarnation_change_nothing() {
     let before = fixture.state().await;
 
     let again = fixture.send(&fixture.report("db1", 2, 5, PASSED)).await;
-    assert_eq!(again.taken, Taken::AlreadyApplied);
+    assert_eq!(again.taken, ReportResult::AlreadyApplied);
     let failed = RunOutcome::Configured(RunResult::Failed);
     let older = fixture.send(&fixture.report("db1", 2, 4, failed)).await;
-    assert_eq!(older.taken, Taken::Outdated);
+    assert_eq!(older.taken, ReportResult::Outdated);
     let zombie = fixture.send(&fixture.report("db1", 1, 99, failed)).await;
-    assert_eq!(zombie.taken, Taken::Outdated);
+    assert_eq!(zombie.taken, ReportResult::Outdated);
 
     assert_eq!(fixture.state().await, before, "nothing was written");
     fixture.stop().await;
@@ -60,7 +60,7 @@ async fn a_node_that_is_not_in_the_design_cannot_report() {
     let before = fixture.state().await;
     let error = fixture.client.report(&fixture.env, &fixture.report("db2", 1, 1, PASSED)).await.unwrap_err();
     let problem = error.problem().unwrap();
-    assert_eq!(problem.code, Code::UnknownNode);
+    assert_eq!(problem.code, ProblemCode::UnknownNode);
     assert_eq!(problem.detail, "db2 is not in the design of test");
     assert!(problem.hint.is_some() && problem.request_id.is_some(), "{problem:?}");
     assert_eq!(fixture.state().await, before);
@@ -77,7 +77,7 @@ async fn a_crowd_is_committed_in_groups_and_every_report_counts_once() {
     let agent = async |name: &str| {
         for seq in 1..=reports {
             let outcome = if seq == reports { PASSED } else { CHANGED };
-            assert_eq!(fixture.send(&fixture.report(name, 1, seq, outcome)).await.taken, Taken::Applied);
+            assert_eq!(fixture.send(&fixture.report(name, 1, seq, outcome)).await.taken, ReportResult::Applied);
         }
     };
     join_all(names.iter().map(|name| agent(name))).await;
@@ -99,11 +99,11 @@ async fn what_was_acknowledged_survives_a_restart() {
     fixture.app.view.reach(fixture.store.revision().await.unwrap()).await.unwrap();
     let dir = fixture.stop().await;
 
-    let fixture = Fixture::start_in(dir, &nodes, Patience::default()).await;
+    let fixture = Fixture::start_in(dir, &nodes, LivenessTimeouts::default()).await;
     let fleet = fixture.app.view.fleets()[&fixture.env].clone();
     assert_eq!(fleet.running()[&version("v1")].len(), 1);
     assert_eq!(fleet.epoch(), shown.epoch());
-    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, Taken::AlreadyApplied);
+    assert_eq!(fixture.send(&fixture.report("db1", 1, 1, PASSED)).await.taken, ReportResult::AlreadyApplied);
     fixture.stop().await;
 }
 
@@ -122,11 +122,11 @@ async fn blobs_go_with_the_history_that_names_them() {
 async fn a_blob_that_another_environment_names_stays() {
     let fixture = Fixture::start(&[("db1", "db")]).await;
     fixture.validate("db1", 1).await;
-    let history = fixture.store.get(&Keys::of(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
+    let history = fixture.store.get(&Keys::new(&fixture.env).history(&node("db1"))).await.unwrap().unwrap().value;
     // Of the store, which has it for sure; the view may not have taken it in yet.
-    let runs: History = serde_json::from_slice(&history).unwrap();
+    let runs: RunHistory = serde_json::from_slice(&history).unwrap();
     let shared = runs.0[0].logs[0].clone();
-    let copy = Op::put(Keys::of(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
+    let copy = Op::put(Keys::new(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
     let Outcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
         panic!("refused")
     };
@@ -163,14 +163,14 @@ async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
     let fixture = Fixture::start(&[("db1", "db"), ("web1", "web")]).await;
     fixture.validate("db1", 1).await;
     // The design changes at the store, and reports go on arriving while the view takes it in.
-    let key = Keys::of(&fixture.env).node(&node("db1"));
+    let key = Keys::new(&fixture.env).node(&node("db1"));
     let gone = fixture.store.commit(Txn::new().op(Op::delete(key))).await.unwrap();
     let mut seq = 2;
     while fixture.client.report(&fixture.env, &fixture.report("db1", 1, seq, PASSED)).await.is_ok() {
         seq += 1;
     }
     let Outcome::Committed { revision: gone } = gone else { panic!("nothing guards it") };
-    let observed = fixture.store.get(&Keys::of(&fixture.env).observed(&node("db1"))).await.unwrap().unwrap();
+    let observed = fixture.store.get(&Keys::new(&fixture.env).observed(&node("db1"))).await.unwrap().unwrap();
     assert!(observed.revision < gone, "a report was applied after the node had left");
     fixture.stop().await;
 }
@@ -185,7 +185,7 @@ async fn an_upgrade_leaves_no_revision_at_which_the_node_is_not_active() {
         report.version = version("v2");
         after = fixture.send(&report).await.revision;
     }
-    let prefix = format!("{}active_roles/", Keys::of(&fixture.env).prefix());
+    let prefix = format!("{}active_roles/", Keys::new(&fixture.env).prefix());
     for revision in before.0..=after.0 {
         let range = fixture.store.range(&prefix, Some(Revision(revision))).await.unwrap();
         let keys: Vec<_> = range.kvs.iter().map(|kv| kv.key.trim_start_matches(&prefix)).collect();

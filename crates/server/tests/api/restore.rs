@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::future::join_all;
 use muster_core::keys::{Key, parse};
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::standing::Activity;
 use muster_wire::backup::RestoreQuery;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncOpen;
 
 use crate::fixture::{CHANGED, Fixture, PASSED, node, version};
@@ -45,7 +45,12 @@ async fn reports_that_arrive_all_the_time_leave_no_node_in_two_states() {
                 // While it is being restored, and while its node is not there: the agent keeps it, and sends it again.
                 Err(error) => {
                     let code = error.problem().map(|problem| problem.code);
-                    let expected = [Code::CannotTell, Code::UnknownNode, Code::UnknownEnvironment, Code::Conflict];
+                    let expected = [
+                        ProblemCode::CannotTell,
+                        ProblemCode::UnknownNode,
+                        ProblemCode::UnknownEnvironment,
+                        ProblemCode::Conflict,
+                    ];
                     assert!(code.is_some_and(|code| expected.contains(&code)), "{error:?}");
                     0
                 }

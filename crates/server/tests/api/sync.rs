@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::generation::Generation;
 use muster_core::keys::Keys;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::Role;
-use muster_core::records::NodeRecord;
-use muster_core::standing::{Activity, Word};
-use muster_core::txn::{Op, Txn};
-use muster_wire::problem::Code;
+use muster_core::node::record::NodeRecord;
+use muster_core::node::status::{Activity, NodeState};
+use muster_core::txn::{Generation, Op, Txn};
+use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::fixture::{Fixture, PASSED, next, node, release, version};
@@ -186,7 +185,7 @@ async fn what_an_agent_does_is_shown_while_it_is_connected() {
     let activity = Activity::Blocked { problem: "disk full".into() };
     fixture.client.activity(&fixture.env, &node("web1"), &activity).await.unwrap();
     let shown = fixture.client.node(&fixture.env, &node("web1")).await.unwrap();
-    assert_eq!((shown.row.standing, shown.activity), (Word::Blocked, activity));
+    assert_eq!((shown.row.state, shown.activity), (NodeState::Blocked, activity));
     fixture.stop().await;
 }
 
@@ -194,7 +193,7 @@ async fn what_an_agent_does_is_shown_while_it_is_connected() {
 async fn a_node_that_is_not_in_the_design_gets_no_stream() {
     let fixture = Fixture::start(&FLEET).await;
     let error = fixture.client.sync(&fixture.env, &node("db9"), &SyncOpen::default()).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().code, Code::UnknownNode);
+    assert_eq!(error.problem().unwrap().code, ProblemCode::UnknownNode);
     fixture.stop().await;
 }
 
@@ -232,7 +231,7 @@ async fn a_role_that_appears_wakes_those_who_missed_it() {
         flavor: None,
         leaving: None,
     };
-    let key = Keys::of(&fixture.env).node(&node("cache1"));
+    let key = Keys::new(&fixture.env).node(&node("cache1"));
     fixture.store.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).await.unwrap();
     let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("the role is there now") };
     assert_eq!(changed, ["active_roles::cache::eth0"]);

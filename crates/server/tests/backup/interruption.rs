@@ -32,7 +32,7 @@ async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
             Err(RestoreError::Store(_)) => cut_off += 1,
             Err(other) => panic!("{other:?}"),
         }
-        let marked = place.store.get(&Keys::of(&env()).restoring()).await.unwrap().is_some();
+        let marked = place.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_some();
         let keys = place.keys().await;
         assert!(marked || keys == before || keys == expected, "half restored, and no mark after {transactions}");
         if marked {
@@ -43,7 +43,7 @@ async fn killed_anywhere_it_is_marked_and_the_same_file_completes_it() {
         let restored = place.restore(&backup, !marked).await.unwrap();
         assert_eq!(restored.resumed, marked);
         assert_eq!(place.keys().await, expected, "after {transactions}");
-        assert!(place.store.get(&Keys::of(&env()).restoring()).await.unwrap().is_none());
+        assert!(place.store.get(&Keys::new(&env()).restoring()).await.unwrap().is_none());
     }
     assert!(cut_off >= 10, "only {cut_off} of them were cut off: the restore has become one of few transactions");
 }
@@ -55,7 +55,7 @@ async fn a_report_that_was_on_its_way_leaves_nothing_behind_whenever_it_arrives(
     let (backup, expected) = (origin.backup().await, origin.keys().await);
     for transactions in 0..10 {
         let place = in_the_way().await;
-        let prefix = Keys::of(&env()).prefix().to_owned();
+        let prefix = Keys::new(&env()).prefix().to_owned();
         let key = |name: &str| format!("{prefix}{name}");
         let at = async |name: &str| place.store.get(&key(name)).await.unwrap().unwrap().revision;
         // As a server makes it of a report, on what it saw before the restore began.

@@ -89,7 +89,7 @@ async fn an_environment_that_is_there_is_replaced_only_on_demand() {
     assert_eq!((restored.put, restored.removed, restored.unchanged), (2, 1, 13), "as it was said");
     assert_eq!(place.keys().await, before);
     // What belongs to running processes is theirs.
-    let keys = Keys::of(&env());
+    let keys = Keys::new(&env());
     assert_eq!(place.store.range(&format!("{}presence/", keys.prefix()), None).await.unwrap().kvs.len(), 3);
     assert_eq!(place.store.range(&format!("{}replicas/", keys.prefix()), None).await.unwrap().kvs.len(), 1);
 }
@@ -98,7 +98,7 @@ async fn an_environment_that_is_there_is_replaced_only_on_demand() {
 async fn the_version_is_chosen_anew_even_if_it_is_the_same() {
     let place = Place::embedded().await;
     place.found(1).await;
-    let key = Keys::of(&env()).current_version();
+    let key = Keys::new(&env()).current_version();
     let before = place.store.get(&key).await.unwrap().unwrap().revision;
     let restored = place.restore(&place.backup().await, true).await.unwrap();
     let after = place.store.get(&key).await.unwrap().unwrap().revision;

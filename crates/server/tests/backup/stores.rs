@@ -18,7 +18,7 @@ use muster_server::backup::{Contents, RestoreError, Target, read_environment, re
 use muster_store::{
     Access, Health, KeyValue, Lease, Outcome, Range, Sharing, Stats, Store, StoreError, Watch, WatchFrom,
 };
-use muster_wire::backup::Restored;
+use muster_wire::backup::RestoreResponse;
 
 pub(crate) fn env() -> EnvName {
     EnvName::new("prod").unwrap()
@@ -50,7 +50,7 @@ impl Place {
     }
 
     pub(crate) async fn put(&self, key: &str, value: impl Into<Vec<u8>>) {
-        let key = format!("{}{key}", Keys::of(&env()).prefix());
+        let key = format!("{}{key}", Keys::new(&env()).prefix());
         self.store.commit(Txn::new().op(Op::put(key, value))).await.unwrap();
     }
 
@@ -59,7 +59,7 @@ impl Place {
     pub(crate) async fn found(&self, nodes: usize) {
         let mut ops = Vec::new();
         let mut put =
-            |key: String, value: &[u8]| ops.push(Op::put(format!("{}{key}", Keys::of(&env()).prefix()), value));
+            |key: String, value: &[u8]| ops.push(Op::put(format!("{}{key}", Keys::new(&env()).prefix()), value));
         put("store_epoch".into(), b"1700000000");
         for number in 1..=nodes {
             let log = self.blobs.put(format!("the log of web{number}\n").repeat(number).as_bytes()).unwrap();
@@ -82,7 +82,7 @@ impl Place {
             self.store.commit(Txn { guards: Vec::new(), ops: part.to_vec() }).await.unwrap();
         }
         let lease = self.store.grant(Duration::from_secs(60)).await.unwrap();
-        let key = format!("{}replicas/a-1", Keys::of(&env()).prefix());
+        let key = format!("{}replicas/a-1", Keys::new(&env()).prefix());
         let leased = Op::Put { key, value: b"{}".to_vec(), lease: Some(lease.id) };
         self.store.commit(Txn::new().op(leased)).await.unwrap();
     }
@@ -90,7 +90,7 @@ impl Place {
     /// What there is of the environment, without what belongs to processes, and without the epoch
     /// and the permission to go back, which each restore writes anew.
     pub(crate) async fn keys(&self) -> BTreeMap<String, Vec<u8>> {
-        let prefix = Keys::of(&env()).prefix().to_owned();
+        let prefix = Keys::new(&env()).prefix().to_owned();
         let kvs = self.store.range(&prefix, None).await.unwrap().kvs;
         let of_process = |key: &str| ["replicas/", "controllers/", "presence/"].iter().any(|of| key.starts_with(of));
         let all = kvs.into_iter().map(|kv| (kv.key[prefix.len()..].to_owned(), kv.value.to_vec()));
@@ -98,7 +98,7 @@ impl Place {
     }
 
     pub(crate) async fn epoch(&self) -> u64 {
-        let kv = self.store.get(&Keys::of(&env()).store_epoch()).await.unwrap().unwrap();
+        let kv = self.store.get(&Keys::new(&env()).store_epoch()).await.unwrap().unwrap();
         String::from_utf8(kv.value.to_vec()).unwrap().parse().unwrap()
     }
 
@@ -118,7 +118,7 @@ impl Place {
         }
     }
 
-    pub(crate) async fn restore(&self, bytes: &[u8], replace: bool) -> Result<Restored, RestoreError> {
+    pub(crate) async fn restore(&self, bytes: &[u8], replace: bool) -> Result<RestoreResponse, RestoreError> {
         let (file, contents) = file(bytes);
         restore(file, &contents, &self.target(replace), |_| {}).await
     }

@@ -1,9 +1,9 @@
 //! Planning and applying: the nodes follow, and nothing else is done than what was shown.
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_wire::client::WriteOptions;
-use muster_wire::design::{ApplyDesign, DesignInput, DocumentText, NodeAction, Plan, Totals};
-use muster_wire::problem::Code;
+use muster_wire::design::{ApplyDesign, DesignInput, DesignPlan, DocumentText, NodeAction, Totals};
+use muster_wire::problem::ProblemCode;
 
 use crate::on_both_stores;
 use crate::place::{Replica, bundle, env, node, refused, site};
@@ -12,12 +12,12 @@ fn input(web: u32) -> DesignInput {
     DesignInput { bundles: site(web), ..DesignInput::default() }
 }
 
-fn actions(plan: &Plan) -> String {
+fn actions(plan: &DesignPlan) -> String {
     let told = plan.nodes.iter().map(|node| format!("{}{}", node.action.sign(), node.node));
     told.collect::<Vec<_>>().join(" ")
 }
 
-async fn plan(a: &Replica, input: &DesignInput) -> Plan {
+async fn plan(a: &Replica, input: &DesignInput) -> DesignPlan {
     a.client.plan_design(&env(), input).await.unwrap().plan
 }
 
@@ -92,18 +92,18 @@ on_both_stores! {
         let a = place.replica().await;
         a.apply(site(1)).await.unwrap();
         let shown = plan(&a, &input(2)).await;
-        let apply = |web: u32, plan: &Plan| {
+        let apply = |web: u32, plan: &DesignPlan| {
             let apply = ApplyDesign { design: input(web), plan: Some(plan.clone()), ..ApplyDesign::default() };
             let client = a.client.clone();
             async move { client.apply_design(&env(), &apply).await }
         };
         // Other files, an edited plan, and a world that has moved.
         let other = refused(apply(3, &shown).await);
-        assert_eq!((other.code, other.status), (Code::PlanOutdated, 409));
+        assert_eq!((other.code, other.status), (ProblemCode::PlanOutdated, 409));
         assert!(other.detail.contains("the files are not those"), "{}", other.detail);
         let mut edited = shown.clone();
         edited.nodes.pop();
-        assert_eq!(refused(apply(2, &edited).await).code, Code::PlanOutdated);
+        assert_eq!(refused(apply(2, &edited).await).code, ProblemCode::PlanOutdated);
         let text = DocumentText::Yaml("kind: Region\nname: r1\nspec: {}\n".into());
         a.client.put_document(&env(), "Region", "r1", &text, &WriteOptions::default()).await.unwrap();
         let moved = refused(apply(2, &shown).await);
@@ -113,7 +113,7 @@ on_both_stores! {
         let shown = plan(&a, &input(2)).await;
         let applied = apply(2, &shown).await.unwrap();
         assert_eq!((applied.plan, a.nodes().len()), (shown.clone(), 3));
-        assert_eq!(refused(apply(2, &shown).await).code, Code::PlanOutdated, "it has been carried out");
+        assert_eq!(refused(apply(2, &shown).await).code, ProblemCode::PlanOutdated, "it has been carried out");
         a.stop().await;
     }
 
@@ -123,14 +123,14 @@ on_both_stores! {
         let empty = || DesignInput { bundles: vec![bundle("site", &[])], ..DesignInput::default() };
         let shown = plan(&a, &empty()).await;
         assert_eq!(actions(&shown), "-db1 -web1 -web2", "what would be done can be seen");
-        let apply = |shown: Option<&Plan>, remove_all: bool| {
+        let apply = |shown: Option<&DesignPlan>, remove_all: bool| {
             let apply = ApplyDesign { design: empty(), plan: shown.cloned(), remove_all, ..ApplyDesign::default() };
             let client = a.client.clone();
             async move { client.apply_design(&env(), &apply).await }
         };
         for shown in [None, Some(&shown)] {
             let refusal = refused(apply(shown, false).await);
-            assert_eq!((refusal.code, refusal.status), (Code::RemovesAll, 409));
+            assert_eq!((refusal.code, refusal.status), (ProblemCode::RemovesAll, 409));
             assert_eq!(refusal.detail, "no node of test would be left, of 3 that it has");
             assert!(refusal.hint.unwrap().contains("muster env destroy test"));
         }
@@ -148,18 +148,18 @@ on_both_stores! {
         a.apply(site(1)).await.unwrap();
         let bad = || vec![bundle("site", &[("environments/test.yaml", "roles: {web: {cardinalty: 2, flavor: s}}\n")])];
         let refusal = refused(a.apply(bad()).await);
-        assert_eq!((refusal.code, refusal.status), (Code::DesignRefused, 422));
+        assert_eq!((refusal.code, refusal.status), (ProblemCode::DesignRefused, 422));
         assert_eq!(refusal.findings[0].help.as_deref(), Some("did you mean \"cardinality\"?"));
         let design = DesignInput { bundles: bad(), ..DesignInput::default() };
-        assert_eq!(refused(a.client.plan_design(&env(), &design).await).code, Code::DesignRefused);
+        assert_eq!(refused(a.client.plan_design(&env(), &design).await).code, ProblemCode::DesignRefused);
         let checked = a.client.check_design(&env(), &design).await.unwrap();
         assert!(!checked.usable && !checked.findings.is_empty());
         assert_eq!(a.client.design(&env()).await.unwrap().head, Some(DesignRevision(1)));
         assert_eq!(a.nodes(), ["db1", "web1"]);
         let twice = DesignInput { bundles: [site(1), site(2)].concat(), ..DesignInput::default() };
-        assert_eq!(refused(a.client.plan_design(&env(), &twice).await).code, Code::InvalidRequest);
+        assert_eq!(refused(a.client.plan_design(&env(), &twice).await).code, ProblemCode::InvalidRequest);
         let nothing = a.client.apply_design(&"other".parse().unwrap(), &ApplyDesign::default()).await;
-        assert_eq!(refused(nothing).code, Code::UnknownDesignRevision);
+        assert_eq!(refused(nothing).code, ProblemCode::UnknownDesignRevision);
         a.stop().await;
     }
 
@@ -177,7 +177,7 @@ on_both_stores! {
         let much = http.put(a.at("/documents/Region/r1")).header("content-type", "application/yaml");
         let answer = much.body(remark.repeat(30)).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), 413);
-        assert_eq!(answer.json::<muster_wire::problem::Problem>().await.unwrap().code, Code::TooLarge);
+        assert_eq!(answer.json::<muster_wire::problem::Problem>().await.unwrap().code, ProblemCode::TooLarge);
         a.stop().await;
     }
 

@@ -1,6 +1,6 @@
 //! A backup holds the design, every revision of it.
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_wire::backup::RestoreQuery;
 
 use crate::on_both_stores;

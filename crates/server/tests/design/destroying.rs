@@ -1,10 +1,10 @@
 //! The end of an environment.
 
-use muster_core::design_state::Destroying;
+use muster_core::fleet::DestroyRecord;
 use muster_core::txn::{Op, Txn};
 use muster_wire::client::WriteOptions;
 use muster_wire::design::DocumentText;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 
 use crate::on_both_stores;
 use crate::place::{Place, env, keys, refused, site};
@@ -29,8 +29,8 @@ on_both_stores! {
         assert_eq!((destroyed.nodes, destroyed.gone), (3, true));
         assert_eq!(left(&place).await, Vec::<String>::new());
         assert_eq!(a.client.environments().await.unwrap().items, []);
-        assert_eq!(refused(a.client.environment(&env()).await).code, Code::UnknownEnvironment);
-        assert_eq!(refused(a.client.destroy(&env(), None).await).code, Code::UnknownEnvironment);
+        assert_eq!(refused(a.client.environment(&env()).await).code, ProblemCode::UnknownEnvironment);
+        assert_eq!(refused(a.client.destroy(&env(), None).await).code, ProblemCode::UnknownEnvironment);
         // Its numbers begin anew.
         assert_eq!(a.apply(site(1)).await.unwrap().design.0, 1);
         assert_eq!(a.nodes(), ["db1", "web1"]);
@@ -41,7 +41,7 @@ on_both_stores! {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         a.kill().await;
-        let mark = Destroying { since: "2026-11-15T10:00:00Z".parse().unwrap(), by: "ann".into() };
+        let mark = DestroyRecord { since: "2026-11-15T10:00:00Z".parse().unwrap(), by: "ann".into() };
         place.store.commit(Txn::new().op(Op::put_json(keys().destroying(), &mark).unwrap())).await.unwrap();
 
         let b = place.replica().await;
@@ -51,14 +51,14 @@ on_both_stores! {
         let taken = match put {
             Ok(_) => true,
             Err(error) => {
-                assert_eq!(error.problem().unwrap().code, Code::Destroying);
+                assert_eq!(error.problem().unwrap().code, ProblemCode::Destroying);
                 false
             }
         };
         // The other one's lease may have ended just now: then it is gone before it is asked for.
         let gone = match b.client.destroy(&env(), None).await {
             Ok(destroyed) => destroyed.gone,
-            Err(error) => error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment),
+            Err(error) => error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment),
         };
         assert!(taken || gone);
         assert_eq!(left(&place).await, Vec::<String>::new());

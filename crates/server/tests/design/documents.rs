@@ -1,8 +1,8 @@
 //! Single documents: created, read, updated, deleted; and what is refused.
 
-use muster_wire::client::{Expected, WriteOptions};
-use muster_wire::design::{Changes, DesignRevision, DocumentChange, DocumentText, Severity, YAML};
-use muster_wire::problem::Code;
+use muster_wire::client::{DocumentPrecondition, WriteOptions};
+use muster_wire::design::{DesignRevision, DocumentChange, DocumentChanges, DocumentText, Severity, YAML};
+use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
 use crate::on_both_stores;
@@ -54,8 +54,8 @@ on_both_stores! {
         let deleted = client.delete_document(&env(), "Rack", "r1", &by_ann()).await.unwrap();
         assert_eq!((deleted.design, deleted.changed), (Some(DesignRevision(3)), true));
         let gone = refused(client.document(&env(), "Rack", "r1", None).await);
-        assert_eq!((gone.code, gone.status), (Code::UnknownDocument, 404));
-        assert_eq!(refused(client.delete_document(&env(), "Rack", "r1", &by_ann()).await).code, Code::UnknownDocument);
+        assert_eq!((gone.code, gone.status), (ProblemCode::UnknownDocument, 404));
+        assert_eq!(refused(client.delete_document(&env(), "Rack", "r1", &by_ann()).await).code, ProblemCode::UnknownDocument);
 
         let revisions = client.design_revisions(&env()).await.unwrap();
         let told: Vec<(u64, &str, &str)> =
@@ -67,22 +67,22 @@ on_both_stores! {
     async fn a_change_of_what_somebody_else_changed_is_refused_and_told_what_is_there(place: Place) {
         let a = place.replica().await;
         let client = &a.client;
-        let with = |expected: Expected| WriteOptions { expected, ..WriteOptions::default() };
-        let put = |clli: &'static str, expected: Expected| async move {
+        let with = |expected: DocumentPrecondition| WriteOptions { expected, ..WriteOptions::default() };
+        let put = |clli: &'static str, expected: DocumentPrecondition| async move {
             client.put_document(&env(), "Rack", "r1", &rack(clli), &with(expected)).await
         };
-        let missing = refused(put("A", Expected::Etag("x".into())).await);
-        assert_eq!((missing.code, missing.status, missing.current), (Code::NotAsExpected, 412, None));
-        let first = put("A", Expected::Nothing).await.unwrap().etags[0].clone();
-        assert_eq!(refused(put("B", Expected::Nothing).await).code, Code::NotAsExpected);
-        let second = put("B", Expected::Etag(first.clone())).await.unwrap().etags[0].clone();
-        let stale = refused(put("C", Expected::Etag(first.clone())).await);
+        let missing = refused(put("A", DocumentPrecondition::Etag("x".into())).await);
+        assert_eq!((missing.code, missing.status, missing.current), (ProblemCode::NotAsExpected, 412, None));
+        let first = put("A", DocumentPrecondition::Nothing).await.unwrap().etags[0].clone();
+        assert_eq!(refused(put("B", DocumentPrecondition::Nothing).await).code, ProblemCode::NotAsExpected);
+        let second = put("B", DocumentPrecondition::Etag(first.clone())).await.unwrap().etags[0].clone();
+        let stale = refused(put("C", DocumentPrecondition::Etag(first.clone())).await);
         let current = stale.current.unwrap();
         assert_eq!(current["etag"], second.as_str());
         assert_eq!(current["written"][0]["document"]["spec"]["location"]["clli"], "B");
-        let stale = client.delete_document(&env(), "Rack", "r1", &with(Expected::Etag(first))).await;
-        assert_eq!(refused(stale).code, Code::NotAsExpected);
-        client.delete_document(&env(), "Rack", "r1", &with(Expected::Etag(second))).await.unwrap();
+        let stale = client.delete_document(&env(), "Rack", "r1", &with(DocumentPrecondition::Etag(first))).await;
+        assert_eq!(refused(stale).code, ProblemCode::NotAsExpected);
+        client.delete_document(&env(), "Rack", "r1", &with(DocumentPrecondition::Etag(second))).await.unwrap();
         a.stop().await;
     }
 
@@ -92,14 +92,14 @@ on_both_stores! {
             put("HostProfile", name, yaml(&format!("kind: HostProfile\nname: {name}\nextends: [{extends}]\nspec: {{}}\n")))
         };
         let base = put("HostProfile", "base", yaml("kind: HostProfile\nname: base\nspec: {tags: [a]}\n"));
-        let changes = |changes: Vec<DocumentChange>, dry_run| Changes { changes, dry_run, ..Changes::default() };
+        let changes = |changes: Vec<DocumentChange>, dry_run| DocumentChanges { changes, dry_run, ..DocumentChanges::default() };
 
         // A parent that is not there, and a value of a wrong type: nothing is accepted, and all of it is told.
         let bad = put("HostProfile", "bad", yaml("kind: HostProfile\nname: bad\nspec: {tags: 7}\n"));
         let problem = refused(
             a.client.change_documents(&env(), &changes(vec![base.clone(), profile("child", "nobody"), bad], false)).await,
         );
-        assert_eq!((problem.code, problem.status), (Code::DesignRefused, 422));
+        assert_eq!((problem.code, problem.status), (ProblemCode::DesignRefused, 422));
         let errors: Vec<&str> = problem
             .findings
             .iter()
@@ -118,9 +118,9 @@ on_both_stores! {
 
         // To delete what others extend is refused, and so is a change on top of what is not the newest any more.
         let refusal = refused(a.client.delete_document(&env(), "HostProfile", "base", &by_ann()).await);
-        assert_eq!(refusal.code, Code::DesignRefused);
-        let late = Changes { head: Some(DesignRevision(7)), ..changes(vec![profile("other", "base")], false) };
-        assert_eq!(refused(a.client.change_documents(&env(), &late).await).code, Code::NotAsExpected);
+        assert_eq!(refusal.code, ProblemCode::DesignRefused);
+        let late = DocumentChanges { head: Some(DesignRevision(7)), ..changes(vec![profile("other", "base")], false) };
+        assert_eq!(refused(a.client.change_documents(&env(), &late).await).code, ProblemCode::NotAsExpected);
         assert_eq!(a.client.design(&env()).await.unwrap().head, Some(DesignRevision(1)));
         a.stop().await;
     }
@@ -136,7 +136,7 @@ on_both_stores! {
         // A plain word is a kind once there is a schema for it.
         let ticket = |number: &str| yaml(&format!("kind: Ticket\nname: t1\nspec: {{number: {number}}}\n"));
         let unknown = refused(a.client.put_document(&env(), "Ticket", "t1", &ticket("7"), &by_ann()).await);
-        assert_eq!(unknown.code, Code::DesignRefused);
+        assert_eq!(unknown.code, ProblemCode::DesignRefused);
         let schema = "kind: Schema\nname: Ticket\nspec: {type: object, properties: {number: {type: integer}}}\n";
         a.client.put_document(&env(), "Schema", "Ticket", &yaml(schema), &by_ann()).await.unwrap();
         a.client.put_document(&env(), "Ticket", "t1", &ticket("7"), &by_ann()).await.unwrap();
@@ -149,7 +149,7 @@ on_both_stores! {
             let schema = a.client.schema(&row.kind).await.unwrap();
             assert!(schema.is_object() && row.url == format!("/v1/schemas/{}", row.kind), "{schema}");
         }
-        assert_eq!(refused(a.client.schema("Nod").await).code, Code::UnknownKind);
+        assert_eq!(refused(a.client.schema("Nod").await).code, ProblemCode::UnknownKind);
         a.stop().await;
     }
 
@@ -162,7 +162,7 @@ on_both_stores! {
         ] {
             let refusal = refused(a.client.put_document(&env(), "Rack", "r1", &yaml(text), &by_ann()).await);
             assert!(refusal.detail.contains(says), "{refusal:?}");
-            assert_eq!(refusal.code, Code::InvalidRequest);
+            assert_eq!(refusal.code, ProblemCode::InvalidRequest);
         }
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let url = a.at("/documents/Rack/r1");
@@ -184,11 +184,11 @@ on_both_stores! {
         let a = place.replica().await;
         a.apply(site(2)).await.unwrap();
         let refusal = refused(a.client.delete_document(&env(), "HostProfile", "base", &by_ann()).await);
-        assert_eq!((refusal.code, refusal.status), (Code::Conflict, 409));
+        assert_eq!((refusal.code, refusal.status), (ProblemCode::Conflict, 409));
         assert!(refusal.detail.contains("\"site\"") && refusal.detail.contains("profiles.yaml:2"), "{}", refusal.detail);
         assert!(refusal.hint.unwrap().contains("overlay"));
         let generated = refused(a.client.delete_document(&env(), "Node", "web1", &by_ann()).await);
-        assert_eq!(generated.code, Code::Conflict);
+        assert_eq!(generated.code, ProblemCode::Conflict);
 
         let overlay = "kind: HostProfile\nname: base\noverlay: true\nspec: {owner_data: {team: web}}\n";
         a.client.put_document(&env(), "HostProfile", "base", &yaml(overlay), &by_ann()).await.unwrap();
@@ -228,7 +228,7 @@ on_both_stores! {
         }
         assert_eq!(a.client.documents(&env(), None, Some(DesignRevision(1))).await.unwrap().items.len(), 5);
         let refusal = refused(a.client.documents(&env(), Some("kinf=Node"), None).await);
-        assert_eq!(refusal.code, Code::InvalidRequest);
+        assert_eq!(refusal.code, ProblemCode::InvalidRequest);
         assert!(refusal.hint.as_ref().is_some_and(|hint| hint.contains("kind")), "{refusal:?}");
         a.stop().await;
     }

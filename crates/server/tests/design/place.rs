@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName};
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_etcd_rig::Options;
 use muster_server::{App, Clock, Config, LeasePace, Server};
 use muster_store::{Access, Store};
 use muster_wire::client::{Client, ClientError};
-use muster_wire::design::{Applied, ApplyDesign, Bundle, DesignInput, File};
+use muster_wire::design::{ApplyDesign, ApplyDesignResponse, DesignInput, SourceBundle, SourceFile};
 use muster_wire::problem::Problem;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +47,7 @@ pub(crate) fn node(name: &str) -> NodeName {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::of(&env())
+    Keys::new(&env())
 }
 
 impl Place {
@@ -73,7 +73,7 @@ impl Place {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: self.blobs(),
-            patience: Patience::default(),
+            patience: LivenessTimeouts::default(),
             lease: PACE,
             clock: Clock::system(),
         };
@@ -98,7 +98,7 @@ impl Replica {
         let _ = self.server.await;
     }
 
-    pub(crate) async fn apply(&self, bundles: Vec<Bundle>) -> Result<Applied, ClientError> {
+    pub(crate) async fn apply(&self, bundles: Vec<SourceBundle>) -> Result<ApplyDesignResponse, ClientError> {
         let design = DesignInput { bundles, ..DesignInput::default() };
         let apply =
             ApplyDesign { design, message: "a test".into(), author: Some("ann".into()), ..ApplyDesign::default() };
@@ -134,9 +134,9 @@ impl Replica {
     }
 }
 
-pub(crate) fn bundle(name: &str, files: &[(&str, &str)]) -> Bundle {
-    let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
-    Bundle { name: name.into(), files: files.iter().map(file).collect() }
+pub(crate) fn bundle(name: &str, files: &[(&str, &str)]) -> SourceBundle {
+    let file = |(path, text): &(&str, &str)| SourceFile { path: (*path).into(), text: (*text).into() };
+    SourceBundle { name: name.into(), files: files.iter().map(file).collect() }
 }
 
 pub(crate) const PROFILES: &str = "\
@@ -154,7 +154,7 @@ spec:
 ";
 
 /// A site with one database and so many web servers.
-pub(crate) fn site(web: u32) -> Vec<Bundle> {
+pub(crate) fn site(web: u32) -> Vec<SourceBundle> {
     let roles = format!(
         "roles:\n  db: {{cardinality: 1, flavor: small}}\n  web: {{cardinality: {web}, flavor: small, profile: frontend}}\n"
     );

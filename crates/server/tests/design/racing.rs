@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::design_state::{AppliedRecord, DesignRevision};
+use muster_core::design::{AppliedRecord, DesignRevision};
 use muster_core::txn::{Op, Txn};
 use muster_wire::client::WriteOptions;
 use muster_wire::design::DocumentText;

@@ -1,9 +1,9 @@
 //! The chain of revisions: reading back, comparing, and what is missing.
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_wire::client::WriteOptions;
-use muster_wire::design::{DocumentText, Sort};
-use muster_wire::problem::Code;
+use muster_wire::design::{DiffKind, DocumentText};
+use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
 use crate::on_both_stores;
@@ -30,11 +30,11 @@ on_both_stores! {
         let back = a.client.design_diff(&env(), Some(DesignRevision(2)), Some(DesignRevision(1))).await.unwrap();
         assert_eq!(back.documents.len(), 3);
         assert_eq!(back.documents[1].changes[0].after, change.before);
-        assert_eq!(back.documents[0].sort, Sort::Changed);
+        assert_eq!(back.documents[0].sort, DiffKind::Changed);
         let same = a.client.design_diff(&env(), Some(DesignRevision(2)), Some(DesignRevision(2))).await.unwrap();
         assert_eq!(same.documents, []);
         let unknown = refused(a.client.design_diff(&env(), Some(DesignRevision(9)), None).await);
-        assert_eq!((unknown.code, unknown.hint.as_deref()), (Code::UnknownDesignRevision, Some("the newest is 2")));
+        assert_eq!((unknown.code, unknown.hint.as_deref()), (ProblemCode::UnknownDesignRevision, Some("the newest is 2")));
         a.stop().await;
     }
 
@@ -57,9 +57,9 @@ on_both_stores! {
         let new = a.client.design_node(&env(), &node, None, Some("tags")).await.unwrap();
         assert_eq!(new.why.unwrap().steps.last().unwrap().source, "api");
         let nothing = refused(a.client.design_node(&env(), &node, None, Some("tagz")).await);
-        assert_eq!(nothing.code, Code::NotFound);
+        assert_eq!(nothing.code, ProblemCode::NotFound);
         let unknown = refused(a.client.design_node(&env(), &"web9".parse().unwrap(), None, None).await);
-        assert_eq!(unknown.code, Code::UnknownNode);
+        assert_eq!(unknown.code, ProblemCode::UnknownNode);
 
         let url = a.at("/nodes/web1?provenance=true");
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -90,7 +90,7 @@ on_both_stores! {
         assert_eq!((numbers(&last), last.get("next")), (vec![3, 2, 1], None));
         let one = a.client.design_revision(&env(), DesignRevision(3)).await.unwrap();
         assert_eq!((one.parent, one.author.as_str(), one.applied), (Some(DesignRevision(2)), "unknown", false));
-        assert_eq!(refused(a.client.design_revision(&env(), DesignRevision(6)).await).code, Code::UnknownDesignRevision);
+        assert_eq!(refused(a.client.design_revision(&env(), DesignRevision(6)).await).code, ProblemCode::UnknownDesignRevision);
         a.stop().await;
     }
 
@@ -107,7 +107,7 @@ on_both_stores! {
         }
         let b = place.replica().await;
         let problem = refused(b.client.design_nodes(&env(), None).await);
-        assert_eq!((problem.code, problem.status), (Code::DesignUnreadable, 500));
+        assert_eq!((problem.code, problem.status), (ProblemCode::DesignUnreadable, 500));
         assert!(problem.detail.contains("revision 1") && problem.detail.contains("missing"), "{}", problem.detail);
         assert!(b.client.design(&env()).await.is_err());
         assert_eq!(b.nodes(), ["db1", "web1"], "nobody's nodes go for that");

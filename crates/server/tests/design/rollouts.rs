@@ -1,21 +1,21 @@
 //! Rollouts go the way that the applied design says.
 
 use jiff::Timestamp;
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::{Role, Version};
-use muster_core::records::ReleaseRecord;
-use muster_core::release_manifest::SignedManifest;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
 use muster_core::rollout::strategy::{Amount, Reach};
 use muster_core::txn::{Op, Txn};
 use muster_server::Blobs;
-use muster_wire::design::Bundle;
-use muster_wire::problem::Code;
-use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategyFrom};
+use muster_wire::design::SourceBundle;
+use muster_wire::problem::ProblemCode;
+use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategySource};
 
 use crate::on_both_stores;
 use crate::place::{Replica, bundle, env, keys, refused};
 
-fn site(after: &str, rollout: &str) -> Vec<Bundle> {
+fn site(after: &str, rollout: &str) -> Vec<SourceBundle> {
     let roles = format!(
         "roles:\n  db: {{cardinality: 1, flavor: small}}\n  web: {{cardinality: 2, flavor: small{after}}}\n{rollout}"
     );
@@ -55,7 +55,7 @@ on_both_stores! {
         assert!(a.app.view.fleets()[&env()].rollouts()[&first.rollout.unwrap()].0.at_once);
 
         let planned = a.client.plan_rollout(&env(), &PlanRequest::to(version("v2"))).await.unwrap();
-        assert_eq!((planned.strategy_from, planned.design), (StrategyFrom::Environment, Some(DesignRevision(1))));
+        assert_eq!((planned.strategy_from, planned.design), (StrategySource::Environment, Some(DesignRevision(1))));
         let strategy = &planned.plan.strategy;
         assert_eq!((strategy.waves[0].reach, strategy.max_unavailable.default), (Reach::Nodes(1), Amount::Percent(50)));
         let (db, web) = (Role::new("db").unwrap(), Role::new("web").unwrap());
@@ -68,13 +68,13 @@ on_both_stores! {
         let what = Start::Plan(Box::new(planned.plan));
         let start = StartRequest { what, request: "one".into(), supersede: true, by: "ann".into() };
         let problem = refused(a.client.start_rollout(&env(), &start).await);
-        assert_eq!(problem.code, Code::PlanOutdated);
+        assert_eq!(problem.code, ProblemCode::PlanOutdated);
         assert!(problem.detail.contains("role web waits for no other role any more"), "{}", problem.detail);
 
         // An environment that says nothing goes as Muster does by itself.
         a.apply(site("", "")).await.unwrap();
         let planned = a.client.plan_rollout(&env(), &PlanRequest::to(version("v2"))).await.unwrap();
-        assert_eq!(planned.strategy_from, StrategyFrom::Default);
+        assert_eq!(planned.strategy_from, StrategySource::Default);
         a.stop().await;
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
-use muster_core::liveness::Link;
 use muster_core::names::{Role, RunId};
-use muster_core::replicas::PresenceRecord;
-use muster_core::standing::{Activity, Word};
+use muster_core::node::liveness::Link;
+use muster_core::node::status::{Activity, NodeState};
+use muster_core::replica::PresenceRecord;
 use muster_store::{Op, Txn};
 use muster_wire::sync::SyncOpen;
 
@@ -51,8 +51,8 @@ async fn an_agent_that_goes_is_silent_everywhere_and_so_are_those_of_a_replica_t
     drop(web1);
     b.sees_presence("web1", None).await;
     let row = b.client.node(&env(), "web1").await.unwrap().row;
-    assert!(matches!(row.link, Link::Silent { .. }) && row.standing == Word::Silent, "{row:?}");
-    assert_eq!(a.client.node(&env(), "web1").await.unwrap().row.standing, Word::Silent);
+    assert!(matches!(row.link, Link::Silent { .. }) && row.state == NodeState::Silent, "{row:?}");
+    assert_eq!(a.client.node(&env(), "web1").await.unwrap().row.state, NodeState::Silent);
     assert!(matches!(b.client.node(&env(), "web2").await.unwrap().row.link, Link::Connected { .. }));
 
     cluster.time.fetch_add(100, Ordering::SeqCst);
@@ -82,20 +82,20 @@ async fn what_an_agent_does_is_asked_of_the_replica_that_has_it() {
     a.sees_presence("web2", Some(b.id())).await;
 
     let shown = b.client.node(&env(), "web1").await.unwrap();
-    assert_eq!((shown.row.standing, shown.activity), (Word::Applying, applying));
+    assert_eq!((shown.row.state, shown.activity), (NodeState::Applying, applying));
     assert_eq!(shown.lookups, ["active_roles::db"]);
     for replica in [&a, &b] {
         let status = replica.client.status(&env()).await.unwrap();
-        assert_eq!(status.counts.get(&Word::Applying), Some(&1), "{:?}", status.counts);
+        assert_eq!(status.counts.get(&NodeState::Applying), Some(&1), "{:?}", status.counts);
         assert_eq!(status.store_unreachable_since, None);
         let rows = replica.client.nodes(&env()).await.unwrap().items;
-        assert_eq!(rows.iter().filter(|row| row.standing == Word::Applying).count(), 1);
+        assert_eq!(rows.iter().filter(|row| row.state == NodeState::Applying).count(), 1);
     }
 
     // a is gone and its lease is not: the rows come without what only a knew.
     a.kill().await;
     let row = b.client.node(&env(), "web1").await.unwrap().row;
-    assert!(row.standing == Word::Outdated && matches!(row.link, Link::Connected { .. }), "{row:?}");
+    assert!(row.state == NodeState::Outdated && matches!(row.link, Link::Connected { .. }), "{row:?}");
     b.stop().await;
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::fleet::Fleet;
-use muster_core::records::Observed;
+use muster_core::report::record::ObservedRecord;
 use muster_server::View;
 use muster_sim::{Faults, Model, Odds};
 use muster_store::Store;
-use muster_wire::sync::Taken;
+use muster_wire::sync::ReportResult;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -83,7 +83,7 @@ async fn report_all(replicas: &[Replica; 2], name: &str, mut attempt: usize) {
             attempt += 1;
             match replicas[attempt % 2].client.report(&env(), &report).await {
                 Ok(answer) => {
-                    assert!(matches!(answer.taken, Taken::Applied | Taken::AlreadyApplied), "{answer:?}");
+                    assert!(matches!(answer.taken, ReportResult::Applied | ReportResult::AlreadyApplied), "{answer:?}");
                     break;
                 }
                 Err(error) => assert!(error.problem().is_some(), "{error}"),
@@ -96,7 +96,7 @@ async fn report_all(replicas: &[Replica; 2], name: &str, mut attempt: usize) {
 async fn assert_is_there_once(store: &dyn Store, name: &str, seed: u64) {
     let name = node(name);
     let observed = store.get(&keys().observed(&name)).await.unwrap().unwrap();
-    let observed: Observed = serde_json::from_slice(&observed.value).unwrap();
+    let observed: ObservedRecord = serde_json::from_slice(&observed.value).unwrap();
     assert_eq!(observed.seq, REPORTS, "SEED={seed}: {name}");
 
     let all = store.range(keys().prefix(), None).await.unwrap().kvs;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, ReplicaId, Role, Version};
-use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
-use muster_core::replicas::PresenceRecord;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::record::NodeRecord;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
+use muster_core::replica::PresenceRecord;
 use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
 use muster_store::{Access, Store};
 use muster_wire::client::{Client, SyncStream};
@@ -34,7 +35,7 @@ pub(crate) fn env() -> EnvName {
 }
 
 pub(crate) fn keys() -> Keys {
-    Keys::of(&env())
+    Keys::new(&env())
 }
 
 pub(crate) fn node(name: &str) -> NodeName {
@@ -95,7 +96,7 @@ impl Cluster {
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs,
-            patience: Patience::default(),
+            patience: LivenessTimeouts::default(),
             lease: self.pace,
             clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::txn::{Op, Txn};
 use muster_server::replica::FencedOutcome;
 use muster_wire::sync::SyncOpen;

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use muster_core::fleet::Fleet;
 use muster_core::names::Role;
-use muster_core::pause::{PauseScope, Paused};
-use muster_core::replicas::ControllerName;
+use muster_core::node::pause::{NodePause, PauseScope};
+use muster_core::replica::ControllerName;
 use muster_etcd_rig::Options;
 use muster_store::Access;
 use muster_wire::client::SyncStream;
@@ -76,7 +76,7 @@ async fn a_pause_that_one_server_is_told_of_holds_at_the_other_and_ends_there_to
     b.stop().await;
 }
 
-async fn told(stream: &mut SyncStream) -> Option<Paused> {
+async fn told(stream: &mut SyncStream) -> Option<NodePause> {
     loop {
         if let SyncEvent::Pause { pause } = stream.next().await.unwrap().expect("the stream goes on") {
             return pause;

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use muster_core::departure::PATIENCE;
 use muster_core::fleet::Fleet;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
-use muster_core::records::MachinePhase;
-use muster_core::replicas::ControllerName;
+use muster_core::node::decommission::DRAIN_TIMEOUT;
+use muster_core::node::record::MachinePhase;
+use muster_core::node::status::NodeState;
+use muster_core::replica::ControllerName;
 use muster_core::report::{Outcome, Report, RunResult};
-use muster_core::standing::Word;
 use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
 use muster_provision::lifecycle::Policy;
 use muster_server::controllers::provision::Provision;
@@ -218,7 +218,7 @@ async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_with
     assert_eq!((status.nodes, status.leaving.len()), (2, 1));
     let why = status.leaving[0].why.as_ref().unwrap().to_string();
     assert!(why.starts_with("waits until lb1 has run without it, at the latest until "), "{why}");
-    assert_eq!(status.leaving[0].standing, Word::Leaving);
+    assert_eq!(status.leaving[0].state, NodeState::Leaving);
     assert_eq!(status.running.values().sum::<usize>(), 1, "what it runs does not count: {:?}", status.running);
     assert_eq!(site.seen(&node("web2")), Seen::Running, "its machine goes on");
 
@@ -245,7 +245,7 @@ async fn whoever_does_not_run_keeps_nobody_for_longer_than_its_time() {
     // A run that fails has left lb1 as it was.
     let failed = Report { outcome: Outcome::Configured(RunResult::Failed), ..passed(&replica, "lb1", 2) };
     replica.client.report(&env(), &failed).await.unwrap();
-    cluster.time.fetch_add(PATIENCE.as_secs() - 1, Ordering::SeqCst);
+    cluster.time.fetch_add(DRAIN_TIMEOUT.as_secs() - 1, Ordering::SeqCst);
     replica.client.report(&env(), &passed(&replica, "web1", 2)).await.unwrap();
     assert_eq!(phase(&replica.fleet(), "web2"), Some(MachinePhase::Bootstrapping));
     cluster.time.fetch_add(1, Ordering::SeqCst);

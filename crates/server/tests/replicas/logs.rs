@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use muster_core::names::RunId;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use muster_wire::run_log::{LogEnd, LogEvent, LogPiece};
-use muster_wire::runs::{AskForRun, AskedProgress};
+use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use crate::cluster::{Cluster, env, node, version};
@@ -17,7 +17,7 @@ async fn any_replica_takes_the_wish_for_a_run_and_shows_its_log() {
     let mut agent = a.open("web1", &SyncOpen::default()).await;
     b.sees_presence("web1", Some(a.id())).await;
 
-    let asked = b.client.ask_for_run(&env(), "web1", "jo", &AskForRun::default()).await.unwrap();
+    let asked = b.client.ask_for_run(&env(), "web1", "jo", &StartRunRequest::default()).await.unwrap();
     assert_eq!(asked.silent_since, None, "it is connected to the other one");
     loop {
         if let Some(SyncEvent::Run { id, .. }) = agent.next().await.unwrap() {
@@ -32,7 +32,7 @@ async fn any_replica_takes_the_wish_for_a_run_and_shows_its_log() {
     let piece = |offset, text: &str, last| LogPiece { offset, text: text.into(), last, asked: vec![asked.id.clone()] };
     a.client.send_log(&env(), &web1, &run, &piece(0, "one\n", false)).await.unwrap();
     let progress = b.client.asked_run(&env(), &web1, &asked.id, Duration::from_secs(20)).await.unwrap().progress;
-    assert_eq!(progress, AskedProgress::Running { run: run.clone() });
+    assert_eq!(progress, RunRequestProgress::Running { run: run.clone() });
 
     let mut reader = b.client.follow_log(&env(), &web1, &run, 0).await.unwrap();
     assert_eq!(reader.next().await.unwrap(), Some(LogEvent::Text { offset: 0, text: "one\n".into() }));

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use muster_core::records::MachinePhase;
-use muster_core::replicas::ControllerName;
+use muster_core::node::record::MachinePhase;
+use muster_core::replica::ControllerName;
 use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
 use muster_provision::lifecycle::Policy;
 use muster_server::controllers::provision::Provision;

@@ -1,6 +1,6 @@
 //! Replicas come, go, and are cut off.
 
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_server::replica::MembershipState;
 
 use crate::cluster::{Cluster, env, keys, until};
@@ -83,7 +83,7 @@ async fn a_store_of_ones_own_holds_nobody_else() {
     let config = muster_server::Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         blobs: cluster.blobs(),
-        patience: muster_core::liveness::Patience::default(),
+        patience: muster_core::node::liveness::LivenessTimeouts::default(),
         lease: muster_server::LeasePace::default(),
         clock: muster_server::Clock::system(),
     };

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
-use muster_wire::operator::VerifyHosts;
-use muster_wire::problem::Code;
+use muster_wire::operator::VerifyHostsRequest;
+use muster_wire::problem::ProblemCode;
 
 use crate::cluster::{Cluster, env, until, version};
 use crate::writing::passed;
 
-fn question(wait_seconds: u64) -> VerifyHosts {
-    VerifyHosts { version: version("v1"), hosts: vec!["web1".into()], wait_seconds }
+fn question(wait_seconds: u64) -> VerifyHostsRequest {
+    VerifyHostsRequest { version: version("v1"), hosts: vec!["web1".into()], wait_seconds }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn a_view_that_lags_makes_no_verdict() {
     let failed = a.client.report(&env(), &failed).await.unwrap();
     assert!(failed.revision > proved.revision);
     let error = b.client.verify_hosts(&env(), &question(0)).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().code, Code::CannotTell);
+    assert_eq!(error.problem().unwrap().code, ProblemCode::CannotTell);
     b.way.lag(false);
     let verdict = b.client.verify_hosts(&env(), &question(0)).await.unwrap();
     assert!(!verdict.verified && verdict.revision >= failed.revision);
@@ -99,7 +99,7 @@ async fn many_who_ask_at_once_share_a_read() {
     assert!(reads <= 2, "{reads} reads: one for the first, and one for all that came while it was under way");
     // One who waits reads at the beginning and at the end, whatever happens in between.
     let before = b.way.reads();
-    let waiting = VerifyHosts { version: version("v2"), wait_seconds: 1, ..question };
+    let waiting = VerifyHostsRequest { version: version("v2"), wait_seconds: 1, ..question };
     let (answer, ()) = tokio::join!(b.client.verify_hosts(&env, &waiting), async {
         for seq in 2..10 {
             a.client.report(&env, &passed(&a, "web1", seq)).await.unwrap();
@@ -123,7 +123,7 @@ async fn without_the_store_the_last_state_is_shown_as_such_and_no_verdict_is_mad
     assert_eq!(status.store_unreachable_since.unwrap().as_second(), cluster.time.load(Ordering::SeqCst));
     assert_eq!((status.nodes, status.running.get(&version("v1"))), (1, Some(&1)));
     let error = b.client.verify_hosts(&env(), &question(0)).await.unwrap_err();
-    assert_eq!(error.problem().unwrap().code, Code::StoreUnavailable);
+    assert_eq!(error.problem().unwrap().code, ProblemCode::StoreUnavailable);
     b.way.cut(false);
     until("it is back", || b.app.membership.store_unreachable_since().is_none()).await;
     assert!(b.client.verify_hosts(&env(), &question(0)).await.unwrap().verified);

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::RunId;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::report::{Outcome, Report, RunResult};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Promote, Reach, Strategy, Wave};
-use muster_wire::client::{StatusQuery, Verb};
-use muster_wire::rollout::{Operate, PlanRequest, Start, StartRequest};
+use muster_wire::client::{RolloutVerb, StatusQuery};
+use muster_wire::rollout::{OperateRequest, PlanRequest, Start, StartRequest};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinSet;
 
@@ -87,12 +87,13 @@ async fn sees_wave_done(at: &Replica, id: RolloutId) {
 }
 
 async fn promote(at: &Replica, id: RolloutId) {
-    let operate = Operate { by: "ada".into(), ..Operate::default() };
-    at.client.operate_rollout(&env(), id.into(), Verb::Promote, &operate).await.unwrap();
+    let operate = OperateRequest { by: "ada".into(), ..OperateRequest::default() };
+    at.client.operate_rollout(&env(), id.into(), RolloutVerb::Promote, &operate).await.unwrap();
 }
 
 async fn ends_whole(at: &Replica, id: RolloutId) {
-    at.sees("completed", |fleet| fleet.rollouts().get(&id).is_some_and(|(r, _)| r.phase == Phase::Completed)).await;
+    at.sees("completed", |fleet| fleet.rollouts().get(&id).is_some_and(|(r, _)| r.phase == RolloutPhase::Completed))
+        .await;
     let status = at.client.rollout(&env(), id.into(), StatusQuery::default()).await.unwrap();
     assert_eq!((status.record.grants, status.counts.healthy), (6, 6), "each node once");
 }

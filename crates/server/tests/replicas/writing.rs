@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use jiff::Timestamp;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::RunId;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, Verdict};
 use muster_server::register;
-use muster_wire::sync::Taken;
+use muster_wire::sync::ReportResult;
 
 use crate::cluster::{Cluster, Replica, env, node, registration, version};
 
@@ -77,8 +77,8 @@ async fn a_report_that_arrives_at_both_replicas_is_applied_once() {
         let env = env();
         let (one, other) = tokio::join!(a.client.report(&env, &report), b.client.report(&env, &report));
         let mut taken = [one.unwrap().taken, other.unwrap().taken];
-        taken.sort_by_key(|taken| *taken != Taken::Applied);
-        assert_eq!(taken, [Taken::Applied, Taken::AlreadyApplied]);
+        taken.sort_by_key(|taken| *taken != ReportResult::Applied);
+        assert_eq!(taken, [ReportResult::Applied, ReportResult::AlreadyApplied]);
     }
     assert_eq!(a.fleet().get(&node("web1")).unwrap().states.len(), 1);
     a.stop().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role, Version};
-use muster_core::pause::{PauseRecord, PauseScope};
+use muster_core::node::pause::{PauseRecord, PauseScope};
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Op, Revision, Txn};
 use muster_rollout::operate::{Command, Retried};

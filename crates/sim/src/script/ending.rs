@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 
 use super::transcript::Clock;
 use crate::simulation::World;
@@ -36,11 +36,11 @@ pub(super) fn told(world: &World, clock: &Clock, expected: &[(String, Result<(),
 
 fn rollout(text: &mut String, record: &RolloutRecord, world: &World, clock: &Clock) {
     let how = match &record.phase {
-        Phase::Paused { why } => format!("paused: {why}"),
-        Phase::RolledBack { by, why } => format!("rolled back by rollout {by}: {why}"),
-        Phase::Superseded { by } => format!("superseded by rollout {by}"),
-        Phase::Aborted { by, reason } => format!("ended by {by}: {reason}"),
-        phase @ (Phase::Running | Phase::Completed) => phase.word().to_owned(),
+        RolloutPhase::Paused { why } => format!("paused: {why}"),
+        RolloutPhase::RolledBack { by, why } => format!("rolled back by rollout {by}: {why}"),
+        RolloutPhase::Superseded { by } => format!("superseded by rollout {by}"),
+        RolloutPhase::Aborted { by, reason } => format!("ended by {by}: {reason}"),
+        phase @ (RolloutPhase::Running | RolloutPhase::Completed) => phase.word().to_owned(),
     };
     line(text, format_args!("rollout {}, to {}, by {}: {}", record.id, record.to, record.by, clock.translate(&how)));
     let Some(plan) = world.blobs.get(&record.plan).filter(|_| !record.at_once) else { return };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 
 use super::names::{Group, Names, everybody};
 use super::trouble::Complaint;
@@ -251,8 +251,11 @@ fn first(
 
 fn stands(record: &RolloutRecord) -> String {
     let why = match &record.phase {
-        Phase::Paused { why } | Phase::RolledBack { why, .. } => format!(": {why}"),
-        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => String::new(),
+        RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => format!(": {why}"),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => String::new(),
     };
     format!("rollout {} is {}{why}", record.id, record.phase.word())
 }

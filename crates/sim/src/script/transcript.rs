@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::progress::{Hold, NodeState};
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::progress::{Hold, RolloutNodeState};
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::Promote;
 use muster_core::txn::Revision;
 
@@ -186,7 +186,7 @@ impl Transcript {
     fn tell_holds(&mut self, world: &mut World) {
         let deciding = world.judge.fleet().deciding_rollout();
         let Some((id, wave)) = deciding
-            .filter(|(record, _)| record.phase == Phase::Running && !record.at_once)
+            .filter(|(record, _)| record.phase == RolloutPhase::Running && !record.at_once)
             .map(|(record, _)| (record.id, record.waves.len()))
         else {
             self.holds.clear();
@@ -234,13 +234,13 @@ fn kind(hold: &Hold) -> Option<String> {
     let about = match hold {
         Hold::Halted { .. } | Hold::Turn { .. } | Hold::Gate { .. } => return None,
         Hold::Node { node, state, .. } => match state {
-            NodeState::Failed { .. } | NodeState::Pending { .. } => format!("{node} {}", state.word()),
-            NodeState::Waiting
-            | NodeState::Granted
-            | NodeState::Soaking { .. }
-            | NodeState::Healthy
-            | NodeState::Skipped
-            | NodeState::Removed => return None,
+            RolloutNodeState::Failed { .. } | RolloutNodeState::Pending { .. } => format!("{node} {}", state.word()),
+            RolloutNodeState::Waiting
+            | RolloutNodeState::Granted
+            | RolloutNodeState::Soaking { .. }
+            | RolloutNodeState::Healthy
+            | RolloutNodeState::Skipped
+            | RolloutNodeState::Removed => return None,
         },
         Hold::Window { .. } | Hold::Soak { .. } | Hold::Ramp { .. } => String::new(),
         Hold::Promotion { stage, wave } => format!("{stage} {wave}"),
@@ -251,7 +251,7 @@ fn kind(hold: &Hold) -> Option<String> {
     Some(format!("{} {about}", hold.word()))
 }
 
-fn planned(plan: &Plan) -> Vec<String> {
+fn planned(plan: &RolloutPlan) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for unwell in &plan.unwell {
         lines.push(format!("not well before it begins: {}: {}", unwell.node, unwell.why));

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
-use muster_core::records::{NodeRecord, ReleaseRecord};
-use muster_core::release_manifest::SignedManifest;
+use muster_core::node::record::NodeRecord;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::SignedManifest;
 use muster_core::txn::{Op, Txn};
 
 use super::world::START;
@@ -62,7 +63,7 @@ pub(crate) fn node_record(design: &Design, role: &Role, number: u32) -> NodeReco
 
 /// The transaction that founds the environment: its nodes, and some releases that are not run yet.
 pub(crate) fn founding(env: &EnvName, design: &Design, releases: u64) -> Result<Txn, serde_json::Error> {
-    let keys = Keys::of(env);
+    let keys = Keys::new(env);
     let mut txn = Txn::new().op(Op::put_json(keys.store_epoch(), &1_u64)?);
     for (name, role, number) in design.nodes() {
         txn = txn.op(Op::put_json(keys.node(&name), &node_record(design, &role, number))?);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use muster_core::names::NodeName;
-use muster_core::reason::Need;
-use muster_core::rollout::progress::NodeState;
-use muster_core::rollout::record::Phase;
+use muster_core::report::reason::Need;
+use muster_core::rollout::progress::RolloutNodeState;
+use muster_core::rollout::record::RolloutPhase;
 use muster_rollout::executor::unkept;
 use muster_rollout::progress::progress;
 use muster_rollout::step::step;
@@ -84,12 +84,13 @@ impl World {
         let replica = self.any_replica();
         let found = self.in_sight(replica, |sight, world| {
             let (record, _) = sight.fleet.deciding_rollout()?;
-            if let Phase::Paused { why } = &record.phase
+            if let RolloutPhase::Paused { why } = &record.phase
                 && why.to_string().is_empty()
             {
                 return Some((Rule::Explained, format!("rollout {} is paused for no reason", record.id)));
             }
-            let plan = world.blobs.get(&record.plan).filter(|_| record.phase == Phase::Running && !record.at_once)?;
+            let plan =
+                world.blobs.get(&record.plan).filter(|_| record.phase == RolloutPhase::Running && !record.at_once)?;
             let step = step(plan, record, sight);
             if step.change.is_some() || step.roll_back.is_some() {
                 // It moves at this very moment.
@@ -97,7 +98,7 @@ impl World {
             }
             let progress = progress(plan, record, sight);
             let begun = || progress.waves.iter().take(record.waves.len()).flat_map(|wave| &wave.nodes);
-            let mut silent = begun().filter(|node| node.state == NodeState::Waiting && node.hold.is_none());
+            let mut silent = begun().filter(|node| node.state == RolloutNodeState::Waiting && node.hold.is_none());
             if let Some(unexplained) = silent.next().filter(|_| progress.holds.is_empty()) {
                 let what = format!("rollout {}: {} waits, and nobody says for what", record.id, unexplained.node);
                 return Some((Rule::Explained, what));
@@ -106,8 +107,8 @@ impl World {
             let is_waited_for = |(name, what): &&(NodeName, Overdue)| {
                 let state = begun().find(|node| node.node == *name).map(|node| &node.state);
                 match what {
-                    Overdue::Answer => state == Some(&NodeState::Granted),
-                    Overdue::Others => matches!(state, Some(NodeState::Pending { .. })),
+                    Overdue::Answer => state == Some(&RolloutNodeState::Granted),
+                    Overdue::Others => matches!(state, Some(RolloutNodeState::Pending { .. })),
                 }
             };
             let (late, what) = overdue.iter().find(is_waited_for)?;

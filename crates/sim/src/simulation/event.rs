@@ -3,8 +3,8 @@
 
 use muster_agent::report::dispatch::Answer as ReportAnswer;
 use muster_core::names::NodeName;
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::standing::Activity;
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::executor::{Need, Question};
 use muster_wire::sync::SyncOpen;

@@ -1,7 +1,7 @@
 //! What the store's transactions mean, in lines that a person reads.
 
 use muster_core::keys::{self, Key};
-use muster_core::rollout::record::{DesiredRecord, Phase, RolloutRecord};
+use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
 use muster_store::Change;
 
 use super::world::World;
@@ -42,12 +42,12 @@ fn told(before: Option<&RolloutRecord>, after: &RolloutRecord) -> impl Iterator<
         None => format!("begins, from {} to {}", from(after), after.to),
     });
     let moved = before.is_some_and(|before| before.phase != after.phase).then(|| match &after.phase {
-        Phase::Running => "goes on".to_owned(),
-        Phase::Paused { why } => format!("pauses: {why}"),
-        Phase::Completed => "is completed".to_owned(),
-        Phase::Aborted { by, .. } => format!("is ended by {by}"),
-        Phase::RolledBack { by, why, .. } => format!("is rolled back by rollout {by}: {why}"),
-        Phase::Superseded { by, .. } => format!("makes way for rollout {by}"),
+        RolloutPhase::Running => "goes on".to_owned(),
+        RolloutPhase::Paused { why } => format!("pauses: {why}"),
+        RolloutPhase::Completed => "is completed".to_owned(),
+        RolloutPhase::Aborted { by, .. } => format!("is ended by {by}"),
+        RolloutPhase::RolledBack { by, why, .. } => format!("is rolled back by rollout {by}: {why}"),
+        RolloutPhase::Superseded { by, .. } => format!("makes way for rollout {by}"),
     });
     let passed = |record: &RolloutRecord| record.waves.iter().filter(|wave| wave.passed.is_some()).count();
     let (now, then) = (passed(after), before.map_or(0, passed));

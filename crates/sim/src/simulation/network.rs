@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::report::dispatch::Answer as ReportAnswer;
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::node::status::Activity;
 use muster_core::report::Report;
-use muster_core::snapshot::Snapshot;
-use muster_core::standing::Activity;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
 use super::agenda::Moment;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use muster_core::keys::{self, Key};
 use muster_core::names::Version;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Op, Txn};
 use muster_rollout::executor::{Wanted, Way};
@@ -33,7 +33,7 @@ pub enum WishKind {
         supersede: bool,
     },
     /// Exactly what was planned: refused if the world has moved since.
-    StartPlan(Box<Plan>),
+    StartPlan(Box<RolloutPlan>),
     Operate(Command),
     RollBack,
     /// What concerns no rollout: a pause of nodes, or the end of one.

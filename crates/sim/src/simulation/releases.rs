@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::names::{NodeName, Version};
-use muster_core::reason::Need;
 use muster_core::report::ResourceError;
+use muster_core::report::reason::Need;
 
 use super::world::World;
 use crate::dice::Dice;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::NodeName;
-use muster_core::pause::{PauseRecord, PauseScope};
-use muster_core::records::Leaving;
-use muster_core::replicas::ControllerName;
-use muster_core::rollout::record::{Halt, Phase};
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::record::Decommission;
+use muster_core::replica::ControllerName;
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{
-    Amount, CheckKind, Deadlines, Failures, Gate, GateCheck, MaxUnavailable, OnFailure, PerLabel, Promote, Reach,
-    Strategy, Wave, Window,
+    Amount, Deadlines, FailureLimits, Gate, GateCheck, GateCheckKind, MaxUnavailable, OnFailure, PerLabel, Promote,
+    Reach, Strategy, Wave, Window,
 };
 use muster_core::txn::{Op, Txn};
 use muster_rollout::operate::{Command, Retried};
@@ -194,9 +194,9 @@ fn come_to_rest(world: &mut World, end: Moment) -> &'static str {
             return "violated";
         }
         let phase = world.judge.fleet().deciding_rollout().map(|(record, _)| record.phase.clone());
-        let word = phase.as_ref().map_or("nothing", Phase::word);
+        let word = phase.as_ref().map_or("nothing", RolloutPhase::word);
         match phase {
-            Some(Phase::Running) => {
+            Some(RolloutPhase::Running) => {
                 if world.now >= end {
                     let what = format!("{} s after the last fault it is still under way", PATIENCE.as_secs());
                     world.judge.accuse(Rule::Ends, what);
@@ -209,9 +209,9 @@ fn come_to_rest(world: &mut World, end: Moment) -> &'static str {
                 world.run_until(until);
                 world.judge_reasons();
             }
-            Some(Phase::Paused { why }) if help > 0 => {
+            Some(RolloutPhase::Paused { why }) if help > 0 => {
                 help -= 1;
-                let retry = matches!(why, Halt::Failures { .. }) && world.dice.chance(0.5);
+                let retry = matches!(why, PauseReason::Failures { .. }) && world.dice.chance(0.5);
                 let command = if retry { Command::Retry(Retried::AllFailed) } else { Command::Resume };
                 world.ask(WishKind::Operate(command));
                 let until = world.now + Duration::from_secs(10);
@@ -322,7 +322,7 @@ impl World {
         let Some(mut record) = known.filter(|record| !record.is_leaving()) else { return };
         let since: Timestamp = self.timestamp(self.now);
         let until = since.saturating_add(SignedDuration::from_secs(30)).unwrap_or(since);
-        record.leaving = Some(Leaving { since, until });
+        record.leaving = Some(Decommission { since, until });
         let Ok(op) = Op::put_json(self.keys.node(name), &record) else { return };
         self.say(format_args!("design: {name} leaves"));
         let _ = self.carry_out(&Txn::new().op(op), Writer::Founder);
@@ -390,7 +390,7 @@ fn strategy(dice: &mut Dice) -> Strategy {
     let checks = if dice.chance(0.4) {
         vec![GateCheck {
             name: "front door".into(),
-            kind: CheckKind::Command(vec!["true".into()]),
+            kind: GateCheckKind::Command(vec!["true".into()]),
             timeout: GateCheck::TIMEOUT,
             retries: 0,
             every: GateCheck::EVERY,
@@ -399,8 +399,11 @@ fn strategy(dice: &mut Dice) -> Strategy {
         Vec::new()
     };
     let total = Amount::Percent(5 + u8::try_from(dice.below(20)).unwrap_or(0));
-    let failures =
-        Failures { canary: Amount::Nodes(0), wave: Amount::Nodes(u32::try_from(dice.below(3)).unwrap_or(0)), total };
+    let failures = FailureLimits {
+        canary: Amount::Nodes(0),
+        wave: Amount::Nodes(u32::try_from(dice.below(3)).unwrap_or(0)),
+        total,
+    };
     let time = |hour: i8, minute: i8| jiff::civil::time(hour, minute, 0, 0);
     let days = vec![1, 2, 3, 4, 5, 6, 7];
     let windows = if dice.chance(0.2) {

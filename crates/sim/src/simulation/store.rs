@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use muster_core::names::ReplicaId;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_store::{Outcome, Revision, StoreError, Txn};
 
 use super::agenda::Moment;

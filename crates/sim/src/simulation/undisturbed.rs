@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::Strategy;
 use muster_rollout::predict;
 use thiserror::Error;
@@ -30,7 +30,7 @@ const ENDLESS: i32 = 3;
 /// A rollout that has gone through.
 #[derive(Clone, Debug)]
 pub struct Timed {
-    pub plan: Plan,
+    pub plan: RolloutPlan,
     /// From the operator's word to the transaction that completes it.
     pub length: Duration,
     /// What the plan itself takes: its waves, budgets and soaks, with nothing lost between them.
@@ -65,7 +65,7 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     let same = |time: Duration| (millis(time), millis(time));
     world.releases.set(version(2), Nature { takes: same(applies), checks: same(CHECKS), ..Nature::default() });
     world.bring_up();
-    while phase(&world) != Some(&Phase::Completed) {
+    while phase(&world) != Some(&RolloutPhase::Completed) {
         world.whole()?;
         if world.now > FIRST {
             return Err(Disturbed::NotReady);
@@ -86,18 +86,18 @@ pub fn roll_out(design: Design, strategy: Strategy, applies: Duration) -> Result
     let node_time = SignedDuration::try_from(applies + CHECKS).unwrap_or(SignedDuration::MAX);
     let minimum = predict::minimum(&plan, node_time);
     let endless = Duration::try_from(minimum.saturating_mul(ENDLESS)).unwrap_or_default();
-    while phase(&world) == Some(&Phase::Running) && world.now < asked + endless {
+    while phase(&world) == Some(&RolloutPhase::Running) && world.now < asked + endless {
         world.whole()?;
         world.step(Moment::MAX);
     }
     world.whole()?;
     let length = world.now - asked;
     match phase(&world) {
-        Some(Phase::Completed) => {
+        Some(RolloutPhase::Completed) => {
             let minimum = Duration::try_from(minimum).unwrap_or_default();
             Ok(Timed { plan, length, minimum, world })
         }
-        other => Err(Disturbed::Stopped { phase: other.map_or("gone", Phase::word), after: length }),
+        other => Err(Disturbed::Stopped { phase: other.map_or("gone", RolloutPhase::word), after: length }),
     }
 }
 
@@ -105,7 +105,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn phase(world: &World) -> Option<&Phase> {
+fn phase(world: &World) -> Option<&RolloutPhase> {
     world.judge.fleet().deciding_rollout().map(|(record, _)| &record.phase)
 }
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::GateVerdict;
 use muster_rollout::step::Indexed;
 use tokio::time::Instant;
@@ -69,7 +69,7 @@ pub struct World {
     pub(crate) session_count: u64,
     pub(crate) wishes: u64,
     /// A plan that somebody has made and kept.
-    pub(crate) planned: Option<Box<Plan>>,
+    pub(crate) planned: Option<Box<RolloutPlan>>,
     pub(crate) gate: GateScript,
     /// What becomes of the next thing that the rollout controller writes, where a script says so.
     pub(crate) next_step: Option<StepFate>,
@@ -103,7 +103,7 @@ impl World {
             odds: Odds::default(),
             most_skew: MOST_SKEW,
             calm_from: Moment::ZERO,
-            keys: Keys::of(&env),
+            keys: Keys::new(&env),
             judge: Judge::new(env.clone()),
             env,
             releases: Releases::default(),

@@ -31,8 +31,9 @@ async fn increment(store: &dyn Store, key: &str) {
     loop {
         let seen = store.get(key).await.unwrap();
         let count: u64 = seen.as_ref().map_or(0, |kv| std::str::from_utf8(&kv.value).unwrap().parse().unwrap());
-        let txn =
-            Txn::new().guard(Guard::seen(key, seen.map(|kv| kv.revision))).op(Op::put(key, (count + 1).to_string()));
+        let txn = Txn::new()
+            .guard(Guard::observed(key, seen.map(|kv| kv.revision)))
+            .op(Op::put(key, (count + 1).to_string()));
         if let Outcome::Committed { .. } = store.commit(txn).await.unwrap() {
             return;
         }

@@ -4,30 +4,33 @@ use std::fmt::Display;
 
 use reqwest::{Method, RequestBuilder, header};
 
-use muster_core::config_data::Layer;
+use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, EnvName};
-use muster_core::pause::PauseScope;
+use muster_core::node::pause::PauseScope;
 use muster_core::txn::Revision;
 
 use super::design::by as said_by;
 use super::{Client, ClientError};
-use crate::data::{DatumRow, DatumSet, DatumUnset, Lookup, PauseRow, PauseSet, Resumed, SetDatum, SetPause};
+use crate::data::{
+    DatumRow, LookupResponse, PauseRow, ResumeResponse, SetDatum, SetDatumResponse, SetPause, SetPauseResponse,
+    UnsetDatumResponse,
+};
 use crate::operator::Page;
 
 /// What a change of a datum expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
+pub enum DatumPrecondition {
     Anything,
     Nothing,
     At(Revision),
 }
 
-impl Before {
+impl DatumPrecondition {
     fn of(self, request: RequestBuilder) -> RequestBuilder {
         match self {
-            Before::Anything => request,
-            Before::Nothing => request.header(header::IF_NONE_MATCH, "*"),
-            Before::At(at) => request.header(header::IF_MATCH, format!("\"{at}\"")),
+            DatumPrecondition::Anything => request,
+            DatumPrecondition::Nothing => request.header(header::IF_NONE_MATCH, "*"),
+            DatumPrecondition::At(at) => request.header(header::IF_MATCH, format!("\"{at}\"")),
         }
     }
 }
@@ -58,9 +61,9 @@ impl Client {
         env: &EnvName,
         (layer, key): (&Layer, &DataKey),
         set: &SetDatum,
-        before: Before,
+        before: DatumPrecondition,
         by: &str,
-    ) -> Result<DatumSet, ClientError> {
+    ) -> Result<SetDatumResponse, ClientError> {
         let request = before.of(self.datum_request(Method::PUT, env, layer, key)).json(set);
         self.send(said_by(request, Some(by))).await
     }
@@ -69,9 +72,9 @@ impl Client {
         &self,
         env: &EnvName,
         (layer, key): (&Layer, &DataKey),
-        before: Before,
+        before: DatumPrecondition,
         by: &str,
-    ) -> Result<DatumUnset, ClientError> {
+    ) -> Result<UnsetDatumResponse, ClientError> {
         let request = before.of(self.datum_request(Method::DELETE, env, layer, key));
         self.send(said_by(request, Some(by))).await
     }
@@ -91,18 +94,18 @@ impl Client {
         scope: &PauseScope,
         set: &SetPause,
         by: &str,
-    ) -> Result<PauseSet, ClientError> {
+    ) -> Result<SetPauseResponse, ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/pauses"));
         self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])).json(set), Some(by))).await
     }
 
-    pub async fn resume(&self, env: &EnvName, scope: &PauseScope, by: &str) -> Result<Resumed, ClientError> {
+    pub async fn resume(&self, env: &EnvName, scope: &PauseScope, by: &str) -> Result<ResumeResponse, ClientError> {
         let request = self.request(Method::DELETE, &format!("/v1/envs/{env}/pauses"));
         self.send(said_by(request.query(&scope_pair(scope).map(|pair| [pair])), Some(by))).await
     }
 
     /// What a node would see at a key.
-    pub async fn lookup(&self, env: &EnvName, node: impl Display, key: &str) -> Result<Lookup, ClientError> {
+    pub async fn lookup(&self, env: &EnvName, node: impl Display, key: &str) -> Result<LookupResponse, ClientError> {
         let Ok(mut url) = reqwest::Url::parse(&self.base) else { return Err(ClientError::Address(self.base.clone())) };
         if let Ok(mut path) = url.path_segments_mut() {
             path.clear().extend(["v1", "envs", env.as_str(), "nodes", &node.to_string(), "lookup", key]);

@@ -6,14 +6,14 @@ use reqwest::{Method, RequestBuilder, Url, header};
 use serde::Serialize;
 use serde_json::Value;
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::{EnvName, NodeName};
 
 use super::{Client, ClientError};
 use crate::design::{
-    AUTHOR, Applied, ApplyDesign, Changes, ChangesAccepted, Checked, DesignDiff, DesignInput, DesignNode,
-    DesignNodeRow, DesignSummary, Destroyed, DocumentDetail, DocumentRow, DocumentText, EnvironmentDetail, Planned,
-    RevisionRow, SchemaRow, YAML,
+    AUTHOR, ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignDiff, DesignInput, DesignNode, DesignNodeRow,
+    DesignSummary, DestroyResponse, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow,
+    DocumentText, EnvironmentDetail, PlanDesignResponse, RevisionRow, SchemaRow, YAML,
 };
 use crate::operator::Page;
 
@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(180);
 
 /// What a document must be before it is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Expected {
+pub enum DocumentPrecondition {
     /// Whatever it is.
     #[default]
     Anything,
@@ -35,7 +35,7 @@ pub enum Expected {
 /// How a document is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    pub expected: Expected,
+    pub expected: DocumentPrecondition,
     pub message: String,
     pub author: Option<String>,
     /// Check only.
@@ -49,7 +49,7 @@ impl Client {
     }
 
     /// Destroys an environment: its nodes leave, then everything of it goes.
-    pub async fn destroy(&self, env: &EnvName, author: Option<&str>) -> Result<Destroyed, ClientError> {
+    pub async fn destroy(&self, env: &EnvName, author: Option<&str>) -> Result<DestroyResponse, ClientError> {
         let request = self.request(Method::DELETE, &format!("/v1/envs/{env}")).timeout(LONG);
         self.send(by(request.query(&[("confirm", env.as_str())]), author)).await
     }
@@ -110,7 +110,7 @@ impl Client {
         name: &str,
         document: &DocumentText,
         options: &WriteOptions,
-    ) -> Result<ChangesAccepted, ClientError> {
+    ) -> Result<DocumentChangesResponse, ClientError> {
         let request = options.on(self.document_request(Method::PUT, env, kind, name)?);
         let request = match document {
             DocumentText::Yaml(text) => request.header(header::CONTENT_TYPE, YAML).body(text.clone()),
@@ -125,12 +125,16 @@ impl Client {
         kind: &str,
         name: &str,
         options: &WriteOptions,
-    ) -> Result<ChangesAccepted, ClientError> {
+    ) -> Result<DocumentChangesResponse, ClientError> {
         self.send(options.on(self.document_request(Method::DELETE, env, kind, name)?)).await
     }
 
     /// Several changes: all of them, or none.
-    pub async fn change_documents(&self, env: &EnvName, changes: &Changes) -> Result<ChangesAccepted, ClientError> {
+    pub async fn change_documents(
+        &self,
+        env: &EnvName,
+        changes: &DocumentChanges,
+    ) -> Result<DocumentChangesResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/changes"), changes).await
     }
 
@@ -157,16 +161,16 @@ impl Client {
     }
 
     /// What is wrong with a design. Changes nothing.
-    pub async fn check_design(&self, env: &EnvName, design: &DesignInput) -> Result<Checked, ClientError> {
+    pub async fn check_design(&self, env: &EnvName, design: &DesignInput) -> Result<CheckDesignResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/check"), design).await
     }
 
     /// What applying a design would do. Changes nothing.
-    pub async fn plan_design(&self, env: &EnvName, design: &DesignInput) -> Result<Planned, ClientError> {
+    pub async fn plan_design(&self, env: &EnvName, design: &DesignInput) -> Result<PlanDesignResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/plan"), design).await
     }
 
-    pub async fn apply_design(&self, env: &EnvName, apply: &ApplyDesign) -> Result<Applied, ClientError> {
+    pub async fn apply_design(&self, env: &EnvName, apply: &ApplyDesign) -> Result<ApplyDesignResponse, ClientError> {
         self.post_long(&format!("/v1/envs/{env}/design/apply"), apply).await
     }
 
@@ -206,9 +210,9 @@ impl Client {
 impl WriteOptions {
     fn on(&self, request: RequestBuilder) -> RequestBuilder {
         let request = match &self.expected {
-            Expected::Anything => request,
-            Expected::Nothing => request.header(header::IF_NONE_MATCH, "*"),
-            Expected::Etag(etag) => request.header(header::IF_MATCH, format!("\"{etag}\"")),
+            DocumentPrecondition::Anything => request,
+            DocumentPrecondition::Nothing => request.header(header::IF_NONE_MATCH, "*"),
+            DocumentPrecondition::Etag(etag) => request.header(header::IF_MATCH, format!("\"{etag}\"")),
         };
         let request = if self.message.is_empty() { request } else { request.query(&[("message", &self.message)]) };
         let request = if self.dry_run { request.query(&[("dry_run", true)]) } else { request };

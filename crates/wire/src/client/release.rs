@@ -5,13 +5,14 @@ use std::time::Duration;
 use reqwest::{Method, header};
 
 use muster_core::names::{EnvName, Version};
-use muster_core::release_manifest::{Digest, SignedManifest, SignedTrust};
+use muster_core::release::manifest::{Digest, SignedManifest, SignedTrust};
 
 use super::design::by;
 use super::{Client, ClientError, Download};
 use crate::operator::Page;
 use crate::release::{
-    Bundle, MEDIA_TYPE, PushRelease, ReleaseDetail, ReleasePushed, ReleaseRow, TrustReplaced, TrustShown,
+    Bundle, MEDIA_TYPE, PushRelease, PushReleaseResponse, ReleaseDetail, ReleaseRow, ReplaceTrustResponse,
+    TrustResponse,
 };
 
 /// How long a bundle may take on its way to the server, over a slow line.
@@ -43,7 +44,7 @@ impl Client {
         version: &Version,
         signed: SignedManifest,
         author: Option<&str>,
-    ) -> Result<ReleasePushed, ClientError> {
+    ) -> Result<PushReleaseResponse, ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/releases/{version}")).timeout(EXAMINED);
         self.send(by(request.json(&PushRelease { signed }), author)).await
     }
@@ -57,7 +58,7 @@ impl Client {
     }
 
     /// The list of keys whose signatures count.
-    pub async fn trust(&self, env: &EnvName) -> Result<TrustShown, ClientError> {
+    pub async fn trust(&self, env: &EnvName) -> Result<TrustResponse, ClientError> {
         self.get(&format!("/v1/envs/{env}/trust")).await
     }
 
@@ -67,7 +68,7 @@ impl Client {
         env: &EnvName,
         trust: &SignedTrust,
         force: bool,
-    ) -> Result<TrustReplaced, ClientError> {
+    ) -> Result<ReplaceTrustResponse, ClientError> {
         let request = self.request(Method::PUT, &format!("/v1/envs/{env}/trust"));
         let request = if force { request.query(&[("force", true)]) } else { request };
         self.send(request.json(trust)).await

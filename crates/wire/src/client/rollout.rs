@@ -10,29 +10,30 @@ use muster_core::rollout::RolloutId;
 use muster_core::txn::Revision;
 
 use super::{ANSWER, Client, ClientError};
-use crate::operator::{Page, TriggerUpdate, UpdateTriggered};
+use crate::operator::{Page, TriggerUpdate, UpdateResponse};
 use crate::rollout::{
-    Operate, Operated, PlanAnswer, PlanRequest, RolloutRow, RolloutStatus, SlotRow, StartAnswer, StartRequest, Started,
+    OperateRequest, OperateResponse, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus, SlotRow,
+    StartRequest, StartResponse,
 };
 
 /// Which rollout is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhichRollout {
+pub enum RolloutRef {
     /// The one that decides what nodes run, whether or not it goes on.
     Active,
     Id(RolloutId),
 }
 
-impl Display for WhichRollout {
+impl Display for RolloutRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            WhichRollout::Active => f.write_str("active"),
-            WhichRollout::Id(id) => id.fmt(f),
+            RolloutRef::Active => f.write_str("active"),
+            RolloutRef::Id(id) => id.fmt(f),
         }
     }
 }
 
-impl From<RolloutId> for WhichRollout {
+impl From<RolloutId> for RolloutRef {
     fn from(id: RolloutId) -> Self {
         Self::Id(id)
     }
@@ -50,7 +51,7 @@ pub struct StatusQuery {
 
 /// What can be said to a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum RolloutVerb {
     Pause,
     Resume,
     Abort,
@@ -59,26 +60,26 @@ pub enum Verb {
     Retry,
 }
 
-impl Verb {
+impl RolloutVerb {
     pub fn word(self) -> &'static str {
         match self {
-            Verb::Pause => "pause",
-            Verb::Resume => "resume",
-            Verb::Abort => "abort",
-            Verb::Promote => "promote",
-            Verb::Skip => "skip",
-            Verb::Retry => "retry",
+            RolloutVerb::Pause => "pause",
+            RolloutVerb::Resume => "resume",
+            RolloutVerb::Abort => "abort",
+            RolloutVerb::Promote => "promote",
+            RolloutVerb::Skip => "skip",
+            RolloutVerb::Retry => "retry",
         }
     }
 }
 
 impl Client {
     /// What would happen.
-    pub async fn plan_rollout(&self, env: &EnvName, request: &PlanRequest) -> Result<PlanAnswer, ClientError> {
+    pub async fn plan_rollout(&self, env: &EnvName, request: &PlanRequest) -> Result<PlanResponse, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts/plan"), request).await
     }
 
-    pub async fn start_rollout(&self, env: &EnvName, request: &StartRequest) -> Result<StartAnswer, ClientError> {
+    pub async fn start_rollout(&self, env: &EnvName, request: &StartRequest) -> Result<StartResponse, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts"), request).await
     }
 
@@ -90,7 +91,7 @@ impl Client {
     pub async fn rollout(
         &self,
         env: &EnvName,
-        which: WhichRollout,
+        which: RolloutRef,
         query: StatusQuery,
     ) -> Result<RolloutStatus, ClientError> {
         let mut pairs = vec![("wait_seconds", query.wait.as_secs().to_string())];
@@ -104,10 +105,10 @@ impl Client {
     pub async fn operate_rollout(
         &self,
         env: &EnvName,
-        which: WhichRollout,
-        verb: Verb,
-        operate: &Operate,
-    ) -> Result<Operated, ClientError> {
+        which: RolloutRef,
+        verb: RolloutVerb,
+        operate: &OperateRequest,
+    ) -> Result<OperateResponse, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts/{which}/{}", verb.word()), operate).await
     }
 
@@ -115,9 +116,9 @@ impl Client {
     pub async fn roll_back(
         &self,
         env: &EnvName,
-        which: WhichRollout,
-        operate: &Operate,
-    ) -> Result<Started, ClientError> {
+        which: RolloutRef,
+        operate: &OperateRequest,
+    ) -> Result<RolloutStarted, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts/{which}/rollback"), operate).await
     }
 
@@ -127,12 +128,17 @@ impl Client {
     }
 
     /// Lets a node no longer count for the budget.
-    pub async fn release_slot(&self, env: &EnvName, node: &str, operate: &Operate) -> Result<Operated, ClientError> {
+    pub async fn release_slot(
+        &self,
+        env: &EnvName,
+        node: &str,
+        operate: &OperateRequest,
+    ) -> Result<OperateResponse, ClientError> {
         self.post(&format!("/v1/envs/{env}/rollouts/slots/{node}/release"), operate).await
     }
 
     /// Moves a whole fleet in one transaction: a lab, an emergency.
-    pub async fn trigger_at_once(&self, env: &EnvName, version: Version) -> Result<UpdateTriggered, ClientError> {
+    pub async fn trigger_at_once(&self, env: &EnvName, version: Version) -> Result<UpdateResponse, ClientError> {
         self.trigger(env, &TriggerUpdate { at_once: true, ..TriggerUpdate::to(version) }).await
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use reqwest::Method;
 
-use muster_core::failure_groups::FailureGroup;
 use muster_core::names::{EnvName, NodeName};
+use muster_core::report::failure_groups::FailureGroup;
 
 use super::{ANSWER, Client, ClientError};
 use crate::design::AUTHOR;
 use crate::operator::Page;
-use crate::runs::{AskForRun, AskedRun, RunAsked, RunRow};
+use crate::runs::{RunRequestStatus, RunRow, StartRunRequest, StartRunResponse};
 
 impl Client {
     /// Asks a node for a run, in somebody's name.
@@ -19,8 +19,8 @@ impl Client {
         env: &EnvName,
         node: &str,
         by: &str,
-        ask: &AskForRun,
-    ) -> Result<RunAsked, ClientError> {
+        ask: &StartRunRequest,
+    ) -> Result<StartRunResponse, ClientError> {
         let request = self.request(Method::POST, &format!("/v1/envs/{env}/nodes/{node}/runs"));
         self.send(request.header(AUTHOR, by).json(ask)).await
     }
@@ -33,7 +33,7 @@ impl Client {
         node: &NodeName,
         id: &str,
         wait: Duration,
-    ) -> Result<AskedRun, ClientError> {
+    ) -> Result<RunRequestStatus, ClientError> {
         let request = self.request(Method::GET, &format!("/v1/envs/{env}/nodes/{node}/asked/{id}"));
         self.send(request.timeout(ANSWER + wait).query(&[("wait_seconds", wait.as_secs())])).await
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::txn::Revision;
 
 use super::Finding;
@@ -58,7 +58,7 @@ pub struct WrittenDocument {
 /// Several changes that are accepted together, or not at all. They are written to the source `api`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Changes {
+pub struct DocumentChanges {
     pub changes: Vec<DocumentChange>,
     #[serde(default)]
     pub message: String,
@@ -107,7 +107,7 @@ pub enum DocumentText {
 
 /// What became of changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ChangesAccepted {
+pub struct DocumentChangesResponse {
     /// The new revision of the design; without a change, the one that is there. None: there is no design yet.
     pub design: Option<DesignRevision>,
     /// False if the design was so already, or was only checked.

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::design_state::{DesignRevision, Destroying};
+use muster_core::design::DesignRevision;
+use muster_core::fleet::DestroyRecord;
 use muster_core::names::{EnvName, Role, Version};
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_core::txn::Revision;
 
 /// Where an environment's design stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DesignNumbers {
+pub struct DesignRevisions {
     /// The newest revision.
     pub head: Option<DesignRevision>,
     /// The one that the nodes follow.
@@ -25,16 +26,16 @@ pub struct EnvironmentDetail {
     pub env: EnvName,
     pub nodes: usize,
     pub current_version: Option<Version>,
-    pub design: DesignNumbers,
+    pub design: DesignRevisions,
     /// In the order of the design.
     pub roles: Vec<RoleRow>,
     /// How many nodes stand where.
     #[schema(value_type = BTreeMap<String, usize>)]
-    pub counts: BTreeMap<Word, usize>,
+    pub counts: BTreeMap<NodeState, usize>,
     pub releases: usize,
     /// It is being destroyed: since when, and who asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub destroying: Option<Destroying>,
+    pub destroying: Option<DestroyRecord>,
     pub revision: Revision,
 }
 
@@ -44,12 +45,12 @@ pub struct RoleRow {
     pub role: Role,
     pub nodes: usize,
     #[schema(value_type = BTreeMap<String, usize>)]
-    pub counts: BTreeMap<Word, usize>,
+    pub counts: BTreeMap<NodeState, usize>,
 }
 
 /// What became of the end of an environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Destroyed {
+pub struct DestroyResponse {
     pub env: EnvName,
     /// How many nodes it had.
     pub nodes: usize,

@@ -11,18 +11,22 @@ mod revisions;
 mod work;
 
 pub use documents::{
-    Changes, ChangesAccepted, DocumentChange, DocumentDetail, DocumentRow, DocumentText, WrittenDocument,
+    DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText,
+    WrittenDocument,
 };
-pub use environments::{DesignNumbers, Destroyed, EnvironmentDetail, RoleRow};
+pub use environments::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
 pub use findings::{Excerpt, Finding, Note, Position, Severity, Span};
-pub use nodes::{DesignNode, DesignNodeRow, PathProvenance, Why, WhyStep};
-pub use revisions::{DesignDiff, DesignSummary, DocumentDiff, RevisionRow, Sort, SourceRow};
-pub use work::{Applied, ApplyDesign, Bundle, Checked, DesignInput, File, Planned, SchemaRow};
-
-pub use muster_core::design_plan::{
-    DocumentTotals, NodeAction, NodePlan, Plan, PlanBase, RolePlan, Totals, ValueChange,
+pub use nodes::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
+pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow};
+pub use work::{
+    ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignInput, PlanDesignResponse, SchemaRow, SourceBundle,
+    SourceFile,
 };
-pub use muster_core::design_state::DesignRevision;
+
+pub use muster_core::design::DesignRevision;
+pub use muster_core::design::plan::{
+    DesignPlan, DocumentTotals, NodeAction, NodePlan, PlanBase, RolePlan, Totals, ValueChange,
+};
 
 /// The header that says who makes a change.
 pub const AUTHOR: &str = "muster-author";

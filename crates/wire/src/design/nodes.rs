@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 use muster_core::names::{NodeName, Role};
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_core::txn::Revision;
 
 /// A node that a design makes.
@@ -37,7 +37,7 @@ pub struct DesignNode {
     pub effective: Value,
     /// Who said it, for the path that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<Why>,
+    pub why: Option<ValueProvenance>,
     /// Who said it, for all values; only if it was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provenance: Vec<PathProvenance>,
@@ -49,17 +49,17 @@ pub struct DesignNode {
 
 /// A value, and every layer that set, changed or removed it, the first one first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Why {
+pub struct ValueProvenance {
     pub path: String,
     /// None: it was removed.
     #[schema(value_type = Option<Object>)]
     pub value: Option<Value>,
-    pub steps: Vec<WhyStep>,
+    pub steps: Vec<ProvenanceStep>,
 }
 
 /// What one layer did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct WhyStep {
+pub struct ProvenanceStep {
     pub source: String,
     pub kind: String,
     pub name: String,
@@ -84,5 +84,5 @@ pub struct PathProvenance {
     pub path: String,
     #[schema(value_type = Object)]
     pub value: Value,
-    pub steps: Vec<WhyStep>,
+    pub steps: Vec<ProvenanceStep>,
 }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::design_plan::ValueChange;
-use muster_core::design_state::{AppliedRecord, DesignRevision};
+use muster_core::design::plan::ValueChange;
+use muster_core::design::{AppliedRecord, DesignRevision};
 use muster_core::names::EnvName;
 use muster_core::txn::Revision;
 
@@ -68,14 +68,14 @@ pub struct DesignDiff {
 pub struct DocumentDiff {
     pub kind: String,
     pub name: String,
-    pub sort: Sort,
+    pub sort: DiffKind,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<ValueChange>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Sort {
+pub enum DiffKind {
     Added,
     Removed,
     Changed,

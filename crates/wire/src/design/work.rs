@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use muster_core::design_plan::Plan;
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
+use muster_core::design::plan::DesignPlan;
 use muster_core::names::Role;
 use muster_core::txn::Revision;
 
@@ -14,7 +14,7 @@ use super::Finding;
 
 /// One file of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct File {
+pub struct SourceFile {
     /// Below the source, with `/`: `environments/prod.yaml`.
     pub path: String,
     pub text: String,
@@ -22,9 +22,9 @@ pub struct File {
 
 /// A source, whole: it replaces everything that the source of this name has brought before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Bundle {
+pub struct SourceBundle {
     pub name: String,
-    pub files: Vec<File>,
+    pub files: Vec<SourceFile>,
 }
 
 /// What a design is to be made of. With nothing in it: what is there already, at its newest revision.
@@ -33,7 +33,7 @@ pub struct DesignInput {
     /// The sources in their order; a later one wins. Those that are there and not given keep their place; what was
     /// written through the API always comes last.
     #[serde(default)]
-    pub bundles: Vec<Bundle>,
+    pub bundles: Vec<SourceBundle>,
     /// Sources to take out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove_sources: Vec<String>,
@@ -52,7 +52,7 @@ impl DesignInput {
 
 /// What was found in a design.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Checked {
+pub struct CheckDesignResponse {
     /// Whether it can be used: none of the findings is an error.
     pub usable: bool,
     pub findings: Vec<Finding>,
@@ -62,8 +62,8 @@ pub struct Checked {
 
 /// What applying a design would do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Planned {
-    pub plan: Plan,
+pub struct PlanDesignResponse {
+    pub plan: DesignPlan,
     /// What is worth knowing: none of them an error.
     pub findings: Vec<Finding>,
     pub revision: Revision,
@@ -81,7 +81,7 @@ pub struct ApplyDesign {
     pub author: Option<String>,
     /// What was shown: it is carried out exactly so, or refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Plan>,
+    pub plan: Option<DesignPlan>,
     /// That it is meant if no node would be left of an environment that has some; else that is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remove_all: bool,
@@ -89,13 +89,13 @@ pub struct ApplyDesign {
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Applied {
+pub struct ApplyDesignResponse {
     /// The revision of the design that the nodes follow now.
     pub design: DesignRevision,
     /// False if there was nothing to do.
     pub changed: bool,
     /// What was done.
-    pub plan: Plan,
+    pub plan: DesignPlan,
     /// Whether the nodes have been told; false if that takes longer than the server waits. It is done all the same.
     pub followed: bool,
     pub findings: Vec<Finding>,

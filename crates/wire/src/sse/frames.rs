@@ -9,7 +9,7 @@ pub(crate) const LIMIT: usize = 16 * 1024 * 1024;
 /// A frame that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an event of the stream is larger than {} MiB", LIMIT / 1024 / 1024)]
-pub struct TooLarge;
+pub struct FrameTooLarge;
 
 /// One event, not understood yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Frames {
 
 impl Frames {
     /// Takes a piece, and gives the frames that it completes.
-    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>, TooLarge> {
+    pub fn feed(&mut self, piece: &[u8]) -> Result<Vec<Frame>, FrameTooLarge> {
         let mut frames = Vec::new();
         self.pending.extend_from_slice(piece);
         let mut rest = std::mem::take(&mut self.pending);
@@ -41,7 +41,7 @@ impl Frames {
         rest.drain(..start);
         self.pending = rest;
         if self.pending.len() + self.data.len() > LIMIT {
-            return Err(TooLarge);
+            return Err(FrameTooLarge);
         }
         Ok(frames)
     }

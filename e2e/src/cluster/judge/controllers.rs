@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Key;
 use muster_core::names::{NodeName, ReplicaId, Version};
-use muster_core::replicas::{ControllerName, ControllerRecord};
+use muster_core::replica::{ControllerName, ControllerRecord};
 
 use super::{Complaints, Touched};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Key;
 use muster_core::names::NodeName;
-use muster_core::records::Observed;
 use muster_core::report::Outcome;
+use muster_core::report::record::ObservedRecord;
 
 use super::{Complaints, Touched};
 
@@ -83,7 +83,7 @@ impl Reports {
 }
 
 impl Seen {
-    fn follow(&mut self, node: &NodeName, observed: &Observed, is_report: bool, complaints: &mut Complaints<'_>) {
+    fn follow(&mut self, node: &NodeName, observed: &ObservedRecord, is_report: bool, complaints: &mut Complaints<'_>) {
         let (before, after) = ((self.incarnation, self.seq), (observed.incarnation, observed.seq));
         let last = observed.last.as_ref().map(|last| (last.run.to_string(), last.outcome));
         if after < before {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Key;
 use muster_core::names::NodeName;
-use muster_core::records::{LastRun, Observed};
+use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Outcome, Verdict};
 use muster_core::rollout::record::DesiredRecord;
 
@@ -58,7 +58,7 @@ impl Runs {
                     }
                 }
                 (Key::Observed { node }, Some(value)) => {
-                    let observed: Option<Observed> = complaints.json(&format!("observed/{node}"), value);
+                    let observed: Option<ObservedRecord> = complaints.json(&format!("observed/{node}"), value);
                     if let Some(last) = observed.and_then(|observed| observed.last) {
                         self.told(node, &last, complaints);
                     }

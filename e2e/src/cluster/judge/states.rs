@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::keys::Key;
 use muster_core::names::{NodeName, Version};
-use muster_core::records::Observed;
-use muster_core::service_state::ServiceState;
+use muster_core::node::service_state::ServiceState;
+use muster_core::report::record::ObservedRecord;
 
 use super::{Complaints, Touched};
 
@@ -19,7 +19,7 @@ struct Seen {
     leaves: BTreeSet<ServiceState>,
     running: BTreeSet<Version>,
     active: BTreeSet<Version>,
-    observed: Option<Observed>,
+    observed: Option<ObservedRecord>,
 }
 
 impl States {

@@ -1,10 +1,10 @@
 //! Small histories.
 
-use muster_core::generation::Generation;
 use muster_core::names::{RunId, Version};
-use muster_core::records::{LastRun, Observed};
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
-use muster_core::service_state::{Configured, ServiceState, Validated};
+use muster_core::txn::Generation;
 use muster_etcd_rig::{Change, Revision};
 
 use super::Judge;
@@ -78,21 +78,21 @@ pub(super) fn observed(node: &str, incarnation: u64, seq: u64, last: LastRun) ->
     let version = last.version.clone();
     let (state, passed) = match last.outcome {
         Outcome::Configured(_) | Outcome::Previewed(_) => {
-            (ServiceState::Configured { result: Configured::Success, version }, None)
+            (ServiceState::Configured { result: ConfigureResult::Success, version }, None)
         }
         Outcome::Validated(_) => {
             let passed = Some(version.clone());
-            (ServiceState::Validated { result: Validated::Success, version }, passed)
+            (ServiceState::Validated { result: ValidationResult::Success, version }, passed)
         }
     };
-    let observed = Observed {
+    let observed = ObservedRecord {
         incarnation,
         seq,
         state: Some(state),
         running: passed.clone(),
         passed,
         last: Some(last),
-        ..Observed::default()
+        ..ObservedRecord::default()
     };
     put(&format!("observed/{node}"), &serde_json::to_string(&observed).unwrap())
 }

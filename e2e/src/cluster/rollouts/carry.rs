@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use muster_core::keys::{Key, parse};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{ActiveRollout, Phase, RolloutRecord};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{ActiveRollout, RolloutPhase, RolloutRecord};
 use serde_json::{Value, json};
 
 use crate::cluster::fleet::{Fleet, PREFIX};
@@ -22,7 +22,7 @@ const GOES_ON: Duration = Duration::from_secs(150);
 #[derive(Clone, Debug)]
 pub struct Carried {
     pub id: RolloutId,
-    pub plan: Plan,
+    pub plan: RolloutPlan,
     pub spoken: Spoken,
 }
 
@@ -40,7 +40,7 @@ impl Fleet {
     pub fn start_rollout(&self, to: &str) -> Carried {
         let after = self.wait(self.etcd.revision());
         let planned = self.post("rollouts/plan", &json!({"to": to, "seed": 1, "allow_older": true}));
-        let plan: Plan = serde_json::from_value(planned["plan"].clone()).unwrap();
+        let plan: RolloutPlan = serde_json::from_value(planned["plan"].clone()).unwrap();
         let request = format!("{to} after {after}");
         let started =
             self.post("rollouts", &json!({"what": {"plan": planned["plan"]}, "request": request, "by": "ann"}));
@@ -105,7 +105,7 @@ impl Fleet {
     pub fn until_granted(&self, id: RolloutId, grants: u64) {
         eventually(&format!("rollout {id} has granted {grants} times"), GOES_ON, || {
             let record = self.record(id);
-            assert!(record.phase == Phase::Running, "{record:#?}");
+            assert!(record.phase == RolloutPhase::Running, "{record:#?}");
             if record.grants >= grants { Ok(()) } else { Err(format!("{record:#?}")) }
         });
     }
@@ -113,8 +113,8 @@ impl Fleet {
     pub fn until_completed(&self, id: RolloutId) {
         eventually(&format!("rollout {id} is completed"), GOES_ON, || {
             let record = self.record(id);
-            assert!(matches!(record.phase, Phase::Running | Phase::Completed), "{record:#?}");
-            if record.phase == Phase::Completed { Ok(()) } else { Err(format!("{record:#?}")) }
+            assert!(matches!(record.phase, RolloutPhase::Running | RolloutPhase::Completed), "{record:#?}");
+            if record.phase == RolloutPhase::Completed { Ok(()) } else { Err(format!("{record:#?}")) }
         });
     }
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::keys::{self, Key};
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId};
-use muster_core::records::Observed;
-use muster_core::replicas::{ControllerName, ControllerRecord};
+use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_core::report::RunResult;
+use muster_core::report::record::ObservedRecord;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{DesiredRecord, GateVerdict, Halt, Phase, RolloutRecord};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{DesiredRecord, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision as At;
 use muster_etcd_rig::{Change, Revision};
 use muster_sim::simulation::{Run, Trial, Word};
@@ -33,7 +33,7 @@ pub struct Evidence<'a> {
     pub history: &'a [Revision],
     pub journal: &'a [Entry],
     /// The plans of all rollouts that are in the history, but for those that moved everybody at once.
-    pub plans: &'a BTreeMap<RolloutId, (String, Plan)>,
+    pub plans: &'a BTreeMap<RolloutId, (String, RolloutPlan)>,
     /// Servers that were ended or stopped, and when.
     pub went: &'a [(ReplicaId, Timestamp)],
     /// What servers say that they have granted.
@@ -167,13 +167,20 @@ impl<'a> Hearing<'a> {
         if let Some(begun) = begun.next() {
             return begun.by != MUSTER;
         }
-        let is_pause = |phase: &Phase| matches!(phase, Phase::Paused { why: Halt::Operator { .. } });
+        let is_pause =
+            |phase: &RolloutPhase| matches!(phase, RolloutPhase::Paused { why: PauseReason::Operator { .. } });
         records(touched).any(|after| {
             self.records.get(&after.id).is_some_and(|before| match (&before.phase, &after.phase) {
-                (before, Phase::Paused { .. }) => is_pause(&after.phase) && !is_pause(before),
-                (Phase::Paused { .. }, Phase::Running) => true,
-                (before, Phase::Aborted { .. }) => *before != after.phase,
-                (_, Phase::Running | Phase::Completed | Phase::RolledBack { .. } | Phase::Superseded { .. }) => false,
+                (before, RolloutPhase::Paused { .. }) => is_pause(&after.phase) && !is_pause(before),
+                (RolloutPhase::Paused { .. }, RolloutPhase::Running) => true,
+                (before, RolloutPhase::Aborted { .. }) => *before != after.phase,
+                (
+                    _,
+                    RolloutPhase::Running
+                    | RolloutPhase::Completed
+                    | RolloutPhase::RolledBack { .. }
+                    | RolloutPhase::Superseded { .. },
+                ) => false,
             })
         })
     }
@@ -256,10 +263,10 @@ impl<'a> Hearing<'a> {
 fn runs(history: &[Revision]) -> BTreeMap<RunId, Run> {
     let changes = history.iter().flat_map(|revision| &revision.changes).filter_map(touched);
     let last = changes.filter_map(|(key, value)| match key {
-        Key::Observed { .. } => serde_json::from_slice::<Observed>(value?).ok()?.last,
+        Key::Observed { .. } => serde_json::from_slice::<ObservedRecord>(value?).ok()?.last,
         _ => None,
     });
-    let run = |last: muster_core::records::LastRun| Run {
+    let run = |last: muster_core::report::record::LastRun| Run {
         run: last.run,
         version: last.version,
         generation: last.generation,
@@ -305,7 +312,7 @@ fn written(touched: &[(Key, Option<&[u8]>)]) -> Option<Timestamp> {
             Key::Rollout { .. } => latest(&serde_json::from_slice(value).ok()?),
             Key::Controller { .. } => Some(serde_json::from_slice::<ControllerRecord>(value).ok()?.since),
             Key::Observed { node } if is_report(node) => {
-                let observed: Observed = serde_json::from_slice(value).ok()?;
+                let observed: ObservedRecord = serde_json::from_slice(value).ok()?;
                 observed.since.max(observed.last.map(|last| last.ended))
             }
             _ => None,

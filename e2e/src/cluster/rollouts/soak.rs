@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use muster_core::keys::{Key, parse};
-use muster_core::records::Observed;
 use muster_core::report::Outcome;
-use muster_core::rollout::record::{Halt, Phase, RolloutRecord};
+use muster_core::report::record::ObservedRecord;
+use muster_core::rollout::record::{PauseReason, RolloutPhase, RolloutRecord};
 use muster_etcd_rig::Dump;
 
 use super::carry::Carried;
@@ -92,12 +92,15 @@ impl Fleet {
         eventually("the rollout has come to its end", ENDS, || {
             let record = self.active();
             match record.phase {
-                Phase::Completed if record.outcome.is_some() => {}
-                Phase::Aborted { .. } => {}
-                Phase::Completed | Phase::Running | Phase::RolledBack { .. } | Phase::Superseded { .. } => {
+                RolloutPhase::Completed if record.outcome.is_some() => {}
+                RolloutPhase::Aborted { .. } => {}
+                RolloutPhase::Completed
+                | RolloutPhase::Running
+                | RolloutPhase::RolledBack { .. }
+                | RolloutPhase::Superseded { .. } => {
                     return Err(format!("{record:#?}"));
                 }
-                Phase::Paused { .. } => panic!("nobody has paused this for good: {record:#?}"),
+                RolloutPhase::Paused { .. } => panic!("nobody has paused this for good: {record:#?}"),
             }
             let waiting: Vec<&str> =
                 self.agents.iter().filter(|agent| agent.waiting() > 0).map(|agent| agent.node.as_str()).collect();
@@ -117,7 +120,7 @@ fn owing(dump: &Dump) -> Vec<String> {
     let last = |node: &str| {
         let is_it = |key: &str| matches!(parse(key), Some((_, Key::Observed { node: of })) if of.as_str() == node);
         let entry = dump.entries.iter().find(|entry| is_it(&entry.key))?;
-        serde_json::from_slice::<Observed>(&entry.value).ok()?.last
+        serde_json::from_slice::<ObservedRecord>(&entry.value).ok()?.last
     };
     let granted = dump.entries.iter().filter_map(|entry| match parse(&entry.key) {
         Some((_, Key::Desired { node })) => Some((node.to_string(), entry.mod_revision)),
@@ -135,11 +138,11 @@ fn owing(dump: &Dump) -> Vec<String> {
 /// and to begin another one is never too late.
 fn ended_as_it_should(turn: Turn, told: &RolloutRecord, last: &RolloutRecord) {
     let is_right = match (turn, &told.phase) {
-        (Turn::Through | Turn::PauseAndResume, Phase::Completed) => told.id == last.id && told.whole,
-        (Turn::Supersede, Phase::Completed | Phase::Superseded { .. }) => last.id > told.id && last.whole,
-        (Turn::RollBack, Phase::RolledBack { .. }) => last.rolls_back == Some(told.id),
-        (Turn::Abort, Phase::Completed | Phase::Aborted { .. }) => told.id == last.id,
-        (Turn::GateSaysNo, Phase::RolledBack { why: Halt::GateFailed { .. }, .. }) => {
+        (Turn::Through | Turn::PauseAndResume, RolloutPhase::Completed) => told.id == last.id && told.whole,
+        (Turn::Supersede, RolloutPhase::Completed | RolloutPhase::Superseded { .. }) => last.id > told.id && last.whole,
+        (Turn::RollBack, RolloutPhase::RolledBack { .. }) => last.rolls_back == Some(told.id),
+        (Turn::Abort, RolloutPhase::Completed | RolloutPhase::Aborted { .. }) => told.id == last.id,
+        (Turn::GateSaysNo, RolloutPhase::RolledBack { why: PauseReason::GateFailed { .. }, .. }) => {
             last.rolls_back == Some(told.id) && last.whole
         }
         (_, _) => false,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::keys::{Key, parse};
 use muster_core::names::ReplicaId;
-use muster_core::replicas::{ControllerName, ReplicaRecord};
+use muster_core::replica::{ControllerName, ReplicaRecord};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::RolloutRecord;
 use muster_etcd_rig::{Change, Revision};
 use muster_sim::simulation::Rule;
@@ -79,7 +79,7 @@ impl Fleet {
     }
 
     /// The plans that the records of rollouts name, from where the servers keep them.
-    fn plans(&self, history: &[Revision]) -> BTreeMap<RolloutId, (String, Plan)> {
+    fn plans(&self, history: &[Revision]) -> BTreeMap<RolloutId, (String, RolloutPlan)> {
         let mut plans = BTreeMap::new();
         for change in history.iter().flat_map(|revision| &revision.changes) {
             let Some((Key::Rollout { id }, Some(value))) = touched(change) else { continue };
@@ -123,7 +123,7 @@ impl Fleet {
 #[derive(Debug)]
 struct Found {
     journal: Vec<Entry>,
-    plans: BTreeMap<RolloutId, (String, Plan)>,
+    plans: BTreeMap<RolloutId, (String, RolloutPlan)>,
     granted: Granted,
 }
 

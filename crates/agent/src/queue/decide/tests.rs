@@ -6,13 +6,13 @@ mod pauses;
 
 use super::*;
 
-use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::{LeaderInfo, Snapshot};
 use muster_core::names::{DataKey, NodeName, Role, Version};
-use muster_core::reason::Need;
-use muster_core::release_manifest::SignedManifest;
+use muster_core::release::manifest::SignedManifest;
+use muster_core::report::reason::Need;
 use muster_core::report::{Interfaces, LookupChange};
-use muster_core::snapshot::{LeaderSeen, Snapshot};
+use muster_core::txn::Generation;
 
 use crate::ledger::{AppliedRelease, LastRun};
 use crate::queue::hooks::HookMemories;
@@ -311,7 +311,7 @@ fn a_pending_node_wakes_when_a_leader_or_a_publication_is_there() {
     let key = || DataKey::new("db::binlog").unwrap();
     let node = NodeName::new("db1").unwrap();
     let mut led = dbs(&[]);
-    let leader = LeaderSeen { host: node.host(), node: node.clone(), epoch: 1, interfaces: Interfaces::new() };
+    let leader = LeaderInfo { host: node.host(), node: node.clone(), epoch: 1, interfaces: Interfaces::new() };
     led.leaders.insert(db(), leader);
     let mut told = dbs(&[]);
     told.published.insert(key(), [(node, "x".into())].into());

@@ -20,11 +20,11 @@ use muster_agent::queue::moment::Moment;
 use muster_agent::report::dispatch::{Answer, Dispatch, Fate, Next};
 use muster_agent::run::{Order, account};
 use muster_agent::state_dir::Layout;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, RunId};
 use muster_core::report::{Report, RunResult};
-use muster_core::snapshot::Snapshot;
-use muster_wire::sync::{DesiredState, Taken};
+use muster_wire::sync::{DesiredState, ReportResult};
 
 /// It is not there any more.
 #[derive(Debug)]
@@ -253,12 +253,12 @@ impl World {
             self.lives()?;
             let known = self.seen.taken.last().map_or(0, |last| last.seq);
             let taken = match report.seq.cmp(&known) {
-                std::cmp::Ordering::Greater => Taken::Applied,
-                std::cmp::Ordering::Equal => Taken::AlreadyApplied,
+                std::cmp::Ordering::Greater => ReportResult::Applied,
+                std::cmp::Ordering::Equal => ReportResult::AlreadyApplied,
                 std::cmp::Ordering::Less => panic!("{} is reported after {known}", report.seq),
             };
             let (seq, generation, of_it) = (report.seq, report.generation, TakenReport::from(&*report));
-            if taken == Taken::Applied {
+            if taken == ReportResult::Applied {
                 self.seen.taken.push(*report);
             }
             // What the server has taken the agent may never hear of.

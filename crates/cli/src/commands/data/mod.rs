@@ -6,7 +6,7 @@ pub(super) mod set;
 pub(super) mod unset;
 
 use clap::Subcommand;
-use muster_core::config_data::Layer;
+use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, NodeName, Role};
 use muster_wire::data::DatumRow;
 
@@ -60,5 +60,9 @@ fn key(text: &str) -> Result<DataKey, String> {
 
 /// A value on one line.
 fn value(row: &DatumRow) -> String {
-    plain::one_line(&if row.secret { muster_core::config_data::SECRET.to_owned() } else { row.value.to_string() })
+    plain::one_line(&if row.secret {
+        muster_core::lookup::config_data::SECRET.to_owned()
+    } else {
+        row.value.to_string()
+    })
 }

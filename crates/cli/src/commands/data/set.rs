@@ -5,9 +5,9 @@ use std::io::Read;
 use anyhow::Context;
 use muster_core::names::DataKey;
 use muster_core::txn::Revision;
-use muster_wire::client::Before;
+use muster_wire::client::DatumPrecondition;
 use muster_wire::data::SetDatum;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use serde_json::Value;
 
 use crate::args::Globals;
@@ -82,11 +82,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let session = Session::open(globals).await?;
     let (layer, key) = (args.layer.layer(), &args.key);
     let before = match (args.if_revision, args.new) {
-        (Some(revision), _) => Before::At(Revision(revision)),
-        (None, true) => Before::Nothing,
+        (Some(revision), _) => DatumPrecondition::At(Revision(revision)),
+        (None, true) => DatumPrecondition::Nothing,
         (None, false) => match session.client().datum(&session.env, &layer, key).await {
-            Ok(there) => Before::At(there.changed_at),
-            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownDatum) => Before::Nothing,
+            Ok(there) => DatumPrecondition::At(there.changed_at),
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownDatum) => {
+                DatumPrecondition::Nothing
+            }
             Err(error) => return Err(session.server.failure(error)),
         },
     };

@@ -2,7 +2,7 @@
 
 use muster_core::names::DataKey;
 use muster_core::txn::Revision;
-use muster_wire::client::Before;
+use muster_wire::client::DatumPrecondition;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -38,7 +38,8 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let (layer, key) = (args.layer.layer(), &args.key);
-    let before = args.if_revision.map_or(Before::Anything, |revision| Before::At(Revision(revision)));
+    let before =
+        args.if_revision.map_or(DatumPrecondition::Anything, |revision| DatumPrecondition::At(Revision(revision)));
     let done = session.client().unset_datum(&session.env, (&layer, key), before, &author()).await;
     let done = session.told(done)?;
     terminal.out.answer(&done, |out| match &done.before {

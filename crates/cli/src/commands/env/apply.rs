@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::names::EnvName;
-use muster_wire::design::{Applied, ApplyDesign};
+use muster_wire::design::{ApplyDesign, ApplyDesignResponse};
 use muster_wire::operator::NodeRow;
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ pub struct Args {
 #[derive(Debug, Serialize)]
 struct Done {
     #[serde(flatten)]
-    applied: Applied,
+    applied: ApplyDesignResponse,
     #[serde(skip_serializing_if = "Option::is_none")]
     arrival: Option<Arrival>,
 }
@@ -130,7 +130,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let done = Done { applied, arrival };
     let now = terminal.now;
     terminal.out.answer(&done, |out| {
-        let Applied { design, changed, revision, .. } = &done.applied;
+        let ApplyDesignResponse { design, changed, revision, .. } = &done.applied;
         if !changed {
             return;
         }

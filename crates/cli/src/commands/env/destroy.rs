@@ -7,7 +7,7 @@ use anyhow::Context;
 use jiff::SignedDuration;
 use muster_core::names::EnvName;
 use muster_wire::design::EnvironmentDetail;
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::Globals;
@@ -136,7 +136,7 @@ async fn until_gone(
                 let left = count(there.nodes, "node");
                 notes.progress(format_args!("{left} left ({}s)", begin.elapsed().as_secs()));
             }
-            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => {
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment) => {
                 notes.end_progress();
                 return Ok(true);
             }

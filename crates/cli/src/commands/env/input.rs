@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use muster_core::design_plan::Plan;
+use muster_core::design::plan::DesignPlan;
 use muster_core::names::{EnvName, Role};
 use muster_design::file_text::FileText;
 use muster_wire::client::ClientError;
-use muster_wire::design::{Bundle, DesignInput, File, Finding};
-use muster_wire::problem::Code;
+use muster_wire::design::{DesignInput, Finding, SourceBundle, SourceFile};
+use muster_wire::problem::ProblemCode;
 
 use crate::commands::design::load;
 use crate::design_args::{self, NamedDir};
@@ -54,7 +54,7 @@ impl InputArgs {
         &self,
         server: &Server,
         env: &EnvName,
-        plan: Option<&Plan>,
+        plan: Option<&DesignPlan>,
         notes: &mut Notes,
     ) -> Result<Input, Failure> {
         let cardinality: BTreeMap<Role, u32> = match plan {
@@ -97,7 +97,7 @@ impl InputArgs {
     async fn other_sources(&self, server: &Server, env: &EnvName, dirs: &[NamedDir]) -> Result<Vec<String>, Failure> {
         let design = match server.client.design(env).await {
             Ok(design) => design,
-            Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownEnvironment) => {
+            Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment) => {
                 return Ok(Vec::new());
             }
             Err(error) => return Err(server.failure(error)),
@@ -138,14 +138,14 @@ impl Input {
 }
 
 /// A directory as the server knows it.
-pub(crate) fn bundle(dir: &NamedDir, read: &muster_design::bundle::Bundle) -> Bundle {
-    Bundle { name: dir.name.clone(), files: read.files.iter().map(|file| sent(dir, file)).collect() }
+pub(crate) fn bundle(dir: &NamedDir, read: &muster_design::bundle::Bundle) -> SourceBundle {
+    SourceBundle { name: dir.name.clone(), files: read.files.iter().map(|file| sent(dir, file)).collect() }
 }
 
 /// A file as the server knows it: by its path below the directory.
-fn sent(dir: &NamedDir, file: &FileText) -> File {
+fn sent(dir: &NamedDir, file: &FileText) -> SourceFile {
     let path = Path::new(file.name());
     let path = path.strip_prefix(&dir.path).unwrap_or(path);
     let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
-    File { path: parts.join("/"), text: file.text().to_owned() }
+    SourceFile { path: parts.join("/"), text: file.text().to_owned() }
 }

@@ -3,25 +3,25 @@
 use std::path::Path;
 
 use anyhow::Context;
-use muster_core::design_plan::Plan;
+use muster_core::design::plan::DesignPlan;
 use serde::Deserialize;
 
 use crate::failure::Failure;
 
 /// Saves a plan. A file that is there is replaced: it holds an older plan.
-pub(super) fn write(path: &Path, plan: &Plan) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, plan: &DesignPlan) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(plan).context("cannot write the plan down").map_err(Failure::failed)?;
     let written = std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()));
     written.map_err(Failure::failed)
 }
 
 /// Reads a plan, as `--out` writes it or as `-o json` prints it.
-pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
+pub(super) fn read(path: &Path) -> Result<DesignPlan, Failure> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Saved {
-        Printed { plan: Plan },
-        Written(Plan),
+        Printed { plan: DesignPlan },
+        Written(DesignPlan),
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let saved: Result<Saved, _> = serde_json::from_str(&text.map_err(Failure::failed)?);
@@ -37,12 +37,12 @@ pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::design_plan::{DocumentTotals, PlanBase, Totals};
+    use muster_core::design::plan::{DocumentTotals, PlanBase, Totals};
     use muster_core::names::EnvName;
 
     #[test]
     fn a_plan_is_read_as_it_was_saved_or_printed() {
-        let plan = Plan {
+        let plan = DesignPlan {
             env: EnvName::new("lab").unwrap(),
             base: PlanBase::default(),
             design: "ab".into(),

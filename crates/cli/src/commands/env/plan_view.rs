@@ -1,12 +1,12 @@
 //! A plan for people.
 
-use muster_core::design_plan::{NodeAction, NodePlan, Plan, RolePlan, Totals};
+use muster_core::design::plan::{DesignPlan, NodeAction, NodePlan, RolePlan, Totals};
 
 use crate::commands::changes::{self, ChangedValue, Entry, Sign};
 use crate::commands::rows::count;
 use crate::terminal::Out;
 
-pub(super) fn show(plan: &Plan, out: &mut Out) {
+pub(super) fn show(plan: &DesignPlan, out: &mut Out) {
     if plan.is_empty() {
         let kept = count(plan.totals.keep, "node");
         return out.line(format_args!("{}: nothing to do; {kept} to keep", plan.env));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::names::EnvName;
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_wire::design::{DesignSummary, EnvironmentDetail};
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ fn show(Shown { environment, design }: &Shown, now: jiff::Timestamp, out: &mut O
 }
 
 /// How many nodes stand where, the good news first.
-pub(super) fn counts(counts: &BTreeMap<Word, usize>) -> String {
+pub(super) fn counts(counts: &BTreeMap<NodeState, usize>) -> String {
     let words: Vec<String> = counts.iter().rev().map(|(word, nodes)| format!("{nodes} {}", word.as_str())).collect();
     if words.is_empty() { NONE.to_owned() } else { words.join(", ") }
 }

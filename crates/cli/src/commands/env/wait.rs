@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_core::design_plan::{NodeAction, Plan};
+use muster_core::design::plan::{DesignPlan, NodeAction};
 use muster_core::names::{EnvName, NodeName};
-use muster_core::standing::{Why, Word};
+use muster_core::node::status::{NodeState, Reason};
 use muster_core::txn::Revision;
 use muster_wire::operator::NodeRow;
 use serde::Serialize;
@@ -43,7 +43,7 @@ pub(super) struct Arrival {
 pub(super) async fn until_there(
     server: &mut Server,
     env: &EnvName,
-    plan: &Plan,
+    plan: &DesignPlan,
     revision: Revision,
     patience: Duration,
     notes: &mut Notes,
@@ -83,7 +83,7 @@ pub(super) async fn until_there(
     }
 }
 
-fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
+fn look(plan: &DesignPlan, rows: Vec<NodeRow>) -> Arrival {
     // Of all nodes: one that is new may wait for one that stays, and moves.
     let fleet: Vec<Standing> = rows.iter().map(|row| Standing { row: row.clone(), ran: true }).collect();
     let verdict = judge(&fleet);
@@ -93,13 +93,13 @@ fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
         match (node.action, rows.remove(&node.node)) {
             (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
             (NodeAction::Remove, Some(row)) => arrival.leaving.push(row),
-            (NodeAction::Create | NodeAction::Change, Some(row)) if row.standing == Word::Validated => {}
+            (NodeAction::Create | NodeAction::Change, Some(row)) if row.state == NodeState::Validated => {}
             (NodeAction::Create | NodeAction::Change, Some(row)) => arrival.missing.push(row),
             // The server has not told its nodes yet.
             (NodeAction::Create | NodeAction::Change, None) => arrival.unseen.push(node.node.clone()),
         }
     }
-    let waits = |row: &NodeRow| matches!(row.why, Some(Why::NoVersion));
+    let waits = |row: &NodeRow| matches!(row.reason, Some(Reason::NoVersion));
     arrival.there = arrival.unseen.is_empty() && arrival.missing.is_empty() && arrival.leaving.is_empty();
     arrival.no_version = arrival.unseen.is_empty()
         && arrival.leaving.is_empty()
@@ -111,7 +111,7 @@ fn look(plan: &Plan, rows: Vec<NodeRow>) -> Arrival {
 }
 
 /// Says of each node once that it is there, for those who read along without a terminal.
-fn tell(plan: &Plan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &mut Notes) {
+fn tell(plan: &DesignPlan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &mut Notes) {
     let open: BTreeSet<&NodeName> = {
         let rows = arrival.missing.iter().chain(&arrival.leaving).map(|row| &row.node);
         rows.chain(&arrival.unseen).collect()
@@ -130,41 +130,41 @@ fn tell(plan: &Plan, arrival: &Arrival, told: &mut BTreeSet<NodeName>, notes: &m
 /// Who is looked at next: the first that is not there.
 fn next(arrival: &Arrival) -> String {
     let first = arrival.missing.first().or(arrival.leaving.first());
-    first.map(|row| format!("; {} {}", row.node, row.standing.as_str())).unwrap_or_default()
+    first.map(|row| format!("; {} {}", row.node, row.state.as_str())).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use muster_core::design_plan::{DocumentTotals, NodePlan, PlanBase, Totals};
-    use muster_core::liveness::Link;
+    use muster_core::design::plan::{DocumentTotals, NodePlan, PlanBase, Totals};
     use muster_core::names::Role;
+    use muster_core::node::liveness::Link;
 
     use super::*;
 
-    fn row(name: &str, standing: Word, why: Option<Why>) -> NodeRow {
+    fn row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow {
         NodeRow {
             node: NodeName::new(name).unwrap(),
             role: Role::new("web").unwrap(),
-            standing,
+            state,
             since: None,
             running: None,
             desired: None,
-            why,
+            reason,
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
             paused: None,
         }
     }
 
-    fn plan(nodes: &[(&str, NodeAction)]) -> Plan {
+    fn plan(nodes: &[(&str, NodeAction)]) -> DesignPlan {
         let node = |(name, action): &(&str, NodeAction)| NodePlan {
             node: NodeName::new(*name).unwrap(),
             role: Role::new("web").unwrap(),
             action: *action,
             changes: Vec::new(),
         };
-        Plan {
+        DesignPlan {
             env: EnvName::new("lab").unwrap(),
             base: PlanBase::default(),
             design: String::new(),
@@ -179,15 +179,15 @@ mod tests {
     #[test]
     fn all_are_there_when_the_new_are_validated_and_the_others_are_gone() {
         use NodeAction::{Change, Create, Keep, Remove};
-        let failed = || row("web1", Word::Failed, Some(Why::NotValidated));
-        let validated = |name: &str| row(name, Word::Validated, None);
-        let waits = |name: &str| row(name, Word::Outdated, Some(Why::NoVersion));
+        let failed = || row("web1", NodeState::Failed, Some(Reason::NotValidated));
+        let validated = |name: &str| row(name, NodeState::Validated, None);
+        let waits = |name: &str| row(name, NodeState::Outdated, Some(Reason::NoVersion));
         let table = [
             ("nobody is looked at who stays", plan(&[("web1", Keep)]), vec![failed()], true, false),
             ("new and validated", plan(&[("web2", Create)]), vec![failed(), validated("web2")], true, false),
             ("new and not seen yet", plan(&[("web2", Create)]), vec![], false, false),
             ("changed and failed", plan(&[("web1", Change)]), vec![failed()], false, false),
-            ("on its way out", plan(&[("web1", Remove)]), vec![row("web1", Word::Leaving, None)], false, false),
+            ("on its way out", plan(&[("web1", Remove)]), vec![row("web1", NodeState::Leaving, None)], false, false),
             ("gone", plan(&[("web1", Remove)]), vec![], true, false),
             ("no version", plan(&[("web1", Create), ("web2", Keep)]), vec![waits("web1")], false, true),
             ("no version, one unseen", plan(&[("web1", Create), ("web2", Create)]), vec![waits("web1")], false, false),
@@ -197,11 +197,11 @@ mod tests {
             assert_eq!((arrival.there, arrival.no_version), (there, no_version), "{what}");
         }
 
-        let often = |attempt| Some(Why::Failed { reason: None, errors: Vec::new(), attempt, retry: None });
+        let often = |attempt| Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None });
         let one = plan(&[("web1", Create), ("web2", Keep)]);
-        assert!(!look(&one, vec![row("web1", Word::Failed, often(1))]).stuck, "it tries again");
-        assert!(look(&one, vec![row("web1", Word::Failed, often(3))]).stuck);
-        let another_moves = vec![row("web1", Word::Failed, often(3)), row("web2", Word::Applying, None)];
+        assert!(!look(&one, vec![row("web1", NodeState::Failed, often(1))]).stuck, "it tries again");
+        assert!(look(&one, vec![row("web1", NodeState::Failed, often(3))]).stuck);
+        let another_moves = vec![row("web1", NodeState::Failed, often(3)), row("web2", NodeState::Applying, None)];
         assert!(!look(&one, another_moves).stuck);
     }
 }

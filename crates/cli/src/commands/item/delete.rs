@@ -1,6 +1,6 @@
 //! `muster item delete`: takes a document that was written through the API out of a design.
 
-use muster_wire::client::{Expected, WriteOptions};
+use muster_wire::client::{DocumentPrecondition, WriteOptions};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -42,7 +42,7 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let options = WriteOptions {
-        expected: args.if_match.clone().map_or(Expected::Anything, Expected::Etag),
+        expected: args.if_match.clone().map_or(DocumentPrecondition::Anything, DocumentPrecondition::Etag),
         message: args.message.clone(),
         author: Some(author()),
         dry_run: args.dry_run,

@@ -1,6 +1,6 @@
 //! `muster item get`: one document of a design.
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 
 use crate::args::{Format, Globals};
 use crate::exit::Exit;

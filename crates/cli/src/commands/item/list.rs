@@ -1,6 +1,6 @@
 //! `muster item list`: the documents of a design.
 
-use muster_core::design_state::DesignRevision;
+use muster_core::design::DesignRevision;
 
 use crate::args::Globals;
 use crate::exit::Exit;

@@ -7,7 +7,7 @@ pub(super) mod put;
 mod split;
 
 use crate::terminal::Terminal;
-use muster_wire::design::ChangesAccepted;
+use muster_wire::design::DocumentChangesResponse;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -18,7 +18,12 @@ pub enum Command {
 }
 
 /// Says what became of a change: it is in the design, and the nodes do not follow it yet.
-fn accepted(accepted: &ChangesAccepted, dry_run: bool, env: &muster_core::names::EnvName, terminal: &mut Terminal) {
+fn accepted(
+    accepted: &DocumentChangesResponse,
+    dry_run: bool,
+    env: &muster_core::names::EnvName,
+    terminal: &mut Terminal,
+) {
     crate::server_findings::note(&accepted.findings, &mut terminal.notes);
     let design = accepted.design.map_or_else(|| "none".to_owned(), |design| design.to_string());
     terminal.out.answer(accepted, |out| match (dry_run, accepted.changed) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use muster_wire::client::ClientError;
-use muster_wire::design::{Changes, DocumentChange, DocumentText, Finding, Span, api_file};
+use muster_wire::design::{DocumentChange, DocumentChanges, DocumentText, Finding, Span, api_file};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -69,7 +69,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         if_match: args.if_match.clone(),
         if_none_match: args.create,
     });
-    let changes = Changes {
+    let changes = DocumentChanges {
         changes: changes.collect(),
         message: args.message.clone(),
         author: Some(author()),

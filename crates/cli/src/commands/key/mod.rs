@@ -8,7 +8,7 @@ pub(super) mod trust;
 use std::path::Path;
 
 use muster_core::names::NameError;
-use muster_core::release_manifest::{KeyId, PublicKey};
+use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::read_public;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::release_manifest::{KeyId, PublicKey};
+use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::{KeyError, SigningKey, write_public};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_core::release_manifest::{KeyId, PublicKey};
+use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::SigningKey;
 use muster_release::trust;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_core::names::{NodeName, RunId};
 use muster_wire::client::{ClientError, LogStream};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 use muster_wire::run_log::{LogEnd, LogEvent};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
@@ -92,7 +92,7 @@ pub(super) async fn follow(session: &mut Session, printer: &mut Printer<'_>, mut
 }
 
 fn is_unknown(error: &ClientError) -> bool {
-    error.problem().is_some_and(|problem| problem.code == Code::UnknownRun)
+    error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownRun)
 }
 
 /// Reads one stream to its end; none if the log may go on elsewhere.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_core::names::RunId;
-use muster_core::standing::Activity;
+use muster_core::node::status::Activity;
 use muster_wire::operator::NodeDetail;
 use muster_wire::run_log::LogEnd;
 use tokio::time::sleep;

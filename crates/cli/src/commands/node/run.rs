@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::names::{NodeName, RunId};
 use muster_core::report::{Outcome, Report, ResourceChange, RunResult, Verdict};
 use muster_wire::operator::RunDetail;
-use muster_wire::runs::{AskForRun, AskedProgress};
+use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
 use crate::args::{Format, Globals};
@@ -53,7 +53,7 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let ask = AskForRun { noop: args.noop };
+    let ask = StartRunRequest { noop: args.noop };
     let asked = session.told(session.client().ask_for_run(&session.env, &args.node, &author(), &ask).await)?;
     if let Some(since) = asked.silent_since {
         let silent = age(since, terminal.now);
@@ -102,15 +102,15 @@ async fn watch(
             Err(error) => return session.told(Err(error)).map_err(Failure::unanswered),
         };
         match asked.progress {
-            AskedProgress::Waiting { silent_since: None } => {
+            RunRequestProgress::Waiting { silent_since: None } => {
                 terminal.notes.note(format_args!("{node} has not begun yet; it may be busy with another run"));
             }
-            AskedProgress::Waiting { silent_since: Some(_) } => {
+            RunRequestProgress::Waiting { silent_since: Some(_) } => {
                 terminal.notes.note(format_args!("the agent of {node} is not connected; it runs when it is back"));
                 return Ok(Exit::CannotTell);
             }
-            AskedProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(REPORT).await,
-            AskedProgress::Running { run } => {
+            RunRequestProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(REPORT).await,
+            RunRequestProgress::Running { run } => {
                 terminal.notes.note(format_args!("run {run} of {node}"));
                 if globals.output == Format::Table {
                     let mut printer = Printer { terminal, format: globals.output, node, run: &run };
@@ -118,7 +118,7 @@ async fn watch(
                 }
                 followed = Some(run);
             }
-            AskedProgress::Done { run } => {
+            RunRequestProgress::Done { run } => {
                 if followed.is_none() && globals.output == Format::Table {
                     let log = session.told(session.client().run_log(&session.env, node, &run).await)?;
                     Printer { terminal, format: globals.output, node, run: &run }.text(&log.text);

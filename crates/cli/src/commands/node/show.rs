@@ -1,14 +1,15 @@
 //! `muster node show`: one node, whole.
 
 use jiff::Timestamp;
-use muster_core::liveness::Link;
 use muster_core::names::NodeName;
-use muster_core::records::{MachinePhase, PastRun};
+use muster_core::node::liveness::Link;
+use muster_core::node::record::MachinePhase;
+use muster_core::node::status::{Activity, Reason};
+use muster_core::report::record::PastRun;
 use muster_core::report::{Cause, CheckResult, Report, Verdict};
 use muster_core::rollout::progress::Hold;
-use muster_core::standing::{Activity, Why};
 use muster_wire::operator::{NodeDetail, RunDetail};
-use muster_wire::problem::Code;
+use muster_wire::problem::ProblemCode;
 
 use crate::args::{Format, Globals};
 use crate::commands::rows::{self, NONE};
@@ -63,7 +64,7 @@ async fn last_run(session: &Session, detail: &NodeDetail) -> Result<Option<RunDe
     let Some(last) = &detail.last else { return Ok(None) };
     match session.client().run(&session.env, &detail.row.node, &last.run).await {
         // The next run may have pushed it out of the history meanwhile.
-        Err(error) if error.problem().is_some_and(|problem| problem.code == Code::UnknownRun) => Ok(None),
+        Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownRun) => Ok(None),
         answer => session.told(answer).map(Some),
     }
 }
@@ -77,8 +78,8 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
 
     fact("node", format!("{} (role {})", row.node, row.role));
     let for_how_long = row.since.map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
-    let why = row.why.as_ref().map(|why| format!(": {}", rows::why(why, now))).unwrap_or_default();
-    fact("state", format!("{}{for_how_long}{why}", row.standing.as_str()));
+    let why = row.reason.as_ref().map(|why| format!(": {}", rows::why(why, now))).unwrap_or_default();
+    fact("state", format!("{}{for_how_long}{why}", row.state.as_str()));
     fact("runs", row.running.as_ref().map_or_else(|| "nothing that it has proved".into(), ToString::to_string));
     fact("should run", rows::version(row.desired.as_ref()));
     fact("active", if row.active { "yes: others may count on it".into() } else { "no".into() });
@@ -98,7 +99,7 @@ fn facts(detail: &NodeDetail, now: Timestamp, out: &mut Out) {
     }
     if let Some(machine) = &detail.machine {
         let phase = if let MachinePhase::Failed { .. } = &machine.phase {
-            Why::Machine { phase: machine.phase.clone(), attempt: machine.attempt }.to_string()
+            Reason::Machine { phase: machine.phase.clone(), attempt: machine.attempt }.to_string()
         } else {
             machine.phase.word().to_owned()
         };

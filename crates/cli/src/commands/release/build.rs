@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, SpanRelativeTo, Timestamp};
 use muster_core::names::Version;
-use muster_core::release_manifest::Digest;
+use muster_core::release::manifest::Digest;
 use muster_release::check::CheckError;
 use muster_release::key::SigningKey;
 use muster_release::manifest::ReleaseLabel;

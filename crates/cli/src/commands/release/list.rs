@@ -1,6 +1,6 @@
 //! `muster release list`: the releases of an environment.
 
-use muster_core::release_manifest::KeyId;
+use muster_core::release::manifest::KeyId;
 use muster_wire::release::ReleaseRow;
 
 use crate::args::Globals;

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use muster_core::release_manifest::Manifest;
+use muster_core::release::manifest::Manifest;
 use muster_release::release_files::{self, LocatedManifest};
 use muster_wire::client::ClientError;
-use muster_wire::problem::Code;
-use muster_wire::release::ReleasePushed;
+use muster_wire::problem::ProblemCode;
+use muster_wire::release::PushReleaseResponse;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -51,7 +51,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     }
     terminal.out.answer(&all, |out| {
         for done in &all {
-            let ReleasePushed { version, serial, changed, .. } = done;
+            let PushReleaseResponse { version, serial, changed, .. } = done;
             let what = if *changed { "was registered" } else { "was there already" };
             out.line(format_args!("{version} {what} in {} (serial {serial})", session.env));
         }
@@ -81,7 +81,7 @@ async fn push(
     bundle: &Path,
     found: &LocatedManifest,
     notes: &mut Notes,
-) -> Result<ReleasePushed, Failure> {
+) -> Result<PushReleaseResponse, Failure> {
     let (client, env) = (session.client(), &session.env);
     let Manifest { version, digest, size: bytes, .. } = &found.manifest;
     match client.bundle(env, digest).await {
@@ -97,7 +97,7 @@ async fn push(
 }
 
 fn is_unknown(error: &ClientError) -> bool {
-    error.problem().is_some_and(|problem| problem.code == Code::UnknownBundle)
+    error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownBundle)
 }
 
 /// Sends a bundle piece by piece; how far it is, is shown.

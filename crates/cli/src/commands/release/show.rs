@@ -1,7 +1,7 @@
 //! `muster release show`: everything about one release.
 
 use muster_core::names::Version;
-use muster_wire::release::{BundleState, ReleaseDetail, Trusted};
+use muster_wire::release::{BundleState, ReleaseDetail, SignatureTrust};
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -42,8 +42,8 @@ fn show(detail: &ReleaseDetail, out: &mut Out) {
         BundleState::Damaged => "damaged where the server keeps it: push it again".to_owned(),
     };
     let trusted = match &detail.trusted {
-        Some(Trusted::By(key)) => format!("yes, {key}"),
-        Some(Trusted::Not(why)) => format!("no: {why}"),
+        Some(SignatureTrust::By(key)) => format!("yes, {key}"),
+        Some(SignatureTrust::Not(why)) => format!("no: {why}"),
         None => "the environment has no list of trusted keys: its nodes decide".to_owned(),
     };
     let nodes = if row.current { format!("{} of {}", row.running, row.wanted) } else { row.running.to_string() };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::release_manifest::{Digest, KeyId, PublicKey};
+use muster_core::release::manifest::{Digest, KeyId, PublicKey};
 use muster_release::manifest;
 use muster_release::release_files::{self, LocatedManifest, OpenError};
 use muster_release::unpack::{UnpackError, unpack};

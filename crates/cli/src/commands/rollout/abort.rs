@@ -1,7 +1,7 @@
 //! `muster rollout abort`: the end of a rollout, wherever its nodes are.
 
-use muster_wire::client::{StatusQuery, Verb};
-use muster_wire::rollout::Operate;
+use muster_wire::client::{RolloutVerb, StatusQuery};
+use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -39,8 +39,8 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { reason: args.reason.clone(), by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Abort, operate).await?;
+    let operate = OperateRequest { reason: args.reason.clone(), by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Abort, operate).await?;
     // Counted afterwards, when nothing more is granted: before, it would be wrong a moment later.
     let query = StatusQuery { numbers: true, ..StatusQuery::default() };
     let status = session.client().clone().at_least(done.revision).rollout(&session.env, done.id.into(), query).await;

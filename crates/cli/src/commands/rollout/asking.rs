@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use muster_wire::client::{ClientError, Verb, WhichRollout};
-use muster_wire::request::made_up;
-use muster_wire::rollout::{Operate, Operated};
+use muster_wire::client::{ClientError, RolloutRef, RolloutVerb};
+use muster_wire::request::new_request_id;
+use muster_wire::rollout::{OperateRequest, OperateResponse};
 
 use crate::failure::Failure;
 use crate::session::{Session, is_interruption};
@@ -42,11 +42,11 @@ pub(in crate::commands) async fn until_answered<T>(
 pub(super) async fn say(
     session: &mut Session,
     terminal: &mut Terminal,
-    which: WhichRollout,
-    verb: Verb,
-    operate: Operate,
-) -> Result<Operated, Failure> {
-    let operate = Operate { request: made_up(), ..operate };
+    which: RolloutRef,
+    verb: RolloutVerb,
+    operate: OperateRequest,
+) -> Result<OperateResponse, Failure> {
+    let operate = OperateRequest { request: new_request_id(), ..operate };
     let ask = async |session: &Session| session.client().operate_rollout(&session.env, which, verb, &operate).await;
     until_answered(session, terminal, ask).await
 }

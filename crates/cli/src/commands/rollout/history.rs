@@ -1,7 +1,7 @@
 //! `muster rollout history`: what was moved, when, by whom, and how it ended.
 
 use jiff::Timestamp;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_wire::rollout::RolloutRow;
 
 use crate::args::Globals;
@@ -74,12 +74,12 @@ fn cells(row: &RolloutRow, now: Timestamp) -> [String; 9] {
 
 fn why(row: &RolloutRow) -> String {
     let phase = match &row.phase {
-        Phase::Running | Phase::Completed => String::new(),
-        Phase::Paused { why } => because(why),
-        Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
-        Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
-        Phase::RolledBack { by, why } => format!("by rollout {by}: {}", taken_back(why)),
-        Phase::Superseded { by } => format!("by rollout {by}"),
+        RolloutPhase::Running | RolloutPhase::Completed => String::new(),
+        RolloutPhase::Paused { why } => because(why),
+        RolloutPhase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
+        RolloutPhase::Aborted { by, reason } => format!("by {by}: {reason}"),
+        RolloutPhase::RolledBack { by, why } => format!("by rollout {by}: {}", taken_back(why)),
+        RolloutPhase::Superseded { by } => format!("by rollout {by}"),
     };
     let what = match (row.rolls_back, row.at_once) {
         (Some(id), _) => format!("takes rollout {id} back"),

@@ -1,9 +1,9 @@
 //! `muster rollout skip` and `muster rollout retry`: what is done with single nodes.
 
 use muster_core::names::NodeName;
-use muster_core::rollout::record::Phase;
-use muster_wire::client::Verb;
-use muster_wire::rollout::{Operate, Operated};
+use muster_core::rollout::record::RolloutPhase;
+use muster_wire::client::RolloutVerb;
+use muster_wire::rollout::{OperateRequest, OperateResponse};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -72,8 +72,8 @@ pub(in crate::commands) async fn skip(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { nodes: args.nodes.clone(), by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Skip, operate).await?;
+    let operate = OperateRequest { nodes: args.nodes.clone(), by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Skip, operate).await?;
     terminal.out.answer(&done, |out| {
         let (id, names) = (done.id, named(&done.nodes, &args.nodes));
         match done.changed {
@@ -94,8 +94,8 @@ pub(in crate::commands) async fn retry(
         return Err(Failure::usage("which nodes? Name them, or say --failed for all that have failed"));
     }
     let mut session = Session::open(globals).await?;
-    let operate = Operate { nodes: args.nodes.clone(), by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Retry, operate).await?;
+    let operate = OperateRequest { nodes: args.nodes.clone(), by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Retry, operate).await?;
     terminal.out.answer(&done, |out| {
         let id = done.id;
         match (done.changed, done.nodes.len()) {
@@ -119,8 +119,8 @@ fn named(nodes: &[NodeName], typed: &[String]) -> String {
 }
 
 /// What was said takes effect when the rollout goes on. Says whether that has to be waited for.
-pub(super) fn still_paused(done: &Operated, terminal: &mut Terminal) -> bool {
-    let is_paused = matches!(done.phase, Phase::Paused { .. });
+pub(super) fn still_paused(done: &OperateResponse, terminal: &mut Terminal) -> bool {
+    let is_paused = matches!(done.phase, RolloutPhase::Paused { .. });
     if is_paused {
         terminal.notes.note("the rollout is paused; muster rollout resume lets it go on");
     }

@@ -1,8 +1,8 @@
 //! `muster rollout pause` and `muster rollout resume`.
 
-use muster_core::rollout::record::{Halt, Phase};
-use muster_wire::client::Verb;
-use muster_wire::rollout::Operate;
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_wire::client::RolloutVerb;
+use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -61,14 +61,14 @@ pub(in crate::commands) async fn pause(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { reason: args.reason.clone(), by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Pause, operate).await?;
+    let operate = OperateRequest { reason: args.reason.clone(), by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Pause, operate).await?;
     terminal.out.answer(&done, |out| match (done.changed, &done.phase) {
         (true, _) => {
             let (id, revision) = (done.id, done.revision);
             out.line(format_args!("rollout {id} is paused: nothing more is granted (revision {revision})"));
         }
-        (false, Phase::Paused { why: Halt::Operator { .. } }) => {
+        (false, RolloutPhase::Paused { why: PauseReason::Operator { .. } }) => {
             out.line(format_args!("rollout {} was paused already", done.id));
         }
         (false, phase) => out.line(format_args!("rollout {} is {}", done.id, phase.word())),
@@ -83,8 +83,8 @@ pub(in crate::commands) async fn resume(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Resume, operate).await?;
+    let operate = OperateRequest { by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Resume, operate).await?;
     terminal.out.answer(&done, |out| match done.changed {
         true => out.line(format_args!("rollout {} goes on (revision {})", done.id, done.revision)),
         false => out.line(format_args!("rollout {} was not paused", done.id)),

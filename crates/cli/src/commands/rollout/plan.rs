@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use muster_core::names::Version;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::windows;
-use muster_wire::rollout::StrategyFrom;
+use muster_wire::rollout::StrategySource;
 
 use crate::args::{Format, Globals};
 use crate::commands::release::diff::{self, Differences};
@@ -76,7 +76,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             show_differences(&from, plan, compared, args.diff, out);
         }
     });
-    if let (StrategyFrom::Default, false) = (answer.strategy_from, plan.at_once) {
+    if let (StrategySource::Default, false) = (answer.strategy_from, plan.at_once) {
         terminal.notes.note("the environment's file has no section `rollout`: this is what Muster does by itself");
     }
     match &args.out {
@@ -93,18 +93,28 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
 }
 
 /// When the first window opens; none if one is open, or there is none to wait for.
-fn closed_until(plan: &Plan, now: Timestamp) -> Option<Timestamp> {
+fn closed_until(plan: &RolloutPlan, now: Timestamp) -> Option<Timestamp> {
     windows::next_opening(&plan.strategy.windows, now).filter(|opening| *opening > now)
 }
 
 /// What the two releases differ in. That it cannot be told is worth a line, and no reason to show no plan.
-async fn differences(session: &Session, plan: &Plan, text: bool) -> Option<(Version, Result<Differences, Failure>)> {
+async fn differences(
+    session: &Session,
+    plan: &RolloutPlan,
+    text: bool,
+) -> Option<(Version, Result<Differences, Failure>)> {
     let from = plan.from.clone().filter(|from| *from != plan.to)?;
     let compared = diff::between(session, &from, &plan.to, text).await;
     Some((from, compared))
 }
 
-fn show_differences(from: &Version, plan: &Plan, compared: Result<Differences, Failure>, all: bool, out: &mut Out) {
+fn show_differences(
+    from: &Version,
+    plan: &RolloutPlan,
+    compared: Result<Differences, Failure>,
+    all: bool,
+    out: &mut Out,
+) {
     let to = &plan.to;
     out.gap();
     match compared {

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context;
-use muster_core::rollout::plan::{FORMAT, Plan};
+use muster_core::rollout::plan::{FORMAT, RolloutPlan};
 
 use crate::failure::Failure;
 
 /// Saves a plan. A file that is there is replaced: it holds an older plan. One that is called `.yaml` holds YAML.
-pub(super) fn write(path: &Path, plan: &Plan) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, plan: &RolloutPlan) -> Result<(), Failure> {
     let text = if is_yaml(path) {
         serde_saphyr::to_string(plan).map_err(|error| anyhow::Error::msg(error.to_string()))
     } else {
@@ -20,15 +20,15 @@ pub(super) fn write(path: &Path, plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Reads a plan, as `--out` writes it or as `-o json` and `-o yaml` print it.
-pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
+pub(super) fn read(path: &Path) -> Result<RolloutPlan, Failure> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let text = text.map_err(Failure::failed)?;
     let read = if text.trim_start().starts_with('{') {
-        serde_json::from_str::<Plan>(&text).map_err(anyhow::Error::new)
+        serde_json::from_str::<RolloutPlan>(&text).map_err(anyhow::Error::new)
     } else {
         // It shows the place in the file too, which is not what is wrong with it.
         let first = |text: String| text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        serde_saphyr::from_str::<Plan>(&text).map_err(|error| anyhow::Error::msg(first(error.to_string())))
+        serde_saphyr::from_str::<RolloutPlan>(&text).map_err(|error| anyhow::Error::msg(first(error.to_string())))
     };
     let plan = read.map_err(|error| {
         let failure = Failure::failed(error.context(format!("{} is not a plan of a rollout", path.display())));
@@ -71,7 +71,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(read(&path).unwrap_err().error.to_string().ends_with("is not a plan of a rollout"), "{text}");
         }
-        write(&path, &Plan { format: 7, ..plan() }).unwrap();
+        write(&path, &RolloutPlan { format: 7, ..plan() }).unwrap();
         assert!(read(&path).unwrap_err().error.to_string().contains("a plan of format 7"));
         assert!(read(&dir.path().join("none")).unwrap_err().error.to_string().starts_with("cannot read"));
     }

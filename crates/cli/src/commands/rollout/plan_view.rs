@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::names::{NodeName, Role};
-use muster_core::rollout::plan::{Plan, PlannedWave, Prediction};
+use muster_core::rollout::plan::{PlannedWave, Prediction, RolloutPlan};
 use muster_core::rollout::strategy::Promote;
 
 use crate::commands::rows::count;
@@ -19,7 +19,7 @@ pub(super) struct Scope {
     pub(super) all: bool,
 }
 
-pub(super) fn show(plan: &Plan, scope: Scope, opening: Option<Timestamp>, out: &mut Out) {
+pub(super) fn show(plan: &RolloutPlan, scope: Scope, opening: Option<Timestamp>, out: &mut Out) {
     out.line(headline(plan));
     if plan.node_count() == 0 {
         return already(plan, scope, out);
@@ -37,7 +37,7 @@ pub(super) fn show(plan: &Plan, scope: Scope, opening: Option<Timestamp>, out: &
 }
 
 /// "prod: v2 → v3, 40 nodes in 4 waves, in about 47m"
-fn headline(plan: &Plan) -> String {
+fn headline(plan: &RolloutPlan) -> String {
     let way = words::way(plan.from.as_ref(), &plan.to, plan.rolls_back);
     let nodes = plan.node_count();
     let how = match (nodes, plan.at_once) {
@@ -48,17 +48,17 @@ fn headline(plan: &Plan) -> String {
     format!("{}, {way}: {how}", plan.env)
 }
 
-fn about(plan: &Plan) -> String {
+fn about(plan: &RolloutPlan) -> String {
     format!("about {}", words::span(plan.predicted.total))
 }
 
-fn at_once(plan: &Plan, scope: Scope, out: &mut Out) {
+fn at_once(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
     let nodes: Vec<&NodeName> = plan.nodes().map(|node| &node.node).collect();
     out.line(format_args!("  {}", words::names(nodes.into_iter(), scope.all)));
     out.line("Every node is told in one transaction: there are no waves, no budgets and no gates.");
 }
 
-fn show_wave(plan: &Plan, index: usize, wave: &PlannedWave, scope: Scope, out: &mut Out) {
+fn show_wave(plan: &RolloutPlan, index: usize, wave: &PlannedWave, scope: Scope, out: &mut Out) {
     let mut roles: BTreeMap<&Role, usize> = BTreeMap::new();
     wave.nodes.iter().for_each(|node| *roles.entry(&node.role).or_default() += 1);
     let roles: Vec<String> = roles.iter().map(|(role, nodes)| format!("{nodes} {role}")).collect();
@@ -94,7 +94,7 @@ fn nodes_of(wave: &PlannedWave, scope: Scope) -> String {
     }
 }
 
-fn conditions(plan: &Plan, opening: Option<Timestamp>, out: &mut Out) {
+fn conditions(plan: &RolloutPlan, opening: Option<Timestamp>, out: &mut Out) {
     let strategy = &plan.strategy;
     let mut fact = |name: &str, text: String| out.line(format_args!("{name:<10} {text}"));
     fact("budget", budget(plan));
@@ -122,7 +122,7 @@ fn conditions(plan: &Plan, opening: Option<Timestamp>, out: &mut Out) {
 }
 
 /// "db 1 of 3, web 2 of 10; at most 1 of each rack" nodes may be unavailable.
-fn budget(plan: &Plan) -> String {
+fn budget(plan: &RolloutPlan) -> String {
     let roles: Vec<String> = plan
         .budgets
         .roles
@@ -144,7 +144,7 @@ fn predicted(prediction: &Prediction) -> String {
     format!("{}; {basis}; waiting for windows and people not counted", words::span(prediction.total))
 }
 
-fn already(plan: &Plan, scope: Scope, out: &mut Out) {
+fn already(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
     if !plan.already.is_empty() {
         out.gap();
         let nodes = count(plan.already.len(), "node");
@@ -155,7 +155,7 @@ fn already(plan: &Plan, scope: Scope, out: &mut Out) {
 }
 
 /// Who is not well before it begins, and what is done about it.
-fn unwell(plan: &Plan, scope: Scope, out: &mut Out) {
+fn unwell(plan: &RolloutPlan, scope: Scope, out: &mut Out) {
     const MOST: usize = 10;
     if plan.unwell.is_empty() {
         return;
@@ -190,12 +190,12 @@ pub(super) mod tests {
 
     use jiff::SignedDuration;
     use muster_core::names::{EnvName, Version};
+    use muster_core::node::status::NodeState;
     use muster_core::rollout::RolloutId;
-    use muster_core::rollout::plan::{Budgets, FORMAT, PlannedNode, RoleBudget, Unwell};
+    use muster_core::rollout::plan::{Budgets, FORMAT, PlannedNode, RoleBudget, UnhealthyNode};
     use muster_core::rollout::strategy::{
-        Amount, CheckKind, GateCheck, HttpCheck, OnFailure, PerLabel, Strategy, Window,
+        Amount, GateCheck, GateCheckKind, GateHttpCheck, OnFailure, PerLabel, Strategy, Window,
     };
-    use muster_core::standing::Word;
 
     use crate::args::Format;
 
@@ -219,13 +219,13 @@ pub(super) mod tests {
     }
 
     /// One of everything that a plan can say.
-    pub(in crate::commands::rollout) fn plan() -> Plan {
+    pub(in crate::commands::rollout) fn plan() -> RolloutPlan {
         let mut strategy = Strategy { on_failure: OnFailure::Rollback, ..Strategy::default() };
         strategy.max_unavailable.roles.insert(role("web"), Amount::Percent(20));
         strategy.max_unavailable.per = Some(PerLabel { label: "rack".into(), count: 1 });
         strategy.gate.checks.push(GateCheck {
             name: "front door".into(),
-            kind: CheckKind::Http(HttpCheck { url: "http://127.0.0.1/".into(), status: None }),
+            kind: GateCheckKind::Http(GateHttpCheck { url: "http://127.0.0.1/".into(), status: None }),
             timeout: GateCheck::TIMEOUT,
             retries: GateCheck::RETRIES,
             every: GateCheck::EVERY,
@@ -238,7 +238,7 @@ pub(super) mod tests {
         });
         let webs = (4..=20).map(|number| planned(&format!("web{number}"), "web")).collect();
         let repaired = PlannedNode { repair: true, ..planned("web3", "web") };
-        Plan {
+        RolloutPlan {
             format: FORMAT,
             env: EnvName::new("prod").unwrap(),
             from: Some(Version::new("v2").unwrap()),
@@ -265,10 +265,15 @@ pub(super) mod tests {
             },
             already: BTreeSet::from([node("web1")]),
             unwell: vec![
-                Unwell { node: node("web3"), word: Word::Failed, why: "its run failed".into(), repaired: true },
-                Unwell {
+                UnhealthyNode {
+                    node: node("web3"),
+                    word: NodeState::Failed,
+                    why: "its run failed".into(),
+                    repaired: true,
+                },
+                UnhealthyNode {
                     node: node("web20"),
-                    word: Word::Silent,
+                    word: NodeState::Silent,
                     why: "its agent is not there".into(),
                     repaired: false,
                 },
@@ -343,21 +348,22 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_done_at_once_or_not_at_all_says_so() {
-        let short = |plan: Plan| written(|out| show(&plan, Scope::default(), None, out));
-        let once = Plan { at_once: true, unwell: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
+        let short = |plan: RolloutPlan| written(|out| show(&plan, Scope::default(), None, out));
+        let once = RolloutPlan { at_once: true, unwell: Vec::new(), already: BTreeSet::new(), from: None, ..plan() };
         insta::assert_snapshot!(short(once), @"
         prod, v3: 21 nodes, all at once
 
           db1, db2, web3, web2, web4, web5, web6, web7, web8, web9, … 11 more
         Every node is told in one transaction: there are no waves, no budgets and no gates.
         ");
-        let nothing = Plan { waves: Vec::new(), unwell: Vec::new(), ..plan() };
+        let nothing = RolloutPlan { waves: Vec::new(), unwell: Vec::new(), ..plan() };
         insta::assert_snapshot!(short(nothing), @"
         prod, v2 → v3: nothing to do
 
         1 node runs v3 already: web1
         ");
-        let mut back = Plan { rolls_back: Some(RolloutId(4)), unwell: Vec::new(), already: BTreeSet::new(), ..plan() };
+        let mut back =
+            RolloutPlan { rolls_back: Some(RolloutId(4)), unwell: Vec::new(), already: BTreeSet::new(), ..plan() };
         back.waves.truncate(1);
         back.predicted.measured = false;
         let text = short(back);

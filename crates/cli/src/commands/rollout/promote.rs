@@ -1,8 +1,8 @@
 //! `muster rollout promote`: a person lets the next wave begin.
 
 use muster_core::rollout::record::GateVerdict;
-use muster_wire::client::{StatusQuery, Verb};
-use muster_wire::rollout::{Operate, Operated};
+use muster_wire::client::{RolloutVerb, StatusQuery};
+use muster_wire::rollout::{OperateRequest, OperateResponse};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -42,8 +42,8 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { full: args.full, by: author(), ..Operate::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), Verb::Promote, operate).await?;
+    let operate = OperateRequest { full: args.full, by: author(), ..OperateRequest::default() };
+    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Promote, operate).await?;
     let in_spite = if done.changed && !args.full { in_spite_of(&session, &done).await } else { String::new() };
     terminal.out.answer(&done, |out| {
         let id = done.id;
@@ -62,7 +62,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
 }
 
 /// Which check did not pass, if that is what somebody goes on in spite of. It is promoted whether or not this can be told.
-async fn in_spite_of(session: &Session, done: &Operated) -> String {
+async fn in_spite_of(session: &Session, done: &OperateResponse) -> String {
     let query = StatusQuery { numbers: true, ..StatusQuery::default() };
     let status = session.client().clone().at_least(done.revision).rollout(&session.env, done.id.into(), query).await;
     let Ok(status) = status else { return String::new() };

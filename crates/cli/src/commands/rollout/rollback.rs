@@ -1,8 +1,8 @@
 //! `muster rollout rollback`: back to what a whole rollout has validated.
 
 use muster_wire::client::StatusQuery;
-use muster_wire::request::made_up;
-use muster_wire::rollout::Operate;
+use muster_wire::request::new_request_id;
+use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -47,7 +47,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     let status = session.told(session.client().rollout(&session.env, args.which.rollout(), query).await)?;
     // The one that was looked at, and not another that somebody starts meanwhile.
     let (id, undo_rollback) = (status.record.id, args.which.is_named());
-    let operate = Operate { request: made_up(), undo_rollback, by: author(), ..Operate::default() };
+    let operate =
+        OperateRequest { request: new_request_id(), undo_rollback, by: author(), ..OperateRequest::default() };
     let ask = async |session: &Session| session.client().roll_back(&session.env, id.into(), &operate).await;
     let done = until_answered(&mut session, terminal, ask).await?;
     // Counted from its own plan: whom the old one has sent, and who of them is fetched, are not the same.

@@ -6,7 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::report::ResourceError;
 use muster_core::rollout::progress::NodeCounts;
-use muster_core::rollout::record::{FailedHow, FailedNode, Halt, Phase, RolloutRecord, Threshold, WaveState};
+use muster_core::rollout::record::{
+    FailedNode, FailureKind, PauseReason, RolloutPhase, RolloutRecord, Threshold, WaveState,
+};
 use muster_core::rollout::strategy::Promote;
 use muster_core::txn::Revision;
 use muster_wire::rollout::{RolloutStatus, WaveRow};
@@ -39,12 +41,12 @@ pub(super) fn failed_node(name: &str) -> FailedNode {
         file: Some("manifests/site.pp".into()),
         line: Some(12),
     };
-    FailedNode { node: node(name), how: FailedHow::NotConfigured, error: Some(error) }
+    FailedNode { node: node(name), how: FailureKind::NotConfigured, error: Some(error) }
 }
 
 /// More failures in the first wave than are tolerated.
-pub(super) fn failures(nodes: Vec<FailedNode>) -> Halt {
-    Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes }
+pub(super) fn failures(nodes: Vec<FailedNode>) -> PauseReason {
+    PauseReason::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes }
 }
 
 /// v2 → v3 in two waves, of which the first has just begun: web1, then two more and the load balancer.
@@ -128,7 +130,7 @@ pub(super) fn waits_for_promotion() -> RolloutStatus {
 }
 
 /// The canary has failed.
-pub(super) fn failed(phase: Phase) -> RolloutStatus {
+pub(super) fn failed(phase: RolloutPhase) -> RolloutStatus {
     let mut status = status();
     let counts = NodeCounts { nodes: 1, failed: 1, ..NodeCounts::default() };
     if let Some(wave) = status.waves.first_mut() {

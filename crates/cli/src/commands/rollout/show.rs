@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::progress::{NodeProgress, NodeState};
-use muster_core::rollout::record::{GateVerdict, Phase, Promoted};
+use muster_core::rollout::progress::{NodeProgress, RolloutNodeState};
+use muster_core::rollout::record::{GateVerdict, Promotion, RolloutPhase};
 use muster_wire::client::StatusQuery;
 use muster_wire::rollout::{RolloutStatus, WaveRow};
 
@@ -62,17 +62,17 @@ fn facts(status: &RolloutStatus, out: &mut Out) {
     fact("started", &format!("{} by {}", clock(record.started), record.by));
     let at = clock(record.phase_since);
     match &record.phase {
-        Phase::Running => {}
-        Phase::Paused { why } => {
+        RolloutPhase::Running => {}
+        RolloutPhase::Paused { why } => {
             fact("paused", &format!("{at} because {}", status_view::because_now(why, status.counts.failed)))
         }
-        Phase::Completed => fact("ended", &format!("{at}, completed")),
-        Phase::Aborted { by, reason } if reason.is_empty() => fact("ended", &format!("{at}, aborted by {by}")),
-        Phase::Aborted { by, reason } => fact("ended", &format!("{at}, aborted by {by}: {reason}")),
-        Phase::RolledBack { by, why } => {
+        RolloutPhase::Completed => fact("ended", &format!("{at}, completed")),
+        RolloutPhase::Aborted { by, reason } if reason.is_empty() => fact("ended", &format!("{at}, aborted by {by}")),
+        RolloutPhase::Aborted { by, reason } => fact("ended", &format!("{at}, aborted by {by}: {reason}")),
+        RolloutPhase::RolledBack { by, why } => {
             fact("ended", &format!("{at}, rolled back by rollout {by} because {}", status_view::taken_back(why)));
         }
-        Phase::Superseded { by } => fact("ended", &format!("{at}, superseded by rollout {by}")),
+        RolloutPhase::Superseded { by } => fact("ended", &format!("{at}, superseded by rollout {by}")),
     }
     fact("plan", &record.plan);
     if let Some(problem) = &status.problem {
@@ -120,7 +120,7 @@ fn history(wave: &WaveRow) -> String {
         Some(GateVerdict::Passed { .. }) | None => "",
     };
     let promoted = state.promoted.as_ref();
-    parts.extend(promoted.map(|Promoted { by, at }| format!("promoted {in_spite}by {by} {}", clock(*at))));
+    parts.extend(promoted.map(|Promotion { by, at }| format!("promoted {in_spite}by {by} {}", clock(*at))));
     parts.extend(state.passed.map(|at| format!("passed {}", clock(at))));
     format!(" ({})", parts.join(", "))
 }
@@ -135,18 +135,18 @@ fn in_order_of_grants(planned: &[NodeProgress]) -> Vec<&NodeProgress> {
     nodes
 }
 
-fn was_granted(state: &NodeState) -> bool {
+fn was_granted(state: &RolloutNodeState) -> bool {
     match state {
-        NodeState::Granted
-        | NodeState::Pending { .. }
-        | NodeState::Soaking { .. }
-        | NodeState::Healthy
-        | NodeState::Failed { .. } => true,
-        NodeState::Waiting | NodeState::Skipped | NodeState::Removed => false,
+        RolloutNodeState::Granted
+        | RolloutNodeState::Pending { .. }
+        | RolloutNodeState::Soaking { .. }
+        | RolloutNodeState::Healthy
+        | RolloutNodeState::Failed { .. } => true,
+        RolloutNodeState::Waiting | RolloutNodeState::Skipped | RolloutNodeState::Removed => false,
     }
 }
 
-fn state(state: &NodeState) -> String {
+fn state(state: &RolloutNodeState) -> String {
     state.word().to_owned()
 }
 
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str, state: NodeState, granted: Option<i64>) -> NodeProgress {
+    fn node(name: &str, state: RolloutNodeState, granted: Option<i64>) -> NodeProgress {
         NodeProgress {
             node: NodeName::new(name).unwrap(),
             role: Role::new("web").unwrap(),
@@ -182,7 +182,7 @@ mod tests {
         let wave = status.waves.first_mut().unwrap();
         let (began, at) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
         let gate = Some(GateVerdict::Failed { at, check: "orders".into(), message: "500".into() });
-        let promoted = Some(Promoted { by: "jo".into(), at });
+        let promoted = Some(Promotion { by: "jo".into(), at });
         wave.state = Some(WaveState { gate, promoted, ..WaveState::begun(began) });
         assert_eq!(
             history(wave),

@@ -1,8 +1,8 @@
 //! `muster rollout slots …`: who uses the budget up.
 
-use muster_core::rollout::progress::NodeState;
-use muster_wire::request::made_up;
-use muster_wire::rollout::Operate;
+use muster_core::rollout::progress::RolloutNodeState;
+use muster_wire::request::new_request_id;
+use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
 use crate::author::author;
@@ -91,7 +91,7 @@ pub(in crate::commands) async fn list(
     Ok(Exit::Yes)
 }
 
-fn state(state: &NodeState) -> String {
+fn state(state: &RolloutNodeState) -> String {
     state.word().to_owned()
 }
 
@@ -101,7 +101,7 @@ pub(in crate::commands) async fn release(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let operate = Operate { request: made_up(), by: author(), ..Operate::default() };
+    let operate = OperateRequest { request: new_request_id(), by: author(), ..OperateRequest::default() };
     let ask = async |session: &Session| session.client().release_slot(&session.env, &args.node, &operate).await;
     let done = until_answered(&mut session, terminal, ask).await?;
     terminal.out.answer(&done, |out| {

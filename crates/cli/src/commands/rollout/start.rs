@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use muster_core::names::Version;
-use muster_wire::request::made_up;
-use muster_wire::rollout::{AlreadyThere, Start, StartAnswer, StartRequest};
+use muster_wire::request::new_request_id;
+use muster_wire::rollout::{AlreadyAtVersion, Start, StartRequest, StartResponse};
 
 use crate::args::{Format, Globals};
 use crate::author::author;
@@ -67,7 +67,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         Some(plan) => Start::Plan(Box::new(plan)),
         None => Start::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
     };
-    let request = StartRequest { what, request: made_up(), supersede: args.supersede, by: author() };
+    let request = StartRequest { what, request: new_request_id(), supersede: args.supersede, by: author() };
     let answer = begin(&mut session, &request, terminal).await?;
     tell(&mut session, &answer, args.watch, globals.output, terminal).await
 }
@@ -77,7 +77,7 @@ pub(in crate::commands) async fn begin(
     session: &mut Session,
     request: &StartRequest,
     terminal: &mut Terminal,
-) -> Result<StartAnswer, Failure> {
+) -> Result<StartResponse, Failure> {
     let ask = async |session: &Session| session.client().start_rollout(&session.env, request).await;
     until_answered(session, terminal, ask).await
 }
@@ -85,14 +85,14 @@ pub(in crate::commands) async fn begin(
 /// Says what has begun, or follows it.
 pub(in crate::commands) async fn tell(
     session: &mut Session,
-    answer: &StartAnswer,
+    answer: &StartResponse,
     watch: bool,
     format: Format,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let started = match answer {
-        StartAnswer::Started(started) => started,
-        StartAnswer::AlreadyThere(there) => {
+        StartResponse::Started(started) => started,
+        StartResponse::AlreadyThere(there) => {
             terminal.out.answer(there, |out| out.line(nothing_to_start(there)));
             return Ok(Exit::Yes);
         }
@@ -123,7 +123,7 @@ pub(in crate::commands) async fn tell(
 }
 
 /// "all 4 nodes run v1 already: nothing to start"
-fn nothing_to_start(AlreadyThere { to, nodes, .. }: &AlreadyThere) -> String {
+fn nothing_to_start(AlreadyAtVersion { to, nodes, .. }: &AlreadyAtVersion) -> String {
     match nodes {
         1 => format!("the only node runs {to} already: nothing to start"),
         _ => format!("all {nodes} nodes run {to} already: nothing to start"),

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use muster_core::names::{EnvName, Role, Version};
-use muster_core::rollout::progress::{Hold, NodeCounts, NodeState};
-use muster_core::rollout::record::{FailedNode, GateVerdict, Halt, Phase, WaveState};
+use muster_core::rollout::progress::{Hold, NodeCounts, RolloutNodeState};
+use muster_core::rollout::record::{FailedNode, GateVerdict, PauseReason, RolloutPhase, WaveState};
 use muster_core::rollout::strategy::Promote;
-use muster_wire::hints::{Hint, Situation, next_commands};
+use muster_wire::hints::{Hint, RolloutSituation, next_commands};
 use muster_wire::rollout::{RolloutStatus, WaveRow};
 
 use crate::commands::rows::{NONE, count};
@@ -54,12 +54,12 @@ pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
     let way = words::way(record.from.as_ref(), &record.to, record.rolls_back);
     let long = age(if record.phase.is_open() { record.started } else { record.phase_since }, status.now);
     let phase = match &record.phase {
-        Phase::Running => format!("running for {long}"),
-        Phase::Paused { .. } => format!("paused for {}", age(record.phase_since, status.now)),
-        Phase::Completed => format!("completed {long} ago"),
-        Phase::Aborted { .. } => format!("aborted {long} ago"),
-        Phase::RolledBack { by, .. } => format!("rolled back by rollout {by} {long} ago"),
-        Phase::Superseded { by } => format!("superseded by rollout {by} {long} ago"),
+        RolloutPhase::Running => format!("running for {long}"),
+        RolloutPhase::Paused { .. } => format!("paused for {}", age(record.phase_since, status.now)),
+        RolloutPhase::Completed => format!("completed {long} ago"),
+        RolloutPhase::Aborted { .. } => format!("aborted {long} ago"),
+        RolloutPhase::RolledBack { by, .. } => format!("rolled back by rollout {by} {long} ago"),
+        RolloutPhase::Superseded { by } => format!("superseded by rollout {by} {long} ago"),
     };
     format!("{env}, rollout {}: {way}, {phase}: {}", record.id, so_far(status))
 }
@@ -88,35 +88,39 @@ pub(super) fn so_far(status: &RolloutStatus) -> String {
 /// Why it stopped, or was ended.
 fn halted(status: &RolloutStatus) -> Option<String> {
     let line = match &status.record.phase {
-        Phase::Running | Phase::Completed | Phase::Superseded { .. } => return None,
-        Phase::Paused { why } => format!("because {}", because_now(why, status.counts.failed)),
-        Phase::RolledBack { why, .. } => format!("because {}", taken_back(why)),
-        Phase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
-        Phase::Aborted { by, reason } => format!("by {by}: {reason}"),
+        RolloutPhase::Running | RolloutPhase::Completed | RolloutPhase::Superseded { .. } => return None,
+        RolloutPhase::Paused { why } => format!("because {}", because_now(why, status.counts.failed)),
+        RolloutPhase::RolledBack { why, .. } => format!("because {}", taken_back(why)),
+        RolloutPhase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
+        RolloutPhase::Aborted { by, reason } => format!("by {by}: {reason}"),
     };
     Some(format!("  {}", plain::one_line(&line)))
 }
 
 /// The reason without the first node that it names: all of them follow.
-pub(in crate::commands) fn because(why: &Halt) -> String {
+pub(in crate::commands) fn because(why: &PauseReason) -> String {
     cause(why, true)
 }
 
 /// The same of one that stands still now: those that had failed may be well again, or set aside.
-pub(in crate::commands) fn because_now(why: &Halt, failed: u32) -> String {
+pub(in crate::commands) fn because_now(why: &PauseReason, failed: u32) -> String {
     cause(why, failed > 0)
 }
 
-fn cause(why: &Halt, have_failed: bool) -> String {
+fn cause(why: &PauseReason, have_failed: bool) -> String {
     match why {
-        Halt::Operator { by, reason, over } => {
+        PauseReason::Operator { by, reason, over } => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             let over = over.as_ref().map(|over| format!("; it stood still already: {}", cause(over, have_failed)));
             format!("{by} has paused it{reason}{}", over.unwrap_or_default())
         }
-        Halt::Failures { threshold, failed, tolerated, .. } => {
-            let bare =
-                Halt::Failures { threshold: *threshold, failed: *failed, tolerated: *tolerated, nodes: Vec::new() };
+        PauseReason::Failures { threshold, failed, tolerated, .. } => {
+            let bare = PauseReason::Failures {
+                threshold: *threshold,
+                failed: *failed,
+                tolerated: *tolerated,
+                nodes: Vec::new(),
+            };
             match have_failed {
                 true => bare.to_string(),
                 false => bare.to_string().replacen(" has failed", " had failed", 1).replacen(
@@ -126,29 +130,30 @@ fn cause(why: &Halt, have_failed: bool) -> String {
                 ),
             }
         }
-        Halt::NothingToGoBackTo { why } => {
+        PauseReason::NothingToGoBackTo { why } => {
             format!(
                 "{}; no version was ever validated by a whole rollout, so there is none to go back to",
                 cause(why, have_failed)
             )
         }
-        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => {
-            why.to_string()
-        }
+        PauseReason::GateFailed { .. }
+        | PauseReason::GateInconclusive { .. }
+        | PauseReason::NoProgress { .. }
+        | PauseReason::Blocked { .. } => why.to_string(),
     }
 }
 
 /// Why it was taken back.
-pub(super) fn taken_back(why: &Halt) -> String {
+pub(super) fn taken_back(why: &PauseReason) -> String {
     match why {
-        Halt::Operator { by, reason, .. } if reason.is_empty() => format!("{by} wished it"),
-        Halt::Operator { by, reason, .. } => format!("{by} wished it: {reason}"),
-        Halt::Failures { .. }
-        | Halt::GateFailed { .. }
-        | Halt::GateInconclusive { .. }
-        | Halt::NoProgress { .. }
-        | Halt::NothingToGoBackTo { .. }
-        | Halt::Blocked { .. } => because(why),
+        PauseReason::Operator { by, reason, .. } if reason.is_empty() => format!("{by} wished it"),
+        PauseReason::Operator { by, reason, .. } => format!("{by} wished it: {reason}"),
+        PauseReason::Failures { .. }
+        | PauseReason::GateFailed { .. }
+        | PauseReason::GateInconclusive { .. }
+        | PauseReason::NoProgress { .. }
+        | PauseReason::NothingToGoBackTo { .. }
+        | PauseReason::Blocked { .. } => because(why),
     }
 }
 
@@ -196,14 +201,14 @@ pub(super) fn time_left(deadline: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-fn is_under_way(state: &NodeState) -> bool {
+fn is_under_way(state: &RolloutNodeState) -> bool {
     match state {
-        NodeState::Granted | NodeState::Pending { .. } | NodeState::Soaking { .. } => true,
-        NodeState::Waiting
-        | NodeState::Healthy
-        | NodeState::Failed { .. }
-        | NodeState::Skipped
-        | NodeState::Removed => false,
+        RolloutNodeState::Granted | RolloutNodeState::Pending { .. } | RolloutNodeState::Soaking { .. } => true,
+        RolloutNodeState::Waiting
+        | RolloutNodeState::Healthy
+        | RolloutNodeState::Failed { .. }
+        | RolloutNodeState::Skipped
+        | RolloutNodeState::Removed => false,
     }
 }
 
@@ -216,16 +221,16 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
     }
     if !status.record.phase.is_open() {
         return match status.record.phase {
-            Phase::Completed => "passed".to_owned(),
-            Phase::Running
-            | Phase::Paused { .. }
-            | Phase::Aborted { .. }
-            | Phase::RolledBack { .. }
-            | Phase::Superseded { .. } => "ended here".to_owned(),
+            RolloutPhase::Completed => "passed".to_owned(),
+            RolloutPhase::Running
+            | RolloutPhase::Paused { .. }
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::RolledBack { .. }
+            | RolloutPhase::Superseded { .. } => "ended here".to_owned(),
         };
     }
     match (open_wave(wave, state, status.now, status.record.full), &status.record.phase) {
-        (text, Phase::Paused { .. }) if text == GOES_ON => "paused".to_owned(),
+        (text, RolloutPhase::Paused { .. }) if text == GOES_ON => "paused".to_owned(),
         (text, _) if text == GOES_ON && wave.canary => format!("{text} (canary)"),
         (text, _) => text,
     }
@@ -250,8 +255,11 @@ fn open_wave(wave: &WaveRow, state: &WaveState, now: Timestamp, full: bool) -> S
 /// The failed nodes, each with what went wrong and where.
 pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
     let named = match &status.record.phase {
-        Phase::Paused { why } | Phase::RolledBack { why, .. } => failed_of(why),
-        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => &[],
+        RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => failed_of(why),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => &[],
     };
     // What a node says now is newer than what it said when the rollout stopped.
     let line = |failed: &FailedNode| format!("failed: {}", plain::one_line(&failed.to_string()));
@@ -293,21 +301,24 @@ fn aside(status: &RolloutStatus) -> Option<String> {
 }
 
 /// The nodes that a halt names.
-pub(super) fn failed_of(why: &Halt) -> &[FailedNode] {
+pub(super) fn failed_of(why: &PauseReason) -> &[FailedNode] {
     match why {
-        Halt::Failures { nodes, .. } => nodes,
-        Halt::NothingToGoBackTo { why } => failed_of(why),
-        Halt::Operator { over, .. } => over.as_ref().map(|over| failed_of(over)).unwrap_or_default(),
-        Halt::GateFailed { .. } | Halt::GateInconclusive { .. } | Halt::NoProgress { .. } | Halt::Blocked { .. } => &[],
+        PauseReason::Failures { nodes, .. } => nodes,
+        PauseReason::NothingToGoBackTo { why } => failed_of(why),
+        PauseReason::Operator { over, .. } => over.as_ref().map(|over| failed_of(over)).unwrap_or_default(),
+        PauseReason::GateFailed { .. }
+        | PauseReason::GateInconclusive { .. }
+        | PauseReason::NoProgress { .. }
+        | PauseReason::Blocked { .. } => &[],
     }
 }
 
 /// What holds it up, beside what was said above.
 pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
-    let is_paused = matches!(status.record.phase, Phase::Paused { .. });
+    let is_paused = matches!(status.record.phase, RolloutPhase::Paused { .. });
     let said_above = |hold: &Hold| match hold {
         Hold::Halted { .. } => true,
-        Hold::Node { state, .. } => matches!(state, NodeState::Failed { .. }),
+        Hold::Node { state, .. } => matches!(state, RolloutNodeState::Failed { .. }),
         // Whatever the next thing would be: it waits for a person first.
         Hold::Window { .. }
         | Hold::Turn { .. }
@@ -330,7 +341,7 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
 
 /// What somebody can type now.
 pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
-    let hints = next_commands(Situation {
+    let hints = next_commands(RolloutSituation {
         phase: &status.record.phase,
         at_once: status.record.at_once,
         waits_for_promotion: status.holds.iter().any(|hold| matches!(hold, Hold::Promotion { .. })),
@@ -376,7 +387,7 @@ mod tests {
     }
 
     /// A node of the first wave.
-    fn slot(status: &RolloutStatus, state: NodeState, deadline: i64) -> muster_wire::rollout::SlotRow {
+    fn slot(status: &RolloutStatus, state: RolloutNodeState, deadline: i64) -> muster_wire::rollout::SlotRow {
         muster_wire::rollout::SlotRow {
             node: node("web1"),
             role: role("web"),
@@ -394,17 +405,17 @@ mod tests {
     fn who_waits_for_others_has_time_also_after_its_grant_has_expired() {
         let mut status = sample::status();
         status.now = at(1000);
-        status.slots = vec![slot(&status, NodeState::Pending { since: at(60) }, 1860)];
+        status.slots = vec![slot(&status, RolloutNodeState::Pending { since: at(60) }, 1860)];
         assert_eq!(deadline(&status, 0, &role("web")), "in 14m");
     }
 
     #[test]
     fn a_rollout_on_its_way_says_how_far_it_is_and_whom_it_waits_for() {
         let mut status = sample::status();
-        status.slots = vec![slot(&status, NodeState::Granted, 900)];
+        status.slots = vec![slot(&status, RolloutNodeState::Granted, 900)];
         status.holds = vec![
             Hold::Turn { stage: 1, wave: 1 },
-            Hold::Node { node: node("web1"), state: NodeState::Granted, deadline: Some(at(900)) },
+            Hold::Node { node: node("web1"), state: RolloutNodeState::Granted, deadline: Some(at(900)) },
         ];
         insta::assert_snapshot!(shown(&status), @"
         prod, rollout 7: v2 → v3, running for 30s: wave 1 of 2, 0 of 4 nodes healthy
@@ -441,7 +452,7 @@ mod tests {
     #[test]
     fn failures_are_shown_with_file_and_line_and_what_to_do() {
         let why = sample::failures(vec![sample::failed_node("web1")]);
-        insta::assert_snapshot!(shown(&sample::failed(Phase::Paused { why })), @"
+        insta::assert_snapshot!(shown(&sample::failed(RolloutPhase::Paused { why })), @"
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
           because 1 node has failed, and 0 are tolerated in the first wave of a stage
 
@@ -462,7 +473,7 @@ mod tests {
     #[test]
     fn who_had_failed_and_no_longer_does_is_not_called_failed() {
         let why = sample::failures(vec![sample::failed_node("web1")]);
-        let mut status = sample::failed(Phase::Paused { why });
+        let mut status = sample::failed(RolloutPhase::Paused { why });
         status.failed.clear();
         if let Some(wave) = status.waves.first_mut() {
             wave.counts.insert(role("web"), NodeCounts { nodes: 1, skipped: 1, ..NodeCounts::default() });
@@ -491,11 +502,11 @@ mod tests {
 
     #[test]
     fn an_end_says_which_and_since_when() {
-        let line = |phase: Phase| headline(&env(), &sample::failed(phase));
-        let aborted = Phase::Aborted { by: "jo".into(), reason: "wrong one".into() };
+        let line = |phase: RolloutPhase| headline(&env(), &sample::failed(phase));
+        let aborted = RolloutPhase::Aborted { by: "jo".into(), reason: "wrong one".into() };
         assert_eq!(line(aborted.clone()), "prod, rollout 7: v2 → v3, aborted 10s ago: 0 of 4 nodes healthy, 1 failed");
         assert_eq!(halted(&sample::failed(aborted)).unwrap(), "  by jo: wrong one");
-        let superseded = line(Phase::Superseded { by: RolloutId(8) });
+        let superseded = line(RolloutPhase::Superseded { by: RolloutId(8) });
         assert_eq!(
             superseded,
             "prod, rollout 7: v2 → v3, superseded by rollout 8 10s ago: 0 of 4 nodes healthy, 1 failed"

@@ -1,7 +1,7 @@
 //! What a rollout says by the exit code of whoever follows it.
 
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
 
 use crate::exit::Exit;
 
@@ -19,16 +19,16 @@ pub(super) enum Verdict {
     GoesBack(RolloutId),
 }
 
-pub(super) fn judge(phase: &Phase) -> Verdict {
+pub(super) fn judge(phase: &RolloutPhase) -> Verdict {
     match phase {
-        Phase::Running => Verdict::GoesOn,
+        RolloutPhase::Running => Verdict::GoesOn,
         // Whoever paused it goes on with it: that is not the end. But what stood still before that did so for a reason.
-        Phase::Paused { why: Halt::Operator { over: None, .. } } => Verdict::GoesOn,
-        Phase::Paused { why } if why.is_failure() => Verdict::Failed,
-        Phase::Paused { .. } => Verdict::CannotTell,
-        Phase::Completed => Verdict::Completed,
-        Phase::Aborted { .. } | Phase::Superseded { .. } => Verdict::Failed,
-        Phase::RolledBack { by, .. } => Verdict::GoesBack(*by),
+        RolloutPhase::Paused { why: PauseReason::Operator { over: None, .. } } => Verdict::GoesOn,
+        RolloutPhase::Paused { why } if why.is_failure() => Verdict::Failed,
+        RolloutPhase::Paused { .. } => Verdict::CannotTell,
+        RolloutPhase::Completed => Verdict::Completed,
+        RolloutPhase::Aborted { .. } | RolloutPhase::Superseded { .. } => Verdict::Failed,
+        RolloutPhase::RolledBack { by, .. } => Verdict::GoesBack(*by),
     }
 }
 
@@ -52,27 +52,32 @@ mod tests {
 
     #[test]
     fn each_end_has_its_exit_code() {
-        let failures = || Halt::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
+        let failures =
+            || PauseReason::Failures { threshold: Threshold::Canary, failed: 1, tolerated: 0, nodes: Vec::new() };
         let text = || (String::from("door"), String::from("no answer"));
-        let paused = |why| Phase::Paused { why };
-        let held = |over| Halt::Operator { by: "jo".into(), reason: String::new(), over: Some(Box::new(over)) };
+        let paused = |why| RolloutPhase::Paused { why };
+        let held = |over| PauseReason::Operator { by: "jo".into(), reason: String::new(), over: Some(Box::new(over)) };
         let (check, message) = text();
         let (other_check, other_message) = text();
         let table = [
-            (Phase::Running, Verdict::GoesOn, 0),
-            (paused(Halt::by_operator("jo", "")), Verdict::GoesOn, 0),
+            (RolloutPhase::Running, Verdict::GoesOn, 0),
+            (paused(PauseReason::by_operator("jo", "")), Verdict::GoesOn, 0),
             (paused(held(failures())), Verdict::Failed, 1),
-            (paused(held(Halt::Blocked { problem: String::new() })), Verdict::CannotTell, 2),
+            (paused(held(PauseReason::Blocked { problem: String::new() })), Verdict::CannotTell, 2),
             (paused(failures()), Verdict::Failed, 1),
-            (paused(Halt::GateFailed { check, message }), Verdict::Failed, 1),
-            (paused(Halt::NothingToGoBackTo { why: Box::new(failures()) }), Verdict::Failed, 1),
-            (paused(Halt::GateInconclusive { check: other_check, message: other_message }), Verdict::CannotTell, 2),
-            (paused(Halt::NoProgress { since: Timestamp::UNIX_EPOCH }), Verdict::CannotTell, 2),
-            (paused(Halt::Blocked { problem: String::new() }), Verdict::CannotTell, 2),
-            (Phase::Completed, Verdict::Completed, 0),
-            (Phase::Aborted { by: "jo".into(), reason: String::new() }, Verdict::Failed, 1),
-            (Phase::Superseded { by: RolloutId(3) }, Verdict::Failed, 1),
-            (Phase::RolledBack { by: RolloutId(3), why: failures() }, Verdict::GoesBack(RolloutId(3)), 1),
+            (paused(PauseReason::GateFailed { check, message }), Verdict::Failed, 1),
+            (paused(PauseReason::NothingToGoBackTo { why: Box::new(failures()) }), Verdict::Failed, 1),
+            (
+                paused(PauseReason::GateInconclusive { check: other_check, message: other_message }),
+                Verdict::CannotTell,
+                2,
+            ),
+            (paused(PauseReason::NoProgress { since: Timestamp::UNIX_EPOCH }), Verdict::CannotTell, 2),
+            (paused(PauseReason::Blocked { problem: String::new() }), Verdict::CannotTell, 2),
+            (RolloutPhase::Completed, Verdict::Completed, 0),
+            (RolloutPhase::Aborted { by: "jo".into(), reason: String::new() }, Verdict::Failed, 1),
+            (RolloutPhase::Superseded { by: RolloutId(3) }, Verdict::Failed, 1),
+            (RolloutPhase::RolledBack { by: RolloutId(3), why: failures() }, Verdict::GoesBack(RolloutId(3)), 1),
         ];
         for (phase, verdict, code) in table {
             assert_eq!((judge(&phase), judge(&phase).exit().code()), (verdict, code), "{phase:?}");

@@ -1,7 +1,7 @@
 //! What a way back does, in numbers and names: counted from its own plan.
 
 use muster_core::rollout::record::RolloutRecord;
-use muster_wire::rollout::{LeftAlone, RolloutStatus};
+use muster_wire::rollout::{RolloutStatus, UnmovedNode};
 
 use crate::commands::rows::count;
 
@@ -21,7 +21,7 @@ pub(super) fn way_back(old: &RolloutRecord, back: &RolloutStatus) -> Vec<String>
         1 => format!("1 of {all} goes back to {to}{are_there}"),
         _ => format!("{moves} of {all} go back to {to}{are_there}"),
     };
-    let stays = |LeftAlone { node, version, told_by }: &LeftAlone| match told_by {
+    let stays = |UnmovedNode { node, version, told_by }: &UnmovedNode| match told_by {
         Some(by) => format!("{node} stays at {version} (rollout {by} sent it there)"),
         None => format!("{node} stays at {version} (set aside)"),
     };
@@ -67,7 +67,7 @@ mod tests {
     fn who_stays_is_named() {
         let old = sample::status().record;
         let mut back = back(1);
-        let left = |name: &str, told_by| LeftAlone { node: node(name), version: version("v3"), told_by };
+        let left = |name: &str, told_by| UnmovedNode { node: node(name), version: version("v3"), told_by };
         (back.left_alone, back.left_alone_count) = (vec![left("web1", None), left("web2", Some(RolloutId(5)))], 3);
         let expected = [
             "1 of 4 nodes goes back to v2",

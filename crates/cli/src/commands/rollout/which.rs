@@ -1,7 +1,7 @@
 //! Which rollout is meant.
 
 use muster_core::rollout::RolloutId;
-use muster_wire::client::WhichRollout;
+use muster_wire::client::RolloutRef;
 
 /// Reads a number as `muster rollout history` shows it.
 pub(super) fn id(text: &str) -> Result<RolloutId, String> {
@@ -17,7 +17,7 @@ pub(super) struct Which {
 }
 
 impl Which {
-    pub(super) fn rollout(&self) -> WhichRollout {
+    pub(super) fn rollout(&self) -> RolloutRef {
         which(self.id)
     }
 
@@ -27,6 +27,6 @@ impl Which {
     }
 }
 
-pub(super) fn which(id: Option<RolloutId>) -> WhichRollout {
-    id.map_or(WhichRollout::Active, WhichRollout::Id)
+pub(super) fn which(id: Option<RolloutId>) -> RolloutRef {
+    id.map_or(RolloutRef::Active, RolloutRef::Id)
 }

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::{Hold, NodeCounts};
-use muster_core::rollout::strategy::{CheckKind, GateCheck, OnFailure, Strategy, Window};
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, OnFailure, Strategy, Window};
 use muster_wire::rollout::WaveRow;
 
 use crate::terminal::plain;
@@ -79,11 +79,11 @@ pub(super) fn moved(counts: &NodeCounts) -> u32 {
 /// "front door (GET http://127.0.0.1/)"
 pub(super) fn check(check: &GateCheck) -> String {
     match &check.kind {
-        CheckKind::Http(http) => {
+        GateCheckKind::Http(http) => {
             let status = http.status.map(|status| format!(" answers {status}")).unwrap_or_default();
             format!("{} ({}{status})", check.name, http.url)
         }
-        CheckKind::Command(words) => format!("{} (`{}`)", check.name, words.join(" ")),
+        GateCheckKind::Command(words) => format!("{} (`{}`)", check.name, words.join(" ")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_wire::operator::NodeRow;
 
 use crate::terminal::age;
@@ -29,7 +29,7 @@ impl Live {
     pub(super) fn show(&mut self, rows: &[NodeRow], now: Timestamp) {
         let mut shown: Vec<&NodeRow> = rows.iter().collect();
         if shown.len() > LINES {
-            shown.sort_by_key(|row| row.standing == Word::Validated);
+            shown.sort_by_key(|row| row.state == NodeState::Validated);
             shown.truncate(LINES);
         }
         while self.bars.len() < shown.len() {
@@ -39,18 +39,18 @@ impl Live {
         // Nodes that have left leave their lines.
         self.bars.drain(shown.len()..).for_each(|bar| bar.finish_and_clear());
         for (bar, row) in self.bars.iter().zip(&shown) {
-            let mark = match row.standing {
-                Word::Validated => "✔",
-                Word::Failed | Word::Invalid | Word::Unprovisioned | Word::Blocked => "✘",
-                Word::Pending | Word::Silent | Word::Outdated => "·",
-                Word::Leaving => "◂",
-                Word::Provisioning | Word::Applying | Word::Validating | Word::Configured => "▸",
+            let mark = match row.state {
+                NodeState::Validated => "✔",
+                NodeState::Failed | NodeState::Invalid | NodeState::Unprovisioned | NodeState::Blocked => "✘",
+                NodeState::Pending | NodeState::Silent | NodeState::Outdated => "·",
+                NodeState::Leaving => "◂",
+                NodeState::Provisioning | NodeState::Applying | NodeState::Validating | NodeState::Configured => "▸",
             };
             let age = row.since.map(|since| format!("  {}", age(since, now))).unwrap_or_default();
             bar.set_message(format!("{mark} {:width$}  {}{age}", row.node, line(row)));
         }
-        let validated = rows.iter().filter(|row| row.standing == Word::Validated).count();
-        let leaving = rows.iter().filter(|row| row.standing == Word::Leaving).count();
+        let validated = rows.iter().filter(|row| row.state == NodeState::Validated).count();
+        let leaving = rows.iter().filter(|row| row.state == NodeState::Leaving).count();
         let going = if leaving > 0 { format!(", {leaving} leaving") } else { String::new() };
         self.rest.set_message(format!("{validated} of {} validated{going}", rows.len() - leaving));
     }

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use muster_core::liveness::Patience;
 use muster_core::names::{EnvName, NodeName, Version};
-use muster_core::replicas::{ControllerName, ControllerRecord};
-use muster_core::standing::Word;
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::node::status::NodeState;
+use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, Network};
 use muster_server::controllers::provision::Provision;
@@ -159,7 +159,7 @@ impl LocalFleet {
         let config = Config {
             listen: args.listen,
             blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
-            patience: Patience::default(),
+            patience: LivenessTimeouts::default(),
             lease: LeasePace::default(),
             clock: clock.clone(),
         };
@@ -392,7 +392,7 @@ async fn show(
 
 /// The nodes that the fleet is judged by.
 fn staying(rows: &[NodeRow]) -> impl Iterator<Item = &NodeRow> {
-    rows.iter().filter(|row| row.standing != Word::Leaving)
+    rows.iter().filter(|row| row.state != NodeState::Leaving)
 }
 
 /// What they run: one version, unless a rollout is on its way.
@@ -445,7 +445,7 @@ fn conclude(verdict: Verdict, rows: &[NodeRow], fleet: &LocalFleet, terminal: &m
         }
     };
     if exit == Exit::No {
-        for (row, why) in rows.iter().filter_map(|row| Some((row, row.why.as_ref()?))) {
+        for (row, why) in rows.iter().filter_map(|row| Some((row, row.reason.as_ref()?))) {
             terminal.out.line(format_args!("  {}: {why}", row.node));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::names::NodeName;
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 use muster_wire::operator::NodeRow;
 
 use super::line::{is_about_to_run, line};
@@ -37,22 +37,22 @@ impl Transcript {
         }
         for row in rows {
             let text = line(row);
-            let news = match row.standing {
+            let news = match row.state {
                 // That a node has not begun with what it should do lasts for milliseconds, and says nothing.
-                Word::Outdated => false,
+                NodeState::Outdated => false,
                 // So does that it is not there yet, and that what it waits for has come.
-                Word::Silent => self.said.contains_key(&row.node),
-                Word::Pending => !is_about_to_run(row),
-                Word::Leaving
-                | Word::Provisioning
-                | Word::Unprovisioned
-                | Word::Applying
-                | Word::Validating
-                | Word::Failed
-                | Word::Invalid
-                | Word::Blocked
-                | Word::Configured
-                | Word::Validated => true,
+                NodeState::Silent => self.said.contains_key(&row.node),
+                NodeState::Pending => !is_about_to_run(row),
+                NodeState::Leaving
+                | NodeState::Provisioning
+                | NodeState::Unprovisioned
+                | NodeState::Applying
+                | NodeState::Validating
+                | NodeState::Failed
+                | NodeState::Invalid
+                | NodeState::Blocked
+                | NodeState::Configured
+                | NodeState::Validated => true,
             };
             if news && self.said.get(&row.node) != Some(&text) {
                 lines.push(format!("{seconds:6.1}s  {:width$}  {text}", row.node));

@@ -1,7 +1,7 @@
 //! Whether a fleet that was just brought up is where it should be, is on its way, or will not get there by itself.
 
-use muster_core::records::MachinePhase;
-use muster_core::standing::{Why, Word};
+use muster_core::node::record::MachinePhase;
+use muster_core::node::status::{NodeState, Reason};
 use muster_wire::operator::NodeRow;
 
 use super::line::is_about_to_run;
@@ -26,8 +26,8 @@ pub(in crate::commands) struct Standing {
 
 /// Judges those that stay: a node that leaves keeps nobody waiting.
 pub(in crate::commands) fn judge(fleet: &[Standing]) -> Verdict {
-    let fleet: Vec<&Standing> = fleet.iter().filter(|node| node.row.standing != Word::Leaving).collect();
-    if fleet.iter().all(|node| node.row.standing == Word::Validated && node.ran) {
+    let fleet: Vec<&Standing> = fleet.iter().filter(|node| node.row.state != NodeState::Leaving).collect();
+    if fleet.iter().all(|node| node.row.state == NodeState::Validated && node.ran) {
         Verdict::Validated
     } else if fleet.iter().any(|node| moves(node)) {
         Verdict::Underway
@@ -38,19 +38,22 @@ pub(in crate::commands) fn judge(fleet: &[Standing]) -> Verdict {
 
 /// Whether something will become of the node without anybody else.
 fn moves(node: &Standing) -> bool {
-    match node.row.standing {
-        Word::Applying | Word::Validating | Word::Configured | Word::Outdated | Word::Silent | Word::Provisioning => {
-            true
-        }
-        Word::Validated => !node.ran,
-        Word::Blocked | Word::Leaving => false,
-        Word::Pending => is_about_to_run(&node.row),
-        Word::Failed | Word::Invalid => match &node.row.why {
-            Some(Why::Failed { attempt, .. }) => *attempt < ATTEMPTS,
+    match node.row.state {
+        NodeState::Applying
+        | NodeState::Validating
+        | NodeState::Configured
+        | NodeState::Outdated
+        | NodeState::Silent
+        | NodeState::Provisioning => true,
+        NodeState::Validated => !node.ran,
+        NodeState::Blocked | NodeState::Leaving => false,
+        NodeState::Pending => is_about_to_run(&node.row),
+        NodeState::Failed | NodeState::Invalid => match &node.row.reason {
+            Some(Reason::Failed { attempt, .. }) => *attempt < ATTEMPTS,
             _ => false,
         },
-        Word::Unprovisioned => match &node.row.why {
-            Some(Why::Machine { phase: MachinePhase::Failed { retry, .. }, .. }) => retry.is_some(),
+        NodeState::Unprovisioned => match &node.row.reason {
+            Some(Reason::Machine { phase: MachinePhase::Failed { retry, .. }, .. }) => retry.is_some(),
             _ => false,
         },
     }
@@ -59,22 +62,22 @@ fn moves(node: &Standing) -> bool {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use muster_core::liveness::Link;
     use muster_core::names::{NodeName, Role};
-    use muster_core::reason::Need;
-    use muster_core::records::MachineStage;
+    use muster_core::node::liveness::Link;
+    use muster_core::node::record::MachineStage;
+    use muster_core::report::reason::Need;
 
     use super::*;
 
-    fn node(standing: Word, why: Option<Why>) -> Standing {
+    fn node(state: NodeState, reason: Option<Reason>) -> Standing {
         let row = NodeRow {
             node: NodeName::new("web1").unwrap(),
             role: Role::new("web").unwrap(),
-            standing,
+            state,
             since: None,
             running: None,
             desired: None,
-            why,
+            reason,
             active: false,
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
             paused: None,
@@ -83,38 +86,38 @@ mod tests {
     }
 
     fn failed(attempt: u32) -> Standing {
-        node(Word::Failed, Some(Why::Failed { reason: None, errors: Vec::new(), attempt, retry: None }))
+        node(NodeState::Failed, Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None }))
     }
 
     fn pending(have: u32) -> Standing {
         let need = Need::Role { role: Role::new("db").unwrap(), want: 1, have };
-        node(Word::Pending, Some(Why::Waiting { needs: vec![need], retry: None }))
+        node(NodeState::Pending, Some(Reason::Waiting { needs: vec![need], retry: None }))
     }
 
     fn unprovisioned(retry: Option<Timestamp>) -> Standing {
         let phase = MachinePhase::Failed { during: MachineStage::Booting, cause: String::new(), retry };
-        node(Word::Unprovisioned, Some(Why::Machine { phase, attempt: 1 }))
+        node(NodeState::Unprovisioned, Some(Reason::Machine { phase, attempt: 1 }))
     }
 
     #[test]
     fn a_fleet_is_judged_by_its_slowest() {
-        let validated = || node(Word::Validated, None);
+        let validated = || node(NodeState::Validated, None);
         let table = [
             (vec![validated(), validated()], Verdict::Validated),
             (vec![validated(), Standing { ran: false, ..validated() }], Verdict::Underway),
-            (vec![validated(), node(Word::Applying, None)], Verdict::Underway),
+            (vec![validated(), node(NodeState::Applying, None)], Verdict::Underway),
             (vec![failed(1), pending(0)], Verdict::Underway),
             (vec![failed(ATTEMPTS), pending(0)], Verdict::Stuck),
             (vec![validated(), pending(1)], Verdict::Underway),
             (vec![pending(0), pending(0)], Verdict::Stuck),
             (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], Verdict::Underway),
             (vec![unprovisioned(None), pending(0)], Verdict::Stuck),
-            (vec![node(Word::Blocked, None)], Verdict::Stuck),
-            (vec![validated(), node(Word::Leaving, None)], Verdict::Validated),
-            (vec![pending(0), node(Word::Leaving, None)], Verdict::Stuck),
+            (vec![node(NodeState::Blocked, None)], Verdict::Stuck),
+            (vec![validated(), node(NodeState::Leaving, None)], Verdict::Validated),
+            (vec![pending(0), node(NodeState::Leaving, None)], Verdict::Stuck),
         ];
         for (fleet, verdict) in table {
-            let words: Vec<_> = fleet.iter().map(|node| node.row.standing.as_str()).collect();
+            let words: Vec<_> = fleet.iter().map(|node| node.row.state.as_str()).collect();
             assert_eq!(judge(&fleet), verdict, "{words:?}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Read};
 
-use muster_core::standing::Word;
+use muster_core::node::status::NodeState;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -32,7 +32,7 @@ pub(super) fn given(args: &[String]) -> Result<Option<Vec<String>>, Failure> {
 /// Every node of the design.
 pub(super) async fn all(session: &Session) -> Result<Vec<String>, Failure> {
     let nodes = session.told(session.client().nodes(&session.env).await)?;
-    let designed = nodes.items.into_iter().filter(|row| row.standing != Word::Leaving);
+    let designed = nodes.items.into_iter().filter(|row| row.state != NodeState::Leaving);
     let hosts: Vec<String> = designed.map(|row| row.node.into()).collect();
     if hosts.is_empty() {
         let message = format!("the design of {} has no nodes, so there is nothing to verify", session.env);

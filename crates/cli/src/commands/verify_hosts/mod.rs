@@ -5,7 +5,7 @@ mod wait;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::Version;
-use muster_wire::operator::{HostsVerified, MissingHost, VerifyHosts};
+use muster_wire::operator::{MissingHost, VerifyHostsRequest, VerifyHostsResponse};
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -60,7 +60,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
         // The strictest question: whoever named nobody gets no yes that leaves somebody out.
         None => hosts::all(&session).await?,
     };
-    let question = VerifyHosts { version: args.version.clone(), hosts, wait_seconds: 0 };
+    let question = VerifyHostsRequest { version: args.version.clone(), hosts, wait_seconds: 0 };
     let verified = if args.wait {
         wait::until_verified(&mut session, question, args.timeout.unsigned_abs(), &mut terminal.notes).await?
     } else {
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(Exit::yes_if(verified.verified))
 }
 
-fn show(version: &Version, answer: &HostsVerified, now: Timestamp, out: &mut Out) {
+fn show(version: &Version, answer: &VerifyHostsResponse, now: Timestamp, out: &mut Out) {
     if answer.verified {
         let all =
             if answer.hosts == 1 { "the host runs".to_owned() } else { format!("all {} hosts run", answer.hosts) };
@@ -87,8 +87,8 @@ fn show(version: &Version, answer: &HostsVerified, now: Timestamp, out: &mut Out
 /// "web1 runs v1: pending, waiting for role db: 0 of 1 active"
 fn missing(host: &MissingHost, now: Timestamp) -> String {
     let name = plain::one_line(&host.host);
-    let Some(standing) = host.standing else { return format!("{name} is not in the design") };
+    let Some(state) = host.state else { return format!("{name} is not in the design") };
     let runs = host.running.as_ref().map_or_else(|| "nothing yet".to_owned(), Version::to_string);
-    let why = host.why.as_ref().map(|why| format!(", {}", rows::why(why, now))).unwrap_or_default();
-    format!("{name} runs {runs}: {}{}", standing.as_str(), plain::one_line(&why))
+    let why = host.reason.as_ref().map(|why| format!(", {}", rows::why(why, now))).unwrap_or_default();
+    format!("{name} runs {runs}: {}{}", state.as_str(), plain::one_line(&why))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_wire::client::ClientError;
-use muster_wire::operator::{HostsVerified, LONGEST_WAIT, VerifyHosts};
+use muster_wire::operator::{LONGEST_WAIT, VerifyHostsRequest, VerifyHostsResponse};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::failure::Failure;
@@ -23,10 +23,10 @@ const AWAY: Duration = Duration::from_millis(500);
 /// answered, its absence is an interruption, and is waited out.
 pub(super) async fn until_verified(
     session: &mut Session,
-    mut question: VerifyHosts,
+    mut question: VerifyHostsRequest,
     patience: Duration,
     notes: &mut Notes,
-) -> Result<HostsVerified, Failure> {
+) -> Result<VerifyHostsResponse, Failure> {
     let begin = Instant::now();
     let deadline = begin + patience;
     let mut answer = session.told(ask(session, &mut question, 0).await)?;
@@ -72,12 +72,16 @@ pub(super) async fn until_verified(
     Ok(answer)
 }
 
-async fn ask(session: &Session, question: &mut VerifyHosts, hold: u64) -> Result<HostsVerified, ClientError> {
+async fn ask(
+    session: &Session,
+    question: &mut VerifyHostsRequest,
+    hold: u64,
+) -> Result<VerifyHostsResponse, ClientError> {
     question.wait_seconds = hold;
     session.client().verify_hosts(&session.env, question).await
 }
 
-fn how_far(question: &VerifyHosts, answer: &HostsVerified) -> String {
+fn how_far(question: &VerifyHostsRequest, answer: &VerifyHostsResponse) -> String {
     let there = answer.hosts - answer.missing.len();
     format!("{there} of {} at {}", count(answer.hosts, "host"), question.version)
 }

@@ -3,7 +3,8 @@
 use muster_core::names::NodeName;
 use muster_core::report::ResourceError;
 use muster_core::rollout::record::{
-    FailedHow, FailedNode, GateVerdict, Halt, NAMED_FAILURES, Phase, Promoted, RolloutRecord, Threshold, WaveState,
+    FailedNode, FailureKind, GateVerdict, NAMED_FAILURES, PauseReason, Promotion, RolloutPhase, RolloutRecord,
+    Threshold, WaveState,
 };
 use muster_core::txn::MAX_VALUE;
 
@@ -51,7 +52,7 @@ fn what_moves_something_is_told_from_what_is_only_noted() {
     };
     assert!(!with(|record| record.healthy = 2));
     assert!(!with(|record| record.waves[0].settled = Some(record.started)));
-    assert!(!moves(world.see(|sight| paused(record.clone(), Halt::Blocked { problem: "it".into() }, sight))));
+    assert!(!moves(world.see(|sight| paused(record.clone(), PauseReason::Blocked { problem: "it".into() }, sight))));
     assert!(with(|record| record.waves[0].gate = Some(GateVerdict::Passed { at: record.started })));
     assert!(with(|record| record.waves[0].passed = Some(record.started)));
     assert!(with(|record| record.waves.push(WaveState::begun(record.started))));
@@ -63,7 +64,7 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     let (world, _) = begun();
     let (record, _) = world.fleet.deciding_rollout().unwrap();
     let names = |from: usize, to: usize| (from..to).map(|n| NodeName::new(format!("some-long-name-{n:04}")).unwrap());
-    let blocked = Phase::Paused { why: Halt::Blocked { problem: "it".into() } };
+    let blocked = RolloutPhase::Paused { why: PauseReason::Blocked { problem: "it".into() } };
     let mut full = RolloutRecord { phase: blocked, ..record.clone() };
     full.skipped = names(0, 200).collect();
     full.released = names(200, 400).collect();
@@ -75,7 +76,7 @@ fn a_record_that_is_too_large_is_cut_until_its_pause_fits() {
     let mut small = record.clone();
     outgrown::fit(&mut small);
     assert_eq!(&small, record);
-    let mut runs = RolloutRecord { phase: Phase::Running, retry: names(0, 1000).collect(), ..full.clone() };
+    let mut runs = RolloutRecord { phase: RolloutPhase::Running, retry: names(0, 1000).collect(), ..full.clone() };
     outgrown::fit(&mut runs);
     assert_eq!(runs.retry.len(), 1000, "one that goes on needs all of it");
     let told = outgrown::problem("too big");
@@ -93,7 +94,7 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
         began: at,
         settled: Some(at),
         gate: Some(GateVerdict::Passed { at }),
-        promoted: Some(Promoted { by, at }),
+        promoted: Some(Promotion { by, at }),
         passed: Some(at),
     };
     let name = |n: usize| NodeName::new(format!("some-long-name-{n:04}")).unwrap();
@@ -103,11 +104,11 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
         line: Some(1),
         message: "m".repeat(600),
     };
-    let node = |n| FailedNode { node: name(n), how: FailedHow::NotConfigured, error: Some(error()) };
+    let node = |n| FailedNode { node: name(n), how: FailureKind::NotConfigured, error: Some(error()) };
     let nodes: Vec<FailedNode> = (0..NAMED_FAILURES).map(node).collect();
-    let failures = |nodes| Halt::Failures { threshold: Threshold::Wave, failed: 9, tolerated: 1, nodes };
+    let failures = |nodes| PauseReason::Failures { threshold: Threshold::Wave, failed: 9, tolerated: 1, nodes };
     let mut full = RolloutRecord {
-        phase: Phase::Paused { why: Halt::NothingToGoBackTo { why: Box::new(failures(nodes)) } },
+        phase: RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why: Box::new(failures(nodes)) } },
         waves: vec![passed; MOST_PLANNED_WAVES],
         skipped: (0..crate::operate::MOST_NAMED).map(name).collect(),
         said: vec!["s".repeat(64); 16],
@@ -118,7 +119,9 @@ fn that_nodes_have_failed_can_be_written_however_long_it_went_well() {
     assert!(serde_json::to_vec(&full).unwrap().len() <= MAX_VALUE);
     assert_eq!((full.skipped.len(), full.waves.len()), (crate::operate::MOST_NAMED, MOST_PLANNED_WAVES));
     assert!(full.waves.iter().all(|wave| wave.passed == Some(at)));
-    let Phase::Paused { why: Halt::NothingToGoBackTo { why } } = &full.phase else { panic!("{:?}", full.phase) };
-    let Halt::Failures { failed: 9, nodes, .. } = &**why else { panic!("{why:?}") };
+    let RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { why } } = &full.phase else {
+        panic!("{:?}", full.phase)
+    };
+    let PauseReason::Failures { failed: 9, nodes, .. } = &**why else { panic!("{why:?}") };
     assert_eq!(nodes.len(), NAMED_FAILURES, "who has failed is still told");
 }

@@ -1,10 +1,12 @@
 //! What people ask for, and what happens meanwhile.
 
 use jiff::SignedDuration;
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Halt, Phase};
-use muster_core::rollout::strategy::{Amount, CheckKind, Gate, GateCheck, OnFailure, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{
+    Amount, Gate, GateCheck, GateCheckKind, OnFailure, Promote, Reach, Strategy, Wave,
+};
 
 use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
 use crate::executor::{
@@ -146,7 +148,7 @@ fn only_the_environments_own_commands_are_run() {
     let (mut world, mut hands) = at_rest();
     let check = GateCheck {
         name: "mine".into(),
-        kind: CheckKind::Command(vec!["rm".into()]),
+        kind: GateCheckKind::Command(vec!["rm".into()]),
         timeout: GateCheck::TIMEOUT,
         retries: 0,
         every: GateCheck::EVERY,
@@ -183,7 +185,7 @@ fn a_word_of_which_nobody_knows_is_said_once() {
             world.commit(&txn).unwrap();
         }
         let said = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
-        assert!(said.changed && matches!(&said.phase, Phase::Paused { .. }), "{said:?}");
+        assert!(said.changed && matches!(&said.phase, RolloutPhase::Paused { .. }), "{said:?}");
         assert!(world.commit(&txn).is_err());
     }
 }
@@ -232,7 +234,7 @@ fn many_words_are_known_again_and_not_all() {
     assert_eq!((said.len(), said.first().unwrap().as_str(), said.last().unwrap().as_str()), (16, "w4", "w19"));
     // The last pause, said again: it goes on all the same.
     let again = hands.run(&mut world, Say { request: "w18".into(), ..word(pause()) }).unwrap();
-    assert!(again.changed && again.phase == Phase::Running, "{again:?}");
+    assert!(again.changed && again.phase == RolloutPhase::Running, "{again:?}");
 }
 
 #[test]
@@ -242,7 +244,7 @@ fn two_words_at_once_both_count() {
     say(&mut world, &pause());
     let wrote = commit(&mut world, &txn);
     let said = hands.run_on(&mut world, &mut errand, Got::Wrote(wrote)).unwrap();
-    assert!(said.changed && matches!(phase(&world), Phase::Aborted { .. }), "{said:?}");
+    assert!(said.changed && matches!(phase(&world), RolloutPhase::Aborted { .. }), "{said:?}");
     // The same word of another one, a moment before: that was theirs.
     let (mut world, mut hands) = begun();
     let (mut errand, txn) = hands.until_written(&world, word(pause())).unwrap();
@@ -270,9 +272,9 @@ fn who_has_failed_is_told_by_the_plan_and_every_other_word_needs_none() {
     let mut executor = Executor::default();
     hands.look_once(&mut world, &mut executor);
     let failed = granted(&world).pop().unwrap();
-    world.answers(&failed, Ended::Failed(Reason::NotCompiled));
+    world.answers(&failed, Ended::Failed(RunReason::NotCompiled));
     hands.look_once(&mut world, &mut executor);
-    assert!(matches!(phase(&world), Phase::Paused { .. }));
+    assert!(matches!(phase(&world), RolloutPhase::Paused { .. }));
     let plans = std::mem::take(&mut hands.blobs);
     let refused = hands.run(&mut world, retry());
     assert!(matches!(refused, Err(SayRefused::Refused(OperateRefused::NoPlan { .. }))), "{refused:?}");
@@ -284,12 +286,12 @@ fn who_has_failed_is_told_by_the_plan_and_every_other_word_needs_none() {
     (hands.blobs, hands.asked) = (plans, Vec::new());
     assert!(hands.run(&mut world, retry()).unwrap().changed);
     assert_eq!(hands.asked, ["newest", "view", "plan", "view"]);
-    assert_eq!(phase(&world), Phase::Running);
+    assert_eq!(phase(&world), RolloutPhase::Running);
 }
 
 #[test]
 fn a_rollout_is_rolled_back_by_a_word_once() {
-    let back = || RollBack::new(RolloutId(1), by("back"), Halt::by_operator("ada", ""));
+    let back = || RollBack::new(RolloutId(1), by("back"), PauseReason::by_operator("ada", ""));
     for carried_out in [true, false] {
         let (mut world, mut hands, _) = failed();
         let (mut errand, txn) = hands.until_written(&world, back()).unwrap();
@@ -299,12 +301,12 @@ fn a_rollout_is_rolled_back_by_a_word_once() {
         }
         let begun = hands.run_on(&mut world, &mut errand, Got::Wrote(Wrote::Unknown)).unwrap();
         assert!(begun.changed && begun.id == RolloutId(2) && begun.to == version("v1"), "{begun:?}");
-        assert!(matches!(record(&world, 1).phase, Phase::RolledBack { .. }));
+        assert!(matches!(record(&world, 1).phase, RolloutPhase::RolledBack { .. }));
         let again = hands.run(&mut world, back()).unwrap();
         assert!(!again.changed && again.id == RolloutId(2), "{again:?}");
     }
     let (mut world, mut hands) = begun();
-    let nowhere = RollBack::new(RolloutId(9), by("back"), Halt::by_operator("ada", ""));
+    let nowhere = RollBack::new(RolloutId(9), by("back"), PauseReason::by_operator("ada", ""));
     let refused = hands.run(&mut world, nowhere);
     assert!(matches!(refused, Err(BeginRefused::NoWayBack(NoWayBack::Unknown(_)))), "{refused:?}");
 }
@@ -315,7 +317,7 @@ fn two_who_go_back_move_nobody_twice() {
     // As the command line does it: the rollout that decides, each time.
     let back = |world: &World, request: &str| {
         let (record, _) = world.fleet.deciding_rollout().unwrap();
-        RollBack::new(record.id, by(request), Halt::by_operator("ada", ""))
+        RollBack::new(record.id, by(request), PauseReason::by_operator("ada", ""))
     };
     let first = back(&world, "first");
     assert_eq!(hands.run(&mut world, first).unwrap().id, RolloutId(2));
@@ -325,7 +327,7 @@ fn two_who_go_back_move_nobody_twice() {
     let told = "rollout 2 is itself the way back from rollout 1, to v1; to leave v1, start a version, or say `--id 2`";
     assert_eq!(refused.to_string(), told);
     // One that looked before the first was carried out.
-    let late = RollBack::new(RolloutId(1), by("late"), Halt::by_operator("ada", "")).undoing(true);
+    let late = RollBack::new(RolloutId(1), by("late"), PauseReason::by_operator("ada", "")).undoing(true);
     let refused = hands.run(&mut world, late).unwrap_err();
     assert_eq!(refused.to_string(), "rollout 1 was rolled back by rollout 2 already");
     assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 2), "nothing was written");
@@ -335,7 +337,7 @@ fn two_who_go_back_move_nobody_twice() {
 fn a_way_back_is_taken_back_by_whoever_means_it() {
     let (mut world, mut hands) = at_rest();
     it_begins(hands.run(&mut world, to("v2")));
-    let back = |id| RollBack::new(RolloutId(id), by(&format!("back {id}")), Halt::by_operator("ada", ""));
+    let back = |id| RollBack::new(RolloutId(id), by(&format!("back {id}")), PauseReason::by_operator("ada", ""));
     hands.run(&mut world, back(1)).unwrap();
     let meant = hands.run(&mut world, back(2).undoing(true));
     // No other version was ever proved; but it was not refused for being a way back.
@@ -352,7 +354,7 @@ fn where_everybody_is_already_nothing_is_started() {
     assert_eq!((world.fleet.revision, world.fleet.rollouts().len()), (seen, 0));
     assert!(!hands.asked.contains(&"keep"), "not even a plan is kept");
     // One of them has something to do.
-    world.answers("web1", Ended::Failed(Reason::NotCompiled));
+    world.answers("web1", Ended::Failed(RunReason::NotCompiled));
     assert!(it_begins(hands.run(&mut world, to("v1"))).changed);
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
-use muster_core::rollout::strategy::{Amount, Failures, OnFailure, Strategy};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+use muster_core::rollout::strategy::{Amount, FailureLimits, OnFailure, Strategy};
 use muster_core::txn::Txn;
 
 use crate::executor::{Errand, Executor, Got, Looked, Need, Next, Way, Wish, Write, Written, Wrote};
@@ -137,7 +137,7 @@ pub(super) fn commit(world: &mut World, txn: &Txn) -> Wrote {
 /// Three nodes, one at a time; one that fails sends all of them back.
 pub(super) fn strategy() -> Strategy {
     let none = Amount::Nodes(0);
-    let failures = Failures { canary: none, wave: none, total: none };
+    let failures = FailureLimits { canary: none, wave: none, total: none };
     Strategy { failures, on_failure: OnFailure::Rollback, ..Strategy::one_wave(Amount::Nodes(1)) }
 }
 
@@ -164,7 +164,7 @@ pub(super) fn failed() -> (World, Hands, Executor) {
     let mut executor = Executor::default();
     hands.look_once(&mut world, &mut executor);
     let node = granted(&world).pop().unwrap();
-    world.answers(&node, Ended::Failed(Reason::NotCompiled));
+    world.answers(&node, Ended::Failed(RunReason::NotCompiled));
     hands.asked.clear();
     (world, hands, executor)
 }
@@ -173,7 +173,7 @@ pub(super) fn record(world: &World, id: u64) -> RolloutRecord {
     world.fleet.rollouts().get(&RolloutId(id)).unwrap().0.clone()
 }
 
-pub(super) fn phase(world: &World) -> Phase {
+pub(super) fn phase(world: &World) -> RolloutPhase {
     world.fleet.deciding_rollout().unwrap().0.phase.clone()
 }
 

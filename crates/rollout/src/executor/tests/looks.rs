@@ -1,8 +1,8 @@
 //! Looks of the controller, in which something happens.
 
 use jiff::SignedDuration;
-use muster_core::rollout::record::{GateVerdict, Halt, Phase};
-use muster_core::rollout::strategy::{CheckKind, Gate, GateCheck, Strategy};
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, Strategy};
 use muster_core::txn::Revision;
 
 use super::hands::{
@@ -18,7 +18,7 @@ fn pause() -> Command {
 
 /// Everybody who was granted something is well, until nothing is left to do.
 fn complete(world: &mut World, hands: &mut Hands, executor: &mut Executor) {
-    while phase(world) == Phase::Running {
+    while phase(world) == RolloutPhase::Running {
         hands.look_once(world, executor);
         for node in granted(world) {
             world.answers(&node, Ended::Validated);
@@ -71,7 +71,9 @@ fn what_stops_a_rollout_waits_for_no_view() {
     let plan = hands.blobs.remove("plan-0").unwrap();
     assert_eq!(hands.look_once(&mut world, &mut executor), Looked::Quiet);
     assert_eq!(hands.asked, ["plan", "view"]);
-    let Phase::Paused { why: Halt::Blocked { problem } } = phase(&world) else { panic!("{:?}", phase(&world)) };
+    let RolloutPhase::Paused { why: PauseReason::Blocked { problem } } = phase(&world) else {
+        panic!("{:?}", phase(&world))
+    };
     assert!(problem.starts_with("plan-0 is missing; bring the blob back"), "{problem}");
     // Once it is back, a word is enough.
     hands.blobs.insert("plan-0".into(), plan);
@@ -249,7 +251,11 @@ fn a_record_that_no_store_takes_stops_its_rollout() {
     to_commit(hands.look(&world, &mut executor, Got::Nothing));
     let write = to_commit(hands.look(&world, &mut executor, Got::Wrote(Wrote::Unwritable("too big".into()))));
     let Written::Step { change, .. } = &write.what else { panic!("{:?}", write.what) };
-    assert!(matches!(&change.record.phase, Phase::Paused { why: Halt::Blocked { .. } }), "{:?}", change.record.phase);
+    assert!(
+        matches!(&change.record.phase, RolloutPhase::Paused { why: PauseReason::Blocked { .. } }),
+        "{:?}",
+        change.record.phase
+    );
     // If not even that can be written, it is tried again later, and not at once for ever.
     let looked = hands.finish(&mut world, &mut executor, Got::Wrote(Wrote::Unwritable("too big".into())));
     assert_eq!(looked, Looked::Failed);
@@ -267,7 +273,7 @@ fn whoever_brings_something_else_is_of_a_look_that_was_given_up() {
 fn gated() -> (World, Hands, Executor) {
     let check = GateCheck {
         name: "front door".into(),
-        kind: CheckKind::Command(vec!["true".into()]),
+        kind: GateCheckKind::Command(vec!["true".into()]),
         timeout: GateCheck::TIMEOUT,
         retries: 0,
         every: GateCheck::EVERY,
@@ -301,7 +307,7 @@ fn a_gate_is_asked_once_and_its_answer_is_kept_until_it_is_in_the_store() {
     assert_eq!(hands.finish(&mut world, &mut executor, Got::Wrote(Wrote::Unknown)), Looked::Failed);
     assert!(executor.asks().is_none());
     assert_eq!(hands.look_once(&mut world, &mut executor), Looked::Quiet);
-    assert_eq!(phase(&world), Phase::Completed);
+    assert_eq!(phase(&world), RolloutPhase::Completed);
     assert!(!executor.answered(question, verdict), "nobody wants to know any more");
 }
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use muster_core::names::{NodeName, Role};
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::strategy::{PerLabel, Promote, Reach, Strategy, Wave};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Any;
@@ -45,7 +45,7 @@ fn world(nodes: &[(usize, usize, Kind)]) -> World {
                 world.grant(&name, "v2", 1);
                 world.answers(&name, Ended::Validated);
             }
-            Kind::Failed => world.answers(&name, Ended::Failed(Reason::NotCompiled)),
+            Kind::Failed => world.answers(&name, Ended::Failed(RunReason::NotCompiled)),
             Kind::Rebooted => world.reboots(&name),
             Kind::Silent => world.silent(&name, SignedDuration::from_hours(1)),
             Kind::Paused => world.pause(&name),
@@ -108,7 +108,7 @@ fn asked(strategy: Strategy, after: BTreeMap<Role, BTreeSet<Role>>, seed: u64) -
 }
 
 /// How many of each role, repaired or not, are in each wave of each stage, whatever their names.
-fn shape(plan: &Plan) -> BTreeMap<(u32, u32, &Role, bool), usize> {
+fn shape(plan: &RolloutPlan) -> BTreeMap<(u32, u32, &Role, bool), usize> {
     let mut shape = BTreeMap::new();
     for wave in &plan.waves {
         for planned in &wave.nodes {

@@ -4,8 +4,7 @@ use std::error::Error;
 
 use insta::assert_snapshot;
 use jiff::civil::time;
-use muster_core::design_state::Destroying;
-use muster_core::records::Restoring;
+use muster_core::fleet::{DestroyRecord, RestoreRecord};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::strategy::{Amount, Strategy, Window};
 
@@ -108,9 +107,9 @@ fn an_environment_without_nodes_or_on_its_way_out() {
     let mut world = World::of(&[("web", 1, "a")]);
     world.leaves("web1");
     assert!(refused(&world, &ask).starts_with("the environment has no nodes"));
-    world.put_json(world.keys.destroying(), &Destroying { since: world.now, by: "ann".into() });
+    world.put_json(world.keys.destroying(), &DestroyRecord { since: world.now, by: "ann".into() });
     assert_snapshot!(refused(&world, &ask), @"the environment is being destroyed by ann: nothing is rolled out any more");
-    let restoring = Restoring { digest: String::new(), since: world.now, by: "bob".into() };
+    let restoring = RestoreRecord { digest: String::new(), since: world.now, by: "bob".into() };
     world.put_json(world.keys.restoring(), &restoring);
     assert_snapshot!(refused(&world, &ask), @"the environment is being restored by bob: wait until that is done, or do it again if it was cut off");
 }

@@ -1,7 +1,7 @@
 //! A rollout that has told everybody at once is judged once: what stops or ends it is what is told of it.
 
-use muster_core::rollout::progress::{Hold, NodeState, Progress};
-use muster_core::rollout::record::{FailedHow, Halt, Phase};
+use muster_core::rollout::progress::{Hold, Progress, RolloutNodeState};
+use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{Deadlines, Strategy};
 
 use crate::operate::Command;
@@ -27,7 +27,7 @@ fn told(ride: &Ride) -> Progress {
     ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight))
 }
 
-fn state(ride: &Ride, name: &str) -> NodeState {
+fn state(ride: &Ride, name: &str) -> RolloutNodeState {
     let mut nodes = told(ride).waves.into_iter().flat_map(|wave| wave.nodes);
     nodes.find(|progress| progress.node == node(name)).unwrap().state
 }
@@ -39,7 +39,7 @@ fn why(ride: &Ride, name: &str) -> Option<Hold> {
 /// How many have failed and count, by what is told.
 fn failures(ride: &Ride) -> usize {
     let nodes = told(ride).waves.into_iter().flat_map(|wave| wave.nodes);
-    nodes.filter(|node| matches!(node.state, NodeState::Failed { forgiven: false, .. })).count()
+    nodes.filter(|node| matches!(node.state, RolloutNodeState::Failed { forgiven: false, .. })).count()
 }
 
 #[test]
@@ -51,23 +51,28 @@ fn what_stopped_it_is_what_is_told_of_it() {
     // Somebody joins, and is waited for as all the others are.
     ride.world.node("web5", "web", "a", &[]);
     let until = ride.world.now + deadlines().node;
-    let on_its_way = Hold::Node { node: node("web3"), state: NodeState::Granted, deadline: Some(until) };
+    let on_its_way = Hold::Node { node: node("web3"), state: RolloutNodeState::Granted, deadline: Some(until) };
     assert_eq!(why(&ride, "web3"), Some(on_its_way.clone()));
     assert!(told(&ride).holds.contains(&on_its_way));
     assert_eq!(why(&ride, "web1"), None);
     ride.after(deadlines().node);
-    assert!(matches!(state(&ride, "web3"), NodeState::Failed { how: FailedHow::Expired, forgiven: false, .. }));
-    assert!(matches!(state(&ride, "web4"), NodeState::Pending { .. }), "that is no failure");
+    assert!(matches!(
+        state(&ride, "web3"),
+        RolloutNodeState::Failed { how: FailureKind::Expired, forgiven: false, .. }
+    ));
+    assert!(matches!(state(&ride, "web4"), RolloutNodeState::Pending { .. }), "that is no failure");
     ride.after(deadlines().progress - deadlines().node);
-    let Phase::Paused { why: Halt::Failures { failed, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why: PauseReason::Failures { failed, .. } } = ride.phase() else {
+        panic!("{:?}", ride.phase())
+    };
     assert_eq!((failed, failures(&ride)), (4, 4));
     ride.world.pass(seconds(1));
     assert_eq!(failures(&ride), 4, "a pause gives nobody time");
     // They have the whole time again, and what was seen counts no longer.
     assert!(ride.say(&Command::Resume).unwrap());
     ride.go();
-    assert_eq!((state(&ride, "web3"), failures(&ride)), (NodeState::Granted, 0));
-    assert!(matches!(state(&ride, "web2"), NodeState::Failed { forgiven: true, .. }));
+    assert_eq!((state(&ride, "web3"), failures(&ride)), (RolloutNodeState::Granted, 0));
+    assert!(matches!(state(&ride, "web2"), RolloutNodeState::Failed { forgiven: true, .. }));
 }
 
 #[test]
@@ -78,17 +83,20 @@ fn where_everybody_is_away_it_pauses_and_says_so() {
     ["web1", "web2"].iter().for_each(|name| ride.world.silent(name, seconds(0)));
     ride.after(deadlines().pending);
     let since = ride.world.now - deadlines().pending;
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(why(&ride, "web1"), Some(Hold::Silent { node: node("web1"), since }));
     assert_eq!(told(&ride).holds.len(), 2, "there is nobody else to wait for");
     let again = ride.look().recheck.expect("it does not wait for ever");
     ride.world.now = again;
     ride.go();
-    assert_eq!(ride.phase(), Phase::Paused { why: Halt::NoProgress { since } });
+    assert_eq!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NoProgress { since } });
     // Whoever resumes asks and looks again, for as long.
     assert!(ride.say(&Command::Resume).unwrap());
     ride.go();
-    assert_eq!((ride.phase(), ride.look().recheck), (Phase::Running, Some(ride.world.now + deadlines().progress)));
+    assert_eq!(
+        (ride.phase(), ride.look().recheck),
+        (RolloutPhase::Running, Some(ride.world.now + deadlines().progress))
+    );
 }
 
 #[test]
@@ -96,7 +104,7 @@ fn machines_that_are_still_being_made_are_waited_for() {
     let mut ride = begin(1);
     ride.world.unmade("web1");
     ride.after(deadlines().progress);
-    assert_eq!((ride.phase(), ride.look().recheck), (Phase::Running, None));
+    assert_eq!((ride.phase(), ride.look().recheck), (RolloutPhase::Running, None));
     assert_eq!(told(&ride).holds, [Hold::Machine { node: node("web1") }]);
     assert_eq!(why(&ride, "web1"), Some(Hold::Machine { node: node("web1") }));
 }

@@ -1,7 +1,7 @@
 //! How rollouts begin, take each other's place, go back, and are forgotten.
 
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::{OnFailure, Strategy};
 
 use crate::operate::{Command, OperateRefused};
@@ -27,11 +27,11 @@ fn settled(nodes: u32) -> World {
     assert!(ride.record().at_once, "nothing ran before");
     ride.go();
     assert_eq!(ride.granted.len(), 0);
-    assert_eq!(ride.phase(), Phase::Running, "nobody has answered");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "nobody has answered");
     for number in 1..=nodes {
         ride.answers(&format!("web{number}"), Ended::Validated);
     }
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
     assert_eq!(stable_version(&ride.world.fleet, RolloutId(99)), Some(version("v1")));
     ride.world
 }
@@ -91,13 +91,13 @@ fn another_takes_its_place_and_everybody_goes_straight_there() {
     assert!(ride.world.commit(started.txn.as_ref().unwrap()).is_err(), "the pause came first");
     let started = ride.world.see(|sight| start(sight, &made, "sha256:plan3", asks("newer", true))).unwrap();
     ride.world.commit(&started.txn.unwrap()).unwrap();
-    assert_eq!(ride.phase(), Phase::Superseded { by: started.id });
+    assert_eq!(ride.phase(), RolloutPhase::Superseded { by: started.id });
     assert_eq!(ride.world.fleet.base().unwrap().generation, generation, "who was not granted is told nothing");
     let old = ride.id;
     ride.id = started.id;
     ride.plan = Indexed::new(made);
     ride.granted.clear();
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!(ride.granted.len(), 4);
     assert!(old < ride.id);
 }
@@ -126,7 +126,7 @@ fn it_goes_back_by_itself_once_and_moves_only_those_who_went() {
         .collect();
     ride.world.commit(twice[0].txn.as_ref().unwrap()).unwrap();
     assert!(ride.world.commit(twice[1].txn.as_ref().unwrap()).is_err());
-    assert!(matches!(ride.phase(), Phase::RolledBack { by, .. } if by == twice[0].id));
+    assert!(matches!(ride.phase(), RolloutPhase::RolledBack { by, .. } if by == twice[0].id));
     let (old, at) = ride.held();
     let again = ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks("c", false), (&old, at), &why));
     assert!(matches!(again, Err(StartRefused::RolledBackAlready { .. })));
@@ -134,7 +134,7 @@ fn it_goes_back_by_itself_once_and_moves_only_those_who_went() {
     ride.id = twice[0].id;
     ride.plan = Indexed::new(made);
     ride.granted.clear();
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     ride.granted.sort();
     let mut moved = granted;
     moved.sort();
@@ -153,7 +153,7 @@ fn a_pause_is_the_last_word_and_what_was_decided_before_it_is_not_carried_out() 
     let guard = ride.world.commit(&decided).unwrap_err();
     assert_eq!(guard.key(), ride.world.keys.rollout(ride.id));
     assert_eq!(ride.look(), crate::step::Step::default());
-    assert_eq!(ride.phase(), Phase::Paused { why: Halt::by_operator("bob", "lunch") });
+    assert_eq!(ride.phase(), RolloutPhase::Paused { why: PauseReason::by_operator("bob", "lunch") });
     assert!(ride.say(&Command::Resume).unwrap());
     assert!(!ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go().len(), 2);
@@ -173,7 +173,7 @@ fn what_fails_during_an_operators_pause_is_seen_after_it() {
     ride.answers(&granted[0], failed());
     ride.say(&Command::Resume).unwrap();
     ride.go();
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { .. } }));
+    assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Failures { .. } }));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn what_went_past_some_nodes_is_not_gone_back_to() {
     let mut ride = Ride::begin(settled(3), budget(1, None));
     let aside = ride.plan.plan().nodes().last().unwrap().node.clone();
     ride.say(&Command::Skip { node: aside.clone() }).unwrap();
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert!(!ride.record().whole);
     assert_eq!(stable_version(&ride.world.fleet, RolloutId(99)), Some(version("v1")));
 }
@@ -236,7 +236,7 @@ fn who_was_set_aside_stays_there_when_others_go_back_and_who_cannot_go_back_is_t
     let made = ride.world.see(|sight| plan(sight, &back)).unwrap();
     assert_eq!((made.node_count(), made.already.len()), (2, 1));
     let (old, at) = ride.held();
-    let why = Halt::Operator { by: "ann".into(), reason: String::new(), over: None };
+    let why = PauseReason::Operator { by: "ann".into(), reason: String::new(), over: None };
     let started =
         ride.world.see(|sight| roll_back(sight, &made, "sha256:back", asks("a", false), (&old, at), &why)).unwrap();
     ride.world.commit(&started.txn.unwrap()).unwrap();
@@ -244,13 +244,13 @@ fn who_was_set_aside_stays_there_when_others_go_back_and_who_cannot_go_back_is_t
     ride.granted.clear();
     assert_eq!(ride.go().len(), 2);
     ride.answers(&granted[1], failed());
-    assert_eq!(ride.phase(), Phase::Running, "it keeps no other from it");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "it keeps no other from it");
     ride.well(&granted[2]);
-    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
     assert!(why.is_failure() && why.to_string().starts_with("1 node has failed to go back; "), "{why}");
     assert_eq!(ride.version_of(&granted[0]), "v2", "somebody wanted it there");
     ride.say(&Command::Retry(crate::operate::Retried::AllFailed)).unwrap();
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert!(!ride.record().whole, "one is elsewhere");
     assert_eq!(ride.version_of(&granted[0]), "v2");
 }
@@ -262,7 +262,7 @@ fn where_somebody_failed_and_nobody_is_well_nothing_is_completed() {
     let mut ride = Ride::begin(world, budget(1, None));
     ride.go();
     ride.answers("web1", failed());
-    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
     assert!(why.to_string().starts_with("1 node has failed, and nobody is well"), "{why}");
 }
 
@@ -279,15 +279,17 @@ fn what_was_told_to_all_at_once_ends_too_and_is_in_nobodys_way() {
     let deadlines = Strategy::default().deadlines;
     assert_eq!(ride.look().recheck, Some(ride.world.now + deadlines.node), "web3 has not answered");
     ride.after(deadlines.node);
-    assert_eq!(ride.phase(), Phase::Running, "agents try again by themselves");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "agents try again by themselves");
     ride.after(deadlines.progress - deadlines.node);
-    let Phase::Paused { why: Halt::Failures { failed: 2, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why: PauseReason::Failures { failed: 2, .. } } = ride.phase() else {
+        panic!("{:?}", ride.phase())
+    };
     let made = ride.world.see(|sight| plan(sight, &request("v2", budget(1, None)))).unwrap();
     let started = ride.world.see(|sight| start(sight, &made, "sha256:next", asks("next", false))).unwrap();
     ride.say(&Command::Resume).unwrap();
     ride.well("web2");
     ride.well("web3");
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
     assert!(ride.record().whole, "a machine that was never made is missed by nobody");
     assert!(ride.world.commit(&started.txn.unwrap()).is_err(), "what was decided before is not carried out");
 }
@@ -301,12 +303,16 @@ fn who_resumes_what_nobody_has_proved_is_told_again_that_nobody_has() {
     ride.answers("web2", failed());
     let patience = Strategy::default().deadlines.progress;
     ride.after(patience);
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { failed: 2, .. } }), "{:?}", ride.phase());
+    assert!(
+        matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Failures { failed: 2, .. } }),
+        "{:?}",
+        ride.phase()
+    );
     ride.say(&Command::Resume).unwrap();
     ride.go();
-    assert_eq!(ride.phase(), Phase::Running, "agents try again by themselves");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "agents try again by themselves");
     assert_eq!(ride.look().recheck, Some(ride.world.now + patience));
     ride.after(patience);
-    let Phase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why } = ride.phase() else { panic!("{:?}", ride.phase()) };
     assert!(why.to_string().starts_with("2 nodes have failed, and nobody is well"), "{why}");
 }

@@ -1,9 +1,9 @@
 //! What fails, what is tolerated, and what follows.
 
 use muster_core::names::RunId;
-use muster_core::reason::Reason;
-use muster_core::rollout::record::{FailedHow, Halt, Phase, Threshold};
-use muster_core::rollout::strategy::{Amount, Deadlines, Failures, OnFailure, Strategy};
+use muster_core::report::reason::RunReason;
+use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase, Threshold};
+use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, OnFailure, Strategy};
 
 use crate::operate::{Command, MOST_NAMED, Retried};
 use crate::testing::{Ended, World, node};
@@ -11,9 +11,9 @@ use crate::testing::{Ended, World, node};
 use super::Ride;
 use super::ride::{budget, failed, invalid, minutes, pending, percents, seconds};
 
-fn halt(ride: &Ride) -> (Threshold, u32, u32, FailedHow) {
+fn halt(ride: &Ride) -> (Threshold, u32, u32, FailureKind) {
     let phase = ride.phase();
-    let Phase::Paused { why: Halt::Failures { threshold, failed, tolerated, nodes } } = phase else {
+    let RolloutPhase::Paused { why: PauseReason::Failures { threshold, failed, tolerated, nodes } } = phase else {
         panic!("it did not stop because of failures: {phase:?}")
     };
     (threshold, failed, tolerated, nodes[0].how)
@@ -21,19 +21,19 @@ fn halt(ride: &Ride) -> (Threshold, u32, u32, FailedHow) {
 
 fn tolerating(canary: u32, wave: u32, total: u32, strategy: Strategy) -> Strategy {
     let [canary, wave, total] = [canary, wave, total].map(Amount::Nodes);
-    Strategy { failures: Failures { canary, wave, total }, ..strategy }
+    Strategy { failures: FailureLimits { canary, wave, total }, ..strategy }
 }
 
 #[test]
 fn the_first_failure_of_the_first_wave_stops_it() {
-    for (ended, how) in [(failed(), FailedHow::NotConfigured), (invalid(), FailedHow::NotValidated)] {
+    for (ended, how) in [(failed(), FailureKind::NotConfigured), (invalid(), FailureKind::NotValidated)] {
         let mut ride = Ride::begin(World::of(&[("web", 4, "a b")]), percents(&[25, 100]));
         let first = ride.go();
         assert_eq!(ride.answers(&first[0], ended), Vec::<String>::new());
         assert_eq!(halt(&ride), (Threshold::Canary, 1, 0, how));
-        let Phase::Paused { why } = ride.phase() else { panic!("it goes on") };
+        let RolloutPhase::Paused { why } = ride.phase() else { panic!("it goes on") };
         let said =
-            if how == FailedHow::NotValidated { "its validation failed: checks failed: port" } else { "failed: 1 " };
+            if how == FailureKind::NotValidated { "its validation failed: checks failed: port" } else { "failed: 1 " };
         assert!(why.to_string().contains(said), "{why}");
         assert_eq!(ride.look(), super::super::Step::default(), "nothing more is granted, and nothing is waited for");
         assert_eq!(ride.version_of(&first[0]), "v2");
@@ -47,9 +47,9 @@ fn a_limit_is_exceeded_and_not_equalled() {
     let granted = ride.go();
     assert_eq!(granted.len(), 4);
     ride.answers(&granted[0], failed());
-    assert_eq!(ride.phase(), Phase::Running, "one is tolerated");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "one is tolerated");
     ride.answers(&granted[1], failed());
-    assert_eq!(halt(&ride), (Threshold::Canary, 2, 1, FailedHow::NotConfigured));
+    assert_eq!(halt(&ride), (Threshold::Canary, 2, 1, FailureKind::NotConfigured));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_grant_expires_and_time_spent_waiting_for_others_does_not_count() {
     let granted = ride.go();
     assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(15)));
     ride.after(minutes(15));
-    assert_eq!(halt(&ride), (Threshold::Canary, 2, 0, FailedHow::Expired));
+    assert_eq!(halt(&ride), (Threshold::Canary, 2, 0, FailureKind::Expired));
     assert_eq!(granted.len(), 2);
 
     let mut ride = Ride::begin(World::of(&[("web", 1, "a")]), strategy);
@@ -70,9 +70,9 @@ fn a_grant_expires_and_time_spent_waiting_for_others_does_not_count() {
     ride.after(minutes(29));
     ride.answers("web1", Ended::Configured);
     ride.after(minutes(15) - seconds(1));
-    assert_eq!(ride.phase(), Phase::Running, "it has its whole time again once it waits for nobody");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "it has its whole time again once it waits for nobody");
     ride.after(seconds(1));
-    assert_eq!(halt(&ride).3, FailedHow::Expired);
+    assert_eq!(halt(&ride).3, FailureKind::Expired);
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn waiting_for_others_has_a_deadline_of_its_own() {
     ride.answers(&granted[0], pending());
     assert_eq!(ride.look().recheck, Some(ride.world.now + minutes(30)));
     ride.after(minutes(30) - seconds(1));
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     ride.after(seconds(1));
-    assert_eq!(halt(&ride).3, FailedHow::PendingTooLong);
+    assert_eq!(halt(&ride).3, FailureKind::PendingTooLong);
     // Granted once more, it waits again, and has the whole time for it.
     assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
     assert_eq!(ride.go(), granted);
@@ -100,7 +100,7 @@ fn who_resumes_has_seen_the_failures_and_only_new_ones_stop_it_again() {
     assert_eq!(halt(&ride).1, 1);
     assert!(ride.say(&Command::Resume).unwrap());
     ride.go();
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     let next = ride.well(&granted[1]);
     assert_eq!(next.len(), 1, "the broken one uses one of two slots up");
     ride.answers(&next[0], failed());
@@ -114,10 +114,10 @@ fn a_failed_node_is_granted_once_more_when_somebody_says_so() {
     assert!(ride.say(&Command::Retry(Retried::AllFailed)).is_err(), "nobody has failed");
     ride.answers(&granted[0], failed());
     assert!(ride.say(&Command::Retry(Retried::AllFailed)).unwrap());
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(ride.go(), granted, "at no cost: it is down already");
     assert!(ride.record().retry.is_empty());
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -130,7 +130,11 @@ fn without_a_version_to_go_back_to_it_pauses_and_says_so() {
     ride.answers("web2", Ended::Validated);
     assert_eq!(ride.granted, ["web2", "web1"]);
     ride.answers("web1", failed());
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::NothingToGoBackTo { .. } }), "{:?}", ride.phase());
+    assert!(
+        matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NothingToGoBackTo { .. } }),
+        "{:?}",
+        ride.phase()
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn who_was_on_its_way_when_somebody_resumed_was_not_seen_failing() {
     assert!(ride.say(&Command::Resume).unwrap());
     ride.world.pass(seconds(60));
     ride.answers(&granted[0], failed());
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
 }
 
 #[test]
@@ -159,12 +163,12 @@ fn in_a_new_life_of_the_store_nobody_has_failed_and_nobody_is_moved_before_all_h
     let second = ride.world.now.as_second().to_string();
     ride.world.put(ride.world.keys.store_epoch(), second);
     assert_eq!(ride.go(), Vec::<String>::new());
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     for name in ["web1", "web2", "web3", "web4"] {
         ride.world.answers(name, Ended::Validated);
     }
     assert_eq!(ride.go().len(), 1, "one is left: the others have been moved before, and have said so again");
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 fn new_life(ride: &mut Ride) {
@@ -180,7 +184,7 @@ fn what_was_forgiven_in_another_life_of_the_store_is_not_in_this_one() {
     ride.answers(&granted[0], failed());
     assert!(ride.say(&Command::Resume).unwrap());
     ride.go();
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     new_life(&mut ride);
     ride.answers(&granted[0], failed());
     assert_eq!(halt(&ride).1, 1);
@@ -216,9 +220,9 @@ fn who_fails_after_all_failed_ones_were_to_be_granted_once_more_is_not_one_of_th
 fn a_run_that_was_cut_off_is_no_answer() {
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), percents(&[50, 100]));
     let first = ride.go();
-    let cut_off = || Ended::Failed(Reason::Interrupted { run: RunId::new("r1").unwrap() });
+    let cut_off = || Ended::Failed(RunReason::Interrupted { run: RunId::new("r1").unwrap() });
     ride.answers(&first[0], cut_off());
-    assert_eq!(ride.phase(), Phase::Running, "its agent makes it again by itself");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "its agent makes it again by itself");
     ride.well(&first[0]);
     assert_eq!(ride.record().waves[0].settled, Some(ride.world.now));
     // If it never comes to an end, its time does.
@@ -226,7 +230,11 @@ fn a_run_that_was_cut_off_is_no_answer() {
     let first = ride.go();
     ride.answers(&first[0], cut_off());
     ride.after(minutes(15));
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Failures { failed: 1, .. } }), "{:?}", ride.phase());
+    assert!(
+        matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Failures { failed: 1, .. } }),
+        "{:?}",
+        ride.phase()
+    );
 }
 
 #[test]

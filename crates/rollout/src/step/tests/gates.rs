@@ -1,8 +1,8 @@
 //! Between two waves: soak, checks, promotion; and the order of roles.
 
 use muster_core::rollout::progress::Hold;
-use muster_core::rollout::record::{GateVerdict, Halt, Phase};
-use muster_core::rollout::strategy::{Amount, CheckKind, Failures, GateCheck, OnFailure, Promote, Strategy};
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{Amount, FailureLimits, GateCheck, GateCheckKind, OnFailure, Promote, Strategy};
 
 use crate::operate::{Command, OperateRefused, operate};
 use crate::progress::why_not;
@@ -17,7 +17,7 @@ const NOBODY: [String; 0] = [];
 fn checked(strategy: Strategy) -> Strategy {
     let check = GateCheck {
         name: "front door".into(),
-        kind: CheckKind::Command(vec!["true".into()]),
+        kind: GateCheckKind::Command(vec!["true".into()]),
         timeout: GateCheck::TIMEOUT,
         retries: GateCheck::RETRIES,
         every: GateCheck::EVERY,
@@ -61,7 +61,7 @@ fn a_wave_is_watched_from_its_last_node_on_and_anew_if_one_of_them_falls() {
 #[test]
 fn a_node_that_gets_well_while_nobody_looks_is_watched_as_long_as_the_others() {
     let mut strategy = in_two_waves();
-    strategy.failures = Failures { canary: Amount::Nodes(1), wave: Amount::Nodes(1), total: Amount::Nodes(1) };
+    strategy.failures = FailureLimits { canary: Amount::Nodes(1), wave: Amount::Nodes(1), total: Amount::Nodes(1) };
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
     let first = ride.go();
     ride.answers(&first[0], failed());
@@ -112,7 +112,7 @@ fn a_check_that_fails_stops_it_and_is_made_again_for_who_resumes() {
     let at = ride.world.now;
     let failed = GateVerdict::Failed { at, check: "front door".into(), message: "500".into() };
     assert_eq!(verdict(&mut ride, 0, failed), NOBODY);
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::GateFailed { .. } }));
+    assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::GateFailed { .. } }));
     assert!(ride.say(&Command::Resume).unwrap());
     assert_eq!((ride.go(), ride.look().checks), (NOBODY.to_vec(), Some(0)));
 }
@@ -127,7 +127,7 @@ fn a_check_that_cannot_say_pauses_whatever_the_strategy_does_about_failures() {
     let at = ride.world.now;
     let unclear = GateVerdict::Inconclusive { at, check: "front door".into(), message: "no answer".into() };
     assert_eq!(verdict(&mut ride, 0, unclear), NOBODY);
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::GateInconclusive { .. } }));
+    assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::GateInconclusive { .. } }));
     assert!(ride.say(&Command::Promote { full: false }).unwrap(), "somebody has looked");
     assert_eq!(ride.go().len(), 1);
 }
@@ -141,13 +141,13 @@ fn only_who_resumes_ends_a_pause_whatever_had_stopped_it_before() {
     let at = ride.world.now;
     let unclear = GateVerdict::Inconclusive { at, check: "front door".into(), message: "no answer".into() };
     verdict(&mut ride, 0, unclear);
-    let Phase::Paused { why: stopped } = ride.phase() else { panic!("{:?}", ride.phase()) };
+    let RolloutPhase::Paused { why: stopped } = ride.phase() else { panic!("{:?}", ride.phase()) };
     let pause = || Command::Pause { reason: "freeze".into() };
     assert!(ride.say(&pause()).unwrap() && !ride.say(&pause()).unwrap());
-    let why = Halt::Operator { by: "bob".into(), reason: "freeze".into(), over: Some(Box::new(stopped)) };
-    assert_eq!(ride.phase(), Phase::Paused { why: why.clone() });
+    let why = PauseReason::Operator { by: "bob".into(), reason: "freeze".into(), over: Some(Box::new(stopped)) };
+    assert_eq!(ride.phase(), RolloutPhase::Paused { why: why.clone() });
     assert!(ride.say(&Command::Promote { full: false }).unwrap(), "it is written down");
-    assert_eq!((ride.phase(), ride.go()), (Phase::Paused { why }, NOBODY.to_vec()));
+    assert_eq!((ride.phase(), ride.go()), (RolloutPhase::Paused { why }, NOBODY.to_vec()));
     assert!(ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go().len(), 1, "what was promoted is not asked once more");
 }
@@ -219,7 +219,7 @@ fn a_person_lets_the_next_wave_begin() {
     let why = ride.world.see(|sight| why_not(&ride.plan, &record, sight, &last)).unwrap();
     assert_eq!(why, Hold::Turn { stage: 1, wave: 1 });
     ride.after(minutes(600));
-    assert_eq!(ride.phase(), Phase::Running, "waiting for a person is no lack of progress");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "waiting for a person is no lack of progress");
     assert!(ride.say(&Command::Promote { full: false }).unwrap());
     assert!(!ride.say(&Command::Promote { full: false }).unwrap(), "two may say it at once");
     assert_eq!(ride.go().len(), 1);
@@ -227,7 +227,7 @@ fn a_person_lets_the_next_wave_begin() {
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), strategy);
     ride.go();
     assert!(ride.say(&Command::Promote { full: true }).unwrap(), "that can be said before");
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_role_comes_after_those_that_it_names_and_only_when_they_are_validated() {
     assert!(second[0].starts_with("db"));
     let third = ride.well(&second[0]);
     assert!(third[0].starts_with("web"));
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn of_two_who_pause_and_promote_at_once_the_pause_wins() {
     assert!(ride.world.commit(&pause).is_ok() && ride.world.commit(&promote).is_err());
     assert!(ride.say(&Command::Promote { full: false }).unwrap());
     assert_eq!(ride.go(), NOBODY);
-    assert!(matches!(ride.phase(), Phase::Paused { why: Halt::Operator { .. } }));
+    assert!(matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Operator { .. } }));
     assert!(ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go().len(), 1);
 }

@@ -3,9 +3,9 @@
 
 use muster_core::fleet::Node;
 use muster_core::names::NodeName;
-use muster_core::rollout::record::{DesiredRecord, Halt, Phase, RolloutRecord};
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use muster_core::rollout::record::{DesiredRecord, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{self, Amount, MaxUnavailable, PerLabel, Promote, Reach, Wave};
-use muster_core::service_state::{Configured, ServiceState, Validated};
 use proptest::prelude::*;
 
 use crate::operate::{Command, Retried};
@@ -166,7 +166,7 @@ impl Play {
         let Step { change, roll_back, .. } = self.ride.look();
         assert_eq!(roll_back, None);
         let Some(change) = change else { return };
-        assert_eq!(record.phase, Phase::Running, "stop means stop");
+        assert_eq!(record.phase, RolloutPhase::Running, "stop means stop");
         self.check(&record, &change);
         let txn = change.txn(&self.ride.world.fleet, at).unwrap();
         if let Some(event) = meanwhile {
@@ -266,8 +266,8 @@ impl Play {
         let answered = node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref());
         let has_answered = answered.is_some_and(|last| last.generation.number >= at.0);
         let is_bad = match state {
-            ServiceState::Configured { result, .. } => *result == Configured::Failure,
-            ServiceState::Validated { result, .. } => *result == Validated::Failure,
+            ServiceState::Configured { result, .. } => *result == ConfigureResult::Failure,
+            ServiceState::Validated { result, .. } => *result == ValidationResult::Failure,
         };
         is_ours && has_answered && is_bad && *state.version() == record.to
     }
@@ -293,13 +293,15 @@ impl Play {
             }
             self.step(None);
             match self.ride.phase() {
-                Phase::Completed => return,
-                Phase::Paused { why } => {
-                    assert!(!matches!(why, Halt::Blocked { .. }));
+                RolloutPhase::Completed => return,
+                RolloutPhase::Paused { why } => {
+                    assert!(!matches!(why, PauseReason::Blocked { .. }));
                     assert!(self.ride.say(&Command::Resume).unwrap());
                 }
-                Phase::Running => {}
-                other @ (Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. }) => {
+                RolloutPhase::Running => {}
+                other @ (RolloutPhase::Aborted { .. }
+                | RolloutPhase::RolledBack { .. }
+                | RolloutPhase::Superseded { .. }) => {
                     panic!("nobody has ended it: {other:?}")
                 }
             }

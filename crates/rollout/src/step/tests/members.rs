@@ -1,6 +1,6 @@
 //! Nodes that join, leave, are set aside, or were never there.
 
-use muster_core::rollout::record::{FailedHow, Halt, Phase};
+use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
 
 use crate::operate::{Command, OperateRefused};
 use crate::testing::{Ended, World, node};
@@ -18,7 +18,7 @@ fn who_joins_late_stays_at_the_old_version_until_the_last_wave() {
     assert_eq!(ride.version_of("web5"), "v1");
     ride.world.answers("web5", Ended::Validated);
     ride.well(&first[0]);
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!(ride.granted.last().map(String::as_str), Some("web5"));
     assert_eq!(ride.version_of("web5"), "v2");
 }
@@ -34,7 +34,7 @@ fn who_joins_when_its_stage_is_over_goes_with_the_last_of_all() {
     ride.world.answers("db2", Ended::Validated);
     assert_eq!(ride.go(), ["db2"], "its own role has a slot");
     assert_eq!(web.len(), 1);
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn who_leaves_blocks_nobody() {
         let granted = ride.go();
         leave(&mut ride.world, &granted[0]);
         assert_eq!(ride.go().len(), 1, "its slot is free");
-        assert_eq!(ride.ride_on(), Phase::Completed);
+        assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     }
 }
 
@@ -69,7 +69,7 @@ fn a_node_without_a_machine_is_not_waited_for_and_begins_with_the_target() {
     let granted = ride.granted.clone();
     let next = ride.well(&granted[0]);
     ride.well(&next[0]);
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
     assert_eq!(ride.version_of("web3"), "v2");
 }
 
@@ -84,12 +84,12 @@ fn a_node_whose_agent_is_away_is_waited_for_and_then_given_up() {
     assert_eq!(ride.look().recheck, Some(away_since + minutes(30)));
     ride.after(minutes(30));
     let phase = ride.phase();
-    let Phase::Paused { why: Halt::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
-    assert_eq!(nodes[0].how, FailedHow::Unreachable);
+    let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
+    assert_eq!(nodes[0].how, FailureKind::Unreachable);
     // Somebody has seen it; and when it is back it is moved after all.
     assert!(ride.say(&Command::Resume).unwrap());
     ride.go();
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
     assert_eq!(ride.version_of("web1"), "v2");
 }
 
@@ -98,7 +98,7 @@ fn a_node_that_was_away_before_it_began_does_not_fail_it() {
     let mut world = World::of(&[("web", 3, "a b c")]);
     world.silent("web1", minutes(5));
     let mut ride = Ride::begin(world, budget(2, None));
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!(ride.granted.len(), 2);
 }
 
@@ -110,9 +110,9 @@ fn a_repair_that_fails_again_proves_nothing_and_uses_the_budget_up() {
     let granted = ride.go();
     assert_eq!((granted[0].as_str(), granted.len()), ("web2", 2), "it comes first, and another one");
     assert_eq!(ride.answers("web2", failed()), NOBODY);
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(ride.well(&granted[1]).len(), 1);
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_skipped_node_stays_where_it_is_for_good_and_is_waited_for_no_longer() {
     assert!(ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go(), Vec::<String>::new(), "it is down, so nobody else may be");
     assert!(ride.say(&Command::Release { node: node(&first[0]) }).unwrap());
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!((ride.version_of(last.as_str()).as_str(), generation(&ride, last.as_str())), ("v1", before));
     assert_eq!(ride.version_of(&first[0]), "v2");
     assert_eq!(ride.granted.len(), 2);
@@ -150,10 +150,10 @@ fn a_node_that_went_back_by_itself_has_failed() {
     let granted = ride.go();
     ride.world.ends(&granted[0], "v1", Ended::Validated);
     ride.go();
-    assert_eq!(ride.phase(), Phase::Running, "a check of what it ran before is no answer");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "a check of what it ran before is no answer");
     ride.world.went_back(&granted[0], "v2", "v1");
     ride.go();
     let phase = ride.phase();
-    let Phase::Paused { why: Halt::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
-    assert_eq!(nodes[0].how, FailedHow::WentBack);
+    let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = phase else { panic!("{phase:?}") };
+    assert_eq!(nodes[0].how, FailureKind::WentBack);
 }

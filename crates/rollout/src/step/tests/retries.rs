@@ -1,8 +1,8 @@
 //! Who may be granted once more: those of whom a step says that they have failed, and nobody else.
 
-use muster_core::rollout::progress::NodeState;
-use muster_core::rollout::record::{FailedHow, Halt, Phase};
-use muster_core::rollout::strategy::{Amount, Deadlines, Failures, Gate, MaxUnavailable, Strategy};
+use muster_core::rollout::progress::RolloutNodeState;
+use muster_core::rollout::record::{FailureKind, PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{Amount, Deadlines, FailureLimits, Gate, MaxUnavailable, Strategy};
 
 use crate::operate::{Command, OperateRefused, Retried};
 use crate::progress::progress;
@@ -20,12 +20,14 @@ fn retry(names: &[&str]) -> Command {
 }
 
 /// Who stopped it, and how.
-fn stopped_by(ride: &Ride) -> Vec<(String, FailedHow)> {
-    let Phase::Paused { why: Halt::Failures { nodes, .. } } = ride.phase() else { panic!("{:?}", ride.phase()) };
+fn stopped_by(ride: &Ride) -> Vec<(String, FailureKind)> {
+    let RolloutPhase::Paused { why: PauseReason::Failures { nodes, .. } } = ride.phase() else {
+        panic!("{:?}", ride.phase())
+    };
     nodes.iter().map(|failed| (failed.node.to_string(), failed.how)).collect()
 }
 
-fn state(ride: &Ride, name: &str) -> NodeState {
+fn state(ride: &Ride, name: &str) -> RolloutNodeState {
     let progress = ride.world.see(|sight| progress(&ride.plan, &ride.record(), sight));
     let mut nodes = progress.waves.into_iter().flat_map(|wave| wave.nodes);
     nodes.find(|progress| progress.node == node(name)).unwrap().state
@@ -42,7 +44,7 @@ fn silent_before_its_turn() -> (Ride, String) {
     assert_eq!(first.len(), 1);
     ride.well(&first[0]);
     ride.after(minutes(30));
-    assert_eq!(stopped_by(&ride), [(silent.clone(), FailedHow::Unreachable)]);
+    assert_eq!(stopped_by(&ride), [(silent.clone(), FailureKind::Unreachable)]);
     (ride, silent)
 }
 
@@ -53,8 +55,8 @@ fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
         let word = if by_name { retry(&[&silent]) } else { retry_all() };
         assert!(ride.say(&word).unwrap());
         assert_eq!(ride.go().len(), 1, "the next wave begins");
-        assert_eq!(ride.phase(), Phase::Running);
-        assert!(matches!(state(&ride, &silent), NodeState::Failed { forgiven: true, .. }));
+        assert_eq!(ride.phase(), RolloutPhase::Running);
+        assert!(matches!(state(&ride, &silent), RolloutNodeState::Failed { forgiven: true, .. }));
         assert!(!ride.say(&word).unwrap(), "it was said");
         // It is back, and has its turn; what it does with that counts again.
         ride.world.connected(&silent);
@@ -62,14 +64,14 @@ fn who_was_silent_before_its_turn_is_looked_at_again_and_the_others_go_on() {
         assert!(ride.well(&other).contains(&silent));
         assert!(ride.record().retry.is_empty());
         ride.answers(&silent, failed());
-        assert_eq!(stopped_by(&ride), [(silent, FailedHow::NotConfigured)]);
+        assert_eq!(stopped_by(&ride), [(silent, FailureKind::NotConfigured)]);
     }
 }
 
 #[test]
 fn one_that_is_tried_once_more_excuses_no_other() {
     let none = Amount::Nodes(0);
-    let failures = Failures { canary: none, wave: none, total: none };
+    let failures = FailureLimits { canary: none, wave: none, total: none };
     let mut ride = Ride::begin(World::of(&[("web", 3, "a b")]), Strategy { failures, ..budget(2, None) });
     let granted = ride.go();
     let silent = ["web1", "web2", "web3"].into_iter().find(|name| !granted.iter().any(|other| other == name)).unwrap();
@@ -79,7 +81,7 @@ fn one_that_is_tried_once_more_excuses_no_other() {
     ride.world.pass(minutes(30));
     assert!(ride.say(&retry(&[silent])).unwrap(), "it has failed too, though that did not stop it");
     ride.go();
-    assert_eq!(stopped_by(&ride), [(granted[0].clone(), FailedHow::NotConfigured)]);
+    assert_eq!(stopped_by(&ride), [(granted[0].clone(), FailureKind::NotConfigured)]);
 }
 
 #[test]
@@ -94,10 +96,10 @@ fn who_was_well_and_is_away_is_looked_at_again() {
     ride.after(minutes(30));
     let mut stopped = stopped_by(&ride);
     stopped.sort_by(|(one, _), (other, _)| one.cmp(other));
-    assert_eq!(stopped, [("web1".into(), FailedHow::Unreachable), ("web2".into(), FailedHow::Unreachable)]);
+    assert_eq!(stopped, [("web1".into(), FailureKind::Unreachable), ("web2".into(), FailureKind::Unreachable)]);
     assert!(ride.say(&retry_all()).unwrap());
     ride.go();
-    assert!(!matches!(ride.phase(), Phase::Paused { why: Halt::Failures { .. } }), "{:?}", ride.phase());
+    assert!(!matches!(ride.phase(), RolloutPhase::Paused { why: PauseReason::Failures { .. } }), "{:?}", ride.phase());
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn who_waited_too_long_for_others_has_failed_also_before_its_grant_expires() {
     let first = ride.go();
     ride.answers(&first[0], pending());
     ride.after(minutes(5));
-    assert_eq!(stopped_by(&ride), [(first[0].clone(), FailedHow::PendingTooLong)]);
+    assert_eq!(stopped_by(&ride), [(first[0].clone(), FailureKind::PendingTooLong)]);
     assert!(ride.say(&retry(&[&first[0]])).unwrap());
     assert_eq!(ride.go(), first);
 }
@@ -118,7 +120,7 @@ fn who_waits_for_others_has_not_failed_however_old_its_grant_is() {
     let first = ride.go();
     ride.answers(&first[0], pending());
     ride.after(minutes(20));
-    assert!(matches!(state(&ride, &first[0]), NodeState::Pending { .. }));
+    assert!(matches!(state(&ride, &first[0]), RolloutNodeState::Pending { .. }));
     let refused = ride.say(&retry_all()).unwrap_err();
     assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
     let refused = ride.say(&retry(&[&first[0]])).unwrap_err();
@@ -131,7 +133,7 @@ fn where_validation_does_not_count_nobody_fails_by_it() {
     let mut ride = Ride::begin(World::of(&[("web", 2, "a b")]), Strategy { gate, ..budget(1, None) });
     let first = ride.go();
     let next = ride.answers(&first[0], invalid());
-    assert_eq!((next.len(), state(&ride, &first[0])), (1, NodeState::Healthy));
+    assert_eq!((next.len(), state(&ride, &first[0])), (1, RolloutNodeState::Healthy));
     let refused = ride.say(&retry_all()).unwrap_err();
     assert!(matches!(refused, OperateRefused::NobodyFailed { .. }), "{refused}");
 }

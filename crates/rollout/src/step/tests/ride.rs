@@ -2,9 +2,9 @@
 
 use jiff::SignedDuration;
 use muster_core::names::NodeName;
-use muster_core::reason::Reason;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel, Promote, Reach, Strategy, Wave};
 use muster_core::txn::Revision;
 
@@ -47,15 +47,15 @@ pub(super) fn budget(of_role: u32, per: Option<(&str, u32)>) -> Strategy {
 }
 
 pub(super) fn failed() -> Ended {
-    Ended::Failed(Reason::ResourcesFailed { count: 1 })
+    Ended::Failed(RunReason::ResourcesFailed { count: 1 })
 }
 
 pub(super) fn invalid() -> Ended {
-    Ended::Invalid(Reason::ChecksFailed { names: vec!["port".into()] })
+    Ended::Invalid(RunReason::ChecksFailed { names: vec!["port".into()] })
 }
 
 pub(super) fn pending() -> Ended {
-    Ended::Pending(Reason::Waiting { needs: Vec::new() })
+    Ended::Pending(RunReason::Waiting { needs: Vec::new() })
 }
 
 impl Ride {
@@ -79,7 +79,7 @@ impl Ride {
         self.world.fleet.rollouts().get(&self.id).unwrap().clone()
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> RolloutPhase {
         self.record().phase
     }
 
@@ -123,14 +123,14 @@ impl Ride {
     }
 
     /// Everybody who is granted answers well, until nobody is left. Time passes as far as the engine asks for.
-    pub(super) fn ride_on(&mut self) -> Phase {
+    pub(super) fn ride_on(&mut self) -> RolloutPhase {
         self.go();
         for _ in 0..1000 {
             let told: Vec<NodeName> = self.on_the_way();
             if told.is_empty() {
                 let step = self.look();
                 match step.recheck {
-                    Some(at) if self.phase() == Phase::Running => self.world.now = at.max(self.world.now),
+                    Some(at) if self.phase() == RolloutPhase::Running => self.world.now = at.max(self.world.now),
                     Some(_) | None => return self.phase(),
                 }
             }

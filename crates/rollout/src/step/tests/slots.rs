@@ -2,8 +2,8 @@
 
 use jiff::civil::time;
 use muster_core::rollout::progress::Hold;
-use muster_core::rollout::record::{Halt, Phase};
-use muster_core::rollout::strategy::{Amount, Failures, MaxUnavailable, Strategy, Window};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{Amount, FailureLimits, MaxUnavailable, Strategy, Window};
 
 use crate::operate::{Command, OperateRefused, Retried};
 use crate::progress::{progress, why_not};
@@ -12,9 +12,9 @@ use crate::testing::{Ended, World, node, role};
 use super::Ride;
 use super::ride::{budget, failed, minutes, pending, percents, seconds};
 
-fn lenient() -> Failures {
+fn lenient() -> FailureLimits {
     let all = Amount::Percent(100);
-    Failures { canary: all, wave: all, total: all }
+    FailureLimits { canary: all, wave: all, total: all }
 }
 
 const NOBODY: [String; 0] = [];
@@ -111,7 +111,7 @@ fn a_wave_begins_with_one_then_two_then_four() {
         granted = ride.go();
     }
     assert_eq!(sizes, [1, 2, 4, 5]);
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn a_paused_node_is_not_moved_and_the_clock_for_progress_stands_still() {
     ride.well("web2");
     assert!(ride.record().idle.is_some());
     ride.after(minutes(300));
-    assert_eq!(ride.phase(), Phase::Running);
-    ride.world.delete(ride.world.keys.pause(&muster_core::pause::PauseScope::Host { node: node("web1") }));
+    assert_eq!(ride.phase(), RolloutPhase::Running);
+    ride.world.delete(ride.world.keys.pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") }));
     assert_eq!(ride.go(), ["web1"]);
     assert_eq!((ride.record().idle, ride.record().progress), (None, ride.world.now));
 }
@@ -151,11 +151,11 @@ fn a_node_that_is_paused_after_its_grant_does_not_fail_by_that_and_is_granted_on
         ride.world.pause("web1");
         answer.into_iter().for_each(|pending| ride.world.answers("web1", pending));
         ride.after(minutes(600));
-        assert_eq!(ride.phase(), Phase::Running);
+        assert_eq!(ride.phase(), RolloutPhase::Running);
         assert_eq!(why(&ride, "web1"), Some("paused"));
-        ride.world.delete(ride.world.keys.pause(&muster_core::pause::PauseScope::Host { node: node("web1") }));
+        ride.world.delete(ride.world.keys.pause(&muster_core::node::pause::PauseScope::Host { node: node("web1") }));
         assert_eq!(ride.go(), ["web1"]);
-        assert_eq!(ride.ride_on(), Phase::Completed);
+        assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     }
 }
 
@@ -174,7 +174,7 @@ fn nothing_is_granted_outside_the_windows_and_what_runs_goes_on() {
     assert_eq!(first.len(), 1);
     ride.world.pass(minutes(60));
     assert_eq!(ride.well(&first[0]), NOBODY, "it has closed");
-    assert_eq!(ride.phase(), Phase::Running, "a day passes, and nobody is to blame");
+    assert_eq!(ride.phase(), RolloutPhase::Running, "a day passes, and nobody is to blame");
     assert_eq!(ride.after(minutes(23 * 60)).len(), 1);
 }
 
@@ -186,7 +186,7 @@ fn if_nothing_gets_better_it_stops_and_says_since_when() {
     ride.go();
     assert_eq!(ride.look().recheck, Some(began + minutes(60)));
     ride.after(minutes(60));
-    assert_eq!(ride.phase(), Phase::Paused { why: Halt::NoProgress { since: began } });
+    assert_eq!(ride.phase(), RolloutPhase::Paused { why: PauseReason::NoProgress { since: began } });
     ride.world.connected("web1");
     assert!(ride.say(&Command::Resume).unwrap());
     assert_eq!(ride.go().len(), 1);

@@ -1,6 +1,6 @@
 //! From the first grant to the end.
 
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 
 use crate::testing::World;
 
@@ -16,9 +16,9 @@ fn one_node_after_the_other_until_everybody_is_there() {
     let second = ride.well(&first[0]);
     assert_eq!(second.len(), 1);
     let third = ride.well(&second[0]);
-    assert_eq!(ride.phase(), Phase::Running);
+    assert_eq!(ride.phase(), RolloutPhase::Running);
     assert_eq!(ride.well(&third[0]), Vec::<String>::new());
-    assert_eq!(ride.phase(), Phase::Completed);
+    assert_eq!(ride.phase(), RolloutPhase::Completed);
     let planned: Vec<String> = ride.plan.plan().nodes().map(|planned| planned.node.to_string()).collect();
     assert_eq!(ride.granted, planned, "the plan is what happens");
     assert!(ride.world.fleet.active_rollout().unwrap().0.completed);
@@ -32,6 +32,6 @@ fn a_wave_ends_before_the_next_begins() {
     assert_eq!((first.len(), ride.record().waves.len()), (1, 1));
     let second = ride.well(&first[0]);
     assert_eq!((second.len(), ride.record().waves.len()), (1, 2));
-    assert_eq!(ride.ride_on(), Phase::Completed);
+    assert_eq!(ride.ride_on(), RolloutPhase::Completed);
     assert_eq!(ride.granted.len(), 4);
 }

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use muster_core::names::EnvName;
-use muster_wire::design::{API_SOURCE, Changes, ChangesAccepted};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::design::{API_SOURCE, DocumentChanges, DocumentChangesResponse};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::App;
 use crate::api::design::documents::written;
@@ -23,13 +23,13 @@ const TRIES: usize = 32;
 /// Puts and deletes documents of the source `api`: all of them, or none.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/changes",
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Changes, responses((status = 200, body = ChangesAccepted)))]
+    request_body = DocumentChanges, responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn change_documents(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
     author: Author,
-    JsonBody(changes): JsonBody<Changes>,
-) -> Result<Json<ChangesAccepted>, ApiError> {
+    JsonBody(changes): JsonBody<DocumentChanges>,
+) -> Result<Json<DocumentChangesResponse>, ApiError> {
     Ok(Json(accept_changes(&app, &env, changes, author).await?))
 }
 
@@ -37,10 +37,10 @@ pub(crate) async fn change_documents(
 pub(super) async fn accept_changes(
     app: &App,
     env: &EnvName,
-    changes: Changes,
+    changes: DocumentChanges,
     author: Author,
-) -> Result<ChangesAccepted, ApiError> {
-    let Changes { changes, message, author: named, head: seen, dry_run } = changes;
+) -> Result<DocumentChangesResponse, ApiError> {
+    let DocumentChanges { changes, message, author: named, head: seen, dry_run } = changes;
     if changes.is_empty() {
         return Err(ApiError::invalid("no changes were given, so there is nothing to do"));
     }
@@ -50,7 +50,7 @@ pub(super) async fn accept_changes(
         let head = base.head.map(|(number, _)| number);
         if seen.is_some_and(|seen| Some(seen) != head) {
             let detail = format!("the newest revision is {}, not {}", text(head), text(seen));
-            return Err(ApiError(Problem::new(Code::NotAsExpected, detail).hint("look at what is there now")));
+            return Err(ApiError(Problem::new(ProblemCode::NotAsExpected, detail).hint("look at what is there now")));
         }
         let Edited { tree, texts, put } = edit(&base.compiled, &changes).map_err(|error| with_current(&base, error))?;
         let next = compile(app, &base, tree, &texts).await?;
@@ -58,7 +58,7 @@ pub(super) async fn accept_changes(
             return Err(refused(&next.findings));
         }
         put.iter().try_for_each(|(file, document, _)| holds(&next, file, document))?;
-        let accepted = ChangesAccepted {
+        let accepted = DocumentChangesResponse {
             design: head,
             changed: false,
             findings: told(&next.findings),
@@ -71,7 +71,7 @@ pub(super) async fn accept_changes(
         let order = RevisionRequest { next: Some((&next, &texts)), apply: false, by: by.clone() };
         match revise(app, &base, order).await? {
             RevisionOutcome::Committed { number, revision } => {
-                return Ok(ChangesAccepted { design: Some(number), changed: true, revision, ..accepted });
+                return Ok(DocumentChangesResponse { design: Some(number), changed: true, revision, ..accepted });
             }
             RevisionOutcome::Overtaken => {}
         }
@@ -79,7 +79,7 @@ pub(super) async fn accept_changes(
     Err(ApplyError::Contended { env: env.clone() }.into())
 }
 
-fn text(number: Option<muster_core::design_state::DesignRevision>) -> String {
+fn text(number: Option<muster_core::design::DesignRevision>) -> String {
     number.map_or_else(|| "none".to_owned(), |number| number.to_string())
 }
 
@@ -96,7 +96,7 @@ fn holds(design: &Compiled, file: &str, document: &DocumentName) -> Result<(), A
         several => format!("{} documents", several.len()),
     };
     let DocumentName { kind, name } = document;
-    let problem = Problem::new(Code::InvalidRequest, format!("what was sent for {kind} {name} is {found}"));
+    let problem = Problem::new(ProblemCode::InvalidRequest, format!("what was sent for {kind} {name} is {found}"));
     Err(ApiError(problem.hint("send one document, with the kind and the name of the address")))
 }
 

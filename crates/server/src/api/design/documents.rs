@@ -7,16 +7,17 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use muster_core::filter::{Fields, Filter, Keys};
+use muster_core::filter::{Fields, Filter, FilterKeys};
 use muster_design::Written;
 use muster_design::kinds::Kind;
 use muster_design::types::json_schema;
 use muster_design::yaml::Node;
 use muster_wire::design::{
-    Changes, ChangesAccepted, DocumentChange, DocumentDetail, DocumentRow, DocumentText, SchemaRow, WrittenDocument,
+    DocumentChange, DocumentChanges, DocumentChangesResponse, DocumentDetail, DocumentRow, DocumentText, SchemaRow,
+    WrittenDocument,
 };
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::IntoParams;
@@ -30,8 +31,8 @@ use crate::design::compiled::Compiled;
 use crate::design::edit::{DocumentName, EditError, etag};
 
 /// What documents can be chosen by.
-const KEYS: Keys<'static> =
-    Keys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
+const KEYS: FilterKeys<'static> =
+    FilterKeys { fixed: &["kind", "name", "source", "file", "extends", "role", STATE], open: &["label."] };
 /// How the node stands that a document describes: the one key that is not in the design.
 const STATE: &str = "state";
 
@@ -64,7 +65,7 @@ type States = HashMap<String, &'static str>;
 async fn states(app: &App, scope: &Scope) -> Result<States, ApiError> {
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let rows = scope.ask(app, |fleet| crate::view::node_rows::all(fleet, app.agents(&elsewhere)))?;
-    Ok(rows.into_iter().map(|row| (row.node.to_string(), row.standing.as_str())).collect())
+    Ok(rows.into_iter().map(|row| (row.node.to_string(), row.state.as_str())).collect())
 }
 
 fn rows(design: &Compiled, filter: &Filter, states: &States) -> Vec<DocumentRow> {
@@ -181,7 +182,7 @@ pub(crate) async fn show_document(
         ("If-Match" = Option<String>, Header), ("If-None-Match" = Option<String>, Header),
         ("Muster-Author" = Option<String>, Header)),
     request_body(content((Value = "application/json"), (String = "application/yaml"))),
-    responses((status = 200, body = ChangesAccepted)))]
+    responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn put_document(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
@@ -206,7 +207,7 @@ pub(crate) async fn put_document(
 #[utoipa::path(delete, path = "/v1/envs/{env}/design/documents/{kind}/{name}",
     params(("env" = String, Path), ("kind" = String, Path), ("name" = String, Path), WriteQuery,
         ("If-Match" = Option<String>, Header), ("Muster-Author" = Option<String>, Header)),
-    responses((status = 200, body = ChangesAccepted)))]
+    responses((status = 200, body = DocumentChangesResponse)))]
 pub(crate) async fn delete_document(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
@@ -220,12 +221,12 @@ pub(crate) async fn delete_document(
     answer(accept_changes(&app, &env, one(change, query), author).await?)
 }
 
-fn one(change: DocumentChange, query: WriteQuery) -> Changes {
+fn one(change: DocumentChange, query: WriteQuery) -> DocumentChanges {
     let WriteQuery { message, dry_run } = query;
-    Changes { changes: vec![change], message, dry_run, ..Changes::default() }
+    DocumentChanges { changes: vec![change], message, dry_run, ..DocumentChanges::default() }
 }
 
-fn answer(accepted: ChangesAccepted) -> Result<Response, ApiError> {
+fn answer(accepted: DocumentChangesResponse) -> Result<Response, ApiError> {
     let etag = accepted.etags.first().map(|etag| (header::ETAG, format!("\"{etag}\"")));
     Ok(match etag {
         Some(etag) => ([etag], Json(accepted)).into_response(),
@@ -292,14 +293,14 @@ fn read_body(headers: &HeaderMap, body: &[u8]) -> Result<DocumentText, ApiError>
             Ok(DocumentText::Json(value))
         }
         other => {
-            let problem = Problem::new(Code::InvalidRequest, format!("a document cannot be read from {other}"));
+            let problem = Problem::new(ProblemCode::InvalidRequest, format!("a document cannot be read from {other}"));
             Err(ApiError(problem.hint("send it as application/yaml or application/json")))
         }
     }
 }
 
 fn too_large(error: &axum::extract::rejection::BytesRejection) -> ApiError {
-    let code = if error.status().as_u16() == 413 { Code::TooLarge } else { Code::InvalidRequest };
+    let code = if error.status().as_u16() == 413 { ProblemCode::TooLarge } else { ProblemCode::InvalidRequest };
     ApiError(Problem::new(code, chain(error)))
 }
 
@@ -317,7 +318,7 @@ pub(crate) async fn list_schemas(State(app): State<App>) -> Json<Page<SchemaRow>
 pub(crate) async fn show_schema(Path(kind): Path<String>) -> Result<Json<Value>, ApiError> {
     Kind::parse(&kind).map(|kind| Json(json_schema(kind))).ok_or_else(|| {
         let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
-        let problem = Problem::new(Code::UnknownKind, format!("Muster knows no kind {kind:?}"));
+        let problem = Problem::new(ProblemCode::UnknownKind, format!("Muster knows no kind {kind:?}"));
         ApiError(problem.hint(format!("there is {}", known.join(", "))))
     })
 }

@@ -1,7 +1,7 @@
 //! What goes wrong with designs, as problems.
 
 use muster_design::finding::{Findings, Severity};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::design::findings::told;
 use crate::api::error::{ApiError, chain};
@@ -14,18 +14,18 @@ impl From<ReadDesignError> for ApiError {
         let text = chain(&error);
         match error {
             ReadDesignError::None { .. } => {
-                let problem = Problem::new(Code::UnknownDesignRevision, text);
+                let problem = Problem::new(ProblemCode::UnknownDesignRevision, text);
                 Self(problem.hint("`muster env apply` brings a directory of documents, PUT a single one"))
             }
             ReadDesignError::Unknown { newest, .. } => {
-                let problem = Problem::new(Code::UnknownDesignRevision, text);
+                let problem = Problem::new(ProblemCode::UnknownDesignRevision, text);
                 Self(match newest {
                     Some(newest) => problem.hint(format!("the newest is {newest}")),
                     None => problem,
                 })
             }
             ReadDesignError::Tree { .. } => {
-                let problem = Problem::new(Code::DesignUnreadable, text);
+                let problem = Problem::new(ProblemCode::DesignUnreadable, text);
                 Self(problem.hint("bring the server's directory of blobs back, or restore a backup"))
             }
             ReadDesignError::CutOff => Self::stopping(),
@@ -38,17 +38,17 @@ impl From<RevisionError> for ApiError {
         let text = chain(&error);
         match error {
             RevisionError::Restoring { .. } => {
-                Self(Problem::new(Code::CannotTell, text).hint("ask again when it is done"))
+                Self(Problem::new(ProblemCode::CannotTell, text).hint("ask again when it is done"))
             }
             RevisionError::Destroying { .. } => {
-                Self(Problem::new(Code::Destroying, text).hint("begin anew when it is gone"))
+                Self(Problem::new(ProblemCode::Destroying, text).hint("begin anew when it is gone"))
             }
             RevisionError::Blobs(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Self(Problem::new(Code::StoreFull, text).hint("free some space on the server's disk"))
+                Self(Problem::new(ProblemCode::StoreFull, text).hint("free some space on the server's disk"))
             }
-            RevisionError::Blobs(_) => Self(Problem::new(Code::StoreUnavailable, text)),
+            RevisionError::Blobs(_) => Self(Problem::new(ProblemCode::StoreUnavailable, text)),
             RevisionError::Store(error) => error.into(),
-            RevisionError::Record(_) => Self(Problem::new(Code::Internal, text)),
+            RevisionError::Record(_) => Self(Problem::new(ProblemCode::Internal, text)),
             RevisionError::StaleView(behind) => behind.into(),
             RevisionError::CutOff => Self::stopping(),
         }
@@ -64,17 +64,17 @@ impl From<ApplyError> for ApiError {
             ApplyError::Revision(error) => error.into(),
             ApplyError::Findings(findings) => refused(&findings),
             ApplyError::Moved(_) => {
-                Self(Problem::new(Code::PlanOutdated, text).hint("plan again, look at it, and apply that"))
+                Self(Problem::new(ProblemCode::PlanOutdated, text).hint("plan again, look at it, and apply that"))
             }
             ApplyError::RemovesAll { env, .. } => {
                 let hint = format!(
                     "look whether the directory is what you take it for; `muster env destroy {env}` takes the environment \
                      down, and --remove-all (`remove_all` in the API) removes the nodes alone"
                 );
-                Self(Problem::new(Code::RemovesAll, text).hint(hint))
+                Self(Problem::new(ProblemCode::RemovesAll, text).hint(hint))
             }
-            ApplyError::Nothing { .. } => Self(Problem::new(Code::UnknownDesignRevision, text)),
-            ApplyError::Contended { .. } => Self(Problem::new(Code::Conflict, text).hint("try again")),
+            ApplyError::Nothing { .. } => Self(Problem::new(ProblemCode::UnknownDesignRevision, text)),
+            ApplyError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, text).hint("try again")),
         }
     }
 }
@@ -84,18 +84,18 @@ impl From<EditError> for ApiError {
         let text = error.to_string();
         match error {
             EditError::Name(_) | EditError::Twice { .. } | EditError::Unwritable => Self::invalid(text),
-            EditError::Unknown { .. } => Self(Problem::new(Code::UnknownDocument, text)),
+            EditError::Unknown { .. } => Self(Problem::new(ProblemCode::UnknownDocument, text)),
             EditError::Generated { .. } => {
-                Self(Problem::new(Code::Conflict, text).hint("change the number of nodes of its role there"))
+                Self(Problem::new(ProblemCode::Conflict, text).hint("change the number of nodes of its role there"))
             }
             EditError::RemoteActivities { source_name, .. } => {
                 let hint = format!(
                     "change it in {source_name} and apply that; or PUT a document with \"overlay: true\", which is laid over it"
                 );
-                Self(Problem::new(Code::Conflict, text).hint(hint))
+                Self(Problem::new(ProblemCode::Conflict, text).hint(hint))
             }
             EditError::NotAsExpected { found, .. } => {
-                let mut problem = Problem::new(Code::NotAsExpected, text);
+                let mut problem = Problem::new(ProblemCode::NotAsExpected, text);
                 problem.current = match found {
                     Found::Nothing => None,
                     Found::Etag(etag) => Some(Box::new(serde_json::json!({ "etag": etag }))),
@@ -118,7 +118,7 @@ pub(super) fn refused(findings: &Findings) -> ApiError {
         }
         (_, None) => "the design has errors, and nothing of it was accepted".to_owned(),
     };
-    let mut problem = Problem::new(Code::DesignRefused, detail);
+    let mut problem = Problem::new(ProblemCode::DesignRefused, detail);
     problem.findings = told(findings).into();
     ApiError(problem.hint("`findings` says where, and what to do"))
 }

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use muster_core::design_state::{DesignRevision, DesignState, RevisionRecord};
+use muster_core::design::{DesignRevision, DesignRevisionRecord, DesignState};
 use muster_design::Design;
 use muster_design::diff::{Difference, diff};
-use muster_wire::design::{DesignDiff, DesignSummary, DocumentDiff, RevisionRow, Sort, SourceRow, ValueChange};
+use muster_wire::design::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow, ValueChange};
 use muster_wire::operator::Page;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -138,8 +138,8 @@ pub(crate) async fn show_revision(
     Ok(Json(found?))
 }
 
-fn revision_row(design: &DesignState, number: DesignRevision, record: &RevisionRecord) -> RevisionRow {
-    let RevisionRecord { author, message, at, manifest, parent } = record.clone();
+fn revision_row(design: &DesignState, number: DesignRevision, record: &DesignRevisionRecord) -> RevisionRow {
+    let DesignRevisionRecord { author, message, at, manifest, parent } = record.clone();
     RevisionRow { design: number, author, message, at, parent, manifest, applied: design.applied() == Some(number) }
 }
 
@@ -183,9 +183,9 @@ pub(crate) async fn diff_revisions(
 fn document_diffs(before: &Design, after: &Design) -> Vec<DocumentDiff> {
     let to_wire = |found: muster_design::diff::DocumentDiff| {
         let (sort, changes) = match found.what {
-            Difference::Added => (Sort::Added, Vec::new()),
-            Difference::Removed => (Sort::Removed, Vec::new()),
-            Difference::Changed { values } => (Sort::Changed, values.iter().map(ValueChange::from).collect()),
+            Difference::Added => (DiffKind::Added, Vec::new()),
+            Difference::Removed => (DiffKind::Removed, Vec::new()),
+            Difference::Changed { values } => (DiffKind::Changed, values.iter().map(ValueChange::from).collect()),
         };
         DocumentDiff { kind: found.kind, name: found.name, sort, changes }
     };

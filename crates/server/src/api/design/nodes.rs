@@ -5,9 +5,9 @@ use axum::extract::{Path, Query, State};
 use muster_core::names::NodeName;
 use muster_design::inherit::{Action, Path as ValuePath, Step};
 use muster_design::yaml::{Node, Value};
-use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, Why, WhyStep};
+use muster_wire::design::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -77,7 +77,7 @@ pub(crate) async fn show_design_node(
     let planned = design.design.nodes().iter().find(|node| node.name == name);
     let (Some(planned), Some(tree)) = (planned, design.design.effective(KIND, name.as_str())) else {
         let detail = format!("{name} is not in revision {} of the design of {}", meant.number, scope.env);
-        return Err(ApiError(Problem::new(Code::UnknownNode, detail)));
+        return Err(ApiError(Problem::new(ProblemCode::UnknownNode, detail)));
     };
     let why = query.path.as_deref().map(|path| why(&design, &name, path)).transpose()?;
     let mut provenance = Vec::new();
@@ -106,18 +106,18 @@ pub(crate) async fn show_design_node(
     }))
 }
 
-fn why(design: &Compiled, name: &NodeName, path: &str) -> Result<Why, ApiError> {
+fn why(design: &Compiled, name: &NodeName, path: &str) -> Result<ValueProvenance, ApiError> {
     let parsed: ValuePath =
         path.parse().map_err(|error: muster_design::inherit::PathError| ApiError::invalid(error.to_string()))?;
     let found = design
         .design
         .why(KIND, name.as_str(), &parsed)
-        .map_err(|error| ApiError(Problem::new(Code::NotFound, error.to_string())))?;
+        .map_err(|error| ApiError(Problem::new(ProblemCode::NotFound, error.to_string())))?;
     let steps = found.steps.iter().map(step).collect();
-    Ok(Why { path: parsed.to_string(), value: found.value.as_ref().and_then(json), steps })
+    Ok(ValueProvenance { path: parsed.to_string(), value: found.value.as_ref().and_then(json), steps })
 }
 
-fn step(step: &Step) -> WhyStep {
+fn step(step: &Step) -> ProvenanceStep {
     let (action, fragment) = match &step.action {
         Action::Set { value } => ("set", json(value)),
         Action::Changed { value } => ("changed", json(value)),
@@ -125,7 +125,7 @@ fn step(step: &Step) -> WhyStep {
         Action::Removed => ("removed", None),
     };
     let at = step.place.span.map(|span| span.start);
-    WhyStep {
+    ProvenanceStep {
         source: step.source.clone(),
         kind: step.kind.clone(),
         name: step.name.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use muster_wire::design::{Applied, ApplyDesign, Checked, DesignInput, Planned};
+use muster_wire::design::{ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignInput, PlanDesignResponse};
 
 use crate::App;
 use crate::api::design::findings::told;
@@ -15,14 +15,14 @@ use crate::design::apply::{plan, propose};
 
 /// Checks a design, laid over what is there. Changes nothing.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/check", params(("env" = String, Path)),
-    request_body = DesignInput, responses((status = 200, body = Checked)))]
+    request_body = DesignInput, responses((status = 200, body = CheckDesignResponse)))]
 pub(crate) async fn check_design(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
     JsonBody(input): JsonBody<DesignInput>,
-) -> Result<Json<Checked>, ApiError> {
+) -> Result<Json<CheckDesignResponse>, ApiError> {
     let next = propose(&app, &env, &Arc::new(input)).await?.next;
-    Ok(Json(Checked {
+    Ok(Json(CheckDesignResponse {
         usable: next.is_usable(),
         findings: told(&next.findings),
         documents: next.design.written().count(),
@@ -32,32 +32,32 @@ pub(crate) async fn check_design(
 
 /// Says what applying a design would do to the nodes. Changes nothing. Without sources: what is there already, newest.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/plan", params(("env" = String, Path)),
-    request_body = DesignInput, responses((status = 200, body = Planned)))]
+    request_body = DesignInput, responses((status = 200, body = PlanDesignResponse)))]
 pub(crate) async fn plan_design(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
     JsonBody(input): JsonBody<DesignInput>,
-) -> Result<Json<Planned>, ApiError> {
+) -> Result<Json<PlanDesignResponse>, ApiError> {
     let laid = propose(&app, &env, &Arc::new(input)).await?;
     let plan = plan(&app, &laid).await?;
     let revision = app.view.revision().unwrap_or_default();
-    Ok(Json(Planned { plan, findings: told(&laid.next.findings), revision }))
+    Ok(Json(PlanDesignResponse { plan, findings: told(&laid.next.findings), revision }))
 }
 
 /// Makes a new revision of what is sent, and has the nodes follow it: exactly as planned, if a plan is given. Answers when
 /// the nodes have been told. An environment that is not there yet begins.
 /// That no node would be left is refused, unless the request says that it is meant.
 #[utoipa::path(post, path = "/v1/envs/{env}/design/apply", params(("env" = String, Path)),
-    request_body = ApplyDesign, responses((status = 200, body = Applied)))]
+    request_body = ApplyDesign, responses((status = 200, body = ApplyDesignResponse)))]
 pub(crate) async fn apply_design(
     State(app): State<App>,
     AnyEnv(env): AnyEnv,
     author: Author,
     JsonBody(ApplyDesign { design, message, author: named, plan, remove_all }): JsonBody<ApplyDesign>,
-) -> Result<Json<Applied>, ApiError> {
+) -> Result<Json<ApplyDesignResponse>, ApiError> {
     let by = author.by(named, &message);
     let terms = apply::ApplyOptions { shown: plan.as_ref(), remove_all };
     let done = apply::apply(&app, &env, &Arc::new(design), terms, &by).await?;
     let apply::AppliedDesign { number, changed, plan, next, followed, revision } = done;
-    Ok(Json(Applied { design: number, changed, plan, followed, findings: told(&next.findings), revision }))
+    Ok(Json(ApplyDesignResponse { design: number, changed, plan, followed, findings: told(&next.findings), revision }))
 }

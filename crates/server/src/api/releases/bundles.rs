@@ -10,10 +10,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
 use muster_core::names::Version;
-use muster_core::records::ReleaseRecord;
-use muster_core::release_manifest::Digest;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::Digest;
 use muster_release::limits::BUNDLE_LIMIT;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{Bundle, MEDIA_TYPE};
 use serde::Deserialize;
 
@@ -112,7 +112,7 @@ fn cannot_keep(error: &std::io::Error) -> ApiError {
 }
 
 pub(super) fn unknown_bundle(digest: &Digest) -> ApiError {
-    let problem = Problem::new(Code::UnknownBundle, format!("there is no bundle {digest}"));
+    let problem = Problem::new(ProblemCode::UnknownBundle, format!("there is no bundle {digest}"));
     ApiError(problem.hint("upload it first; `muster release push` does both"))
 }
 
@@ -157,7 +157,7 @@ pub(crate) async fn download_bundle(
         Part::Whole => (StatusCode::OK, 0..size),
         Part::Some(part) => (StatusCode::PARTIAL_CONTENT, part),
         Part::Behind => {
-            let problem = Problem::new(Code::RangeNotSatisfiable, format!("{digest} has {size} bytes"));
+            let problem = Problem::new(ProblemCode::RangeNotSatisfiable, format!("{digest} has {size} bytes"));
             let range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
             return Ok((range, ApiError(problem)).into_response());
         }
@@ -175,7 +175,9 @@ pub(crate) async fn download_bundle(
         answer = answer.header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1));
     }
     let pieces = app.downloads.send(turn, bundle, part);
-    answer.body(Body::from_stream(pieces)).map_err(|error| ApiError(Problem::new(Code::Internal, error.to_string())))
+    answer
+        .body(Body::from_stream(pieces))
+        .map_err(|error| ApiError(Problem::new(ProblemCode::Internal, error.to_string())))
 }
 
 /// The digest of a release's bundle.
@@ -190,7 +192,7 @@ pub(super) fn digest_of(app: &App, scope: &Scope, version: &Version) -> Result<D
 
 pub(in crate::api) fn digest_in(release: &ReleaseRecord, version: &Version) -> Result<Digest, ApiError> {
     Digest::new(release.digest.as_str()).map_err(|error| {
-        let problem = Problem::new(Code::ReleaseUnreadable, format!("the record of release {version}: {error}"));
+        let problem = Problem::new(ProblemCode::ReleaseUnreadable, format!("the record of release {version}: {error}"));
         ApiError(problem.hint("a release from before there were bundles: register it anew under another version"))
     })
 }
@@ -207,7 +209,8 @@ pub(in crate::api) async fn open_bundle(
         Ok(None) => "is missing where the server keeps its blobs".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
     };
-    let problem = Problem::new(Code::ReleaseUnreadable, format!("the bundle of release {version} ({digest}) {why}"));
+    let problem =
+        Problem::new(ProblemCode::ReleaseUnreadable, format!("the bundle of release {version} ({digest}) {why}"));
     Err(ApiError(problem.hint("upload the same bundle again with `muster release push`, or restore a backup")))
 }
 

@@ -9,12 +9,12 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::Fleet;
 use muster_core::names::Version;
-use muster_core::records::ReleaseRecord;
-use muster_core::release_manifest::Digest;
+use muster_core::release::ReleaseRecord;
+use muster_core::release::manifest::Digest;
 use muster_release::manifest::authenticate;
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
-use muster_wire::release::{BundleState, PushRelease, ReleaseDetail, ReleasePushed, ReleaseRow, Trusted};
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::release::{BundleState, PushRelease, PushReleaseResponse, ReleaseDetail, ReleaseRow, SignatureTrust};
 
 use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
@@ -29,7 +29,7 @@ const RETRY_AFTER: u16 = 5;
 
 impl From<Overloaded> for ApiError {
     fn from(error: Overloaded) -> Self {
-        let problem = Problem::new(Code::Busy, error.to_string());
+        let problem = Problem::new(ProblemCode::Busy, error.to_string());
         Self(problem.retry_after(RETRY_AFTER).hint("ask again in a few seconds"))
     }
 }
@@ -39,10 +39,11 @@ impl From<ReceiveError> for ApiError {
         let text = format!("the bundle was not taken: {}", chain(&error));
         match error {
             ReceiveError::TooLarge { .. } => {
-                Self(Problem::new(Code::TooLarge, text).hint("packages and images do not belong into a release"))
+                Self(Problem::new(ProblemCode::TooLarge, text).hint("packages and images do not belong into a release"))
             }
             ReceiveError::Another { .. } => Self(
-                Problem::new(Code::ReleaseRefused, text).hint("it was damaged on its way, or before: send it again"),
+                Problem::new(ProblemCode::ReleaseRefused, text)
+                    .hint("it was damaged on its way, or before: send it again"),
             ),
             ReceiveError::Io(error) => not_kept(&error, text),
         }
@@ -52,15 +53,15 @@ impl From<ReceiveError> for ApiError {
 /// What is said when the place for blobs fails.
 fn not_kept(error: &io::Error, text: String) -> ApiError {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        return ApiError(Problem::new(Code::StoreFull, text).hint("make room where the server keeps its blobs"));
+        return ApiError(Problem::new(ProblemCode::StoreFull, text).hint("make room where the server keeps its blobs"));
     }
-    ApiError(Problem::new(Code::StoreUnavailable, text).hint("look at the directory that --blobs names"))
+    ApiError(Problem::new(ProblemCode::StoreUnavailable, text).hint("look at the directory that --blobs names"))
 }
 
 /// Does something that blocks.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| ApiError(Problem::new(Code::Internal, chain(&error))))
+    done.map_err(|error| ApiError(Problem::new(ProblemCode::Internal, chain(&error))))
 }
 
 /// The releases of the environment, the newest first.
@@ -116,8 +117,8 @@ pub(crate) async fn show_release(
     })?;
     let Some((row, record, keys, revision)) = found else { return Err(ApiError::unknown_version(&version, &known)) };
     let trusted = keys.map(|keys| match authenticate(&record.signed, &keys) {
-        Ok(authentic) => Trusted::By(authentic.signed_by),
-        Err(error) => Trusted::Not(chain(&error)),
+        Ok(authentic) => SignatureTrust::By(authentic.signed_by),
+        Err(error) => SignatureTrust::Not(chain(&error)),
     });
     let manifest = record.signed.read().ok();
     Ok(Json(ReleaseDetail {
@@ -136,20 +137,20 @@ pub(crate) async fn show_release(
 /// is known is refused.
 #[utoipa::path(put, path = "/v1/envs/{env}/releases/{version}",
     params(("env" = String, Path), ("version" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = PushRelease, responses((status = 200, body = ReleasePushed)))]
+    request_body = PushRelease, responses((status = 200, body = PushReleaseResponse)))]
 pub(crate) async fn push_release(
     State(app): State<App>,
     scope: Scope,
     Path(version): Path<VersionPath>,
     author: Author,
     JsonBody(PushRelease { signed }): JsonBody<PushRelease>,
-) -> Result<Json<ReleasePushed>, ApiError> {
+) -> Result<Json<PushReleaseResponse>, ApiError> {
     let version = version.version()?;
     let by = author.by(None, "").author;
     let PushedRelease { record, changed, verified_by, revision } =
         releases::push(&app, &scope.env, &version, signed, by).await?;
     let (serial, digest) = (record.serial, record.digest);
-    Ok(Json(ReleasePushed { version, serial, digest, changed, verified_by, revision }))
+    Ok(Json(PushReleaseResponse { version, serial, digest, changed, verified_by, revision }))
 }
 
 /// Whether a bundle of a size is there.
@@ -167,7 +168,7 @@ async fn bundle_state(app: &App, digest: String, size: u64) -> Result<BundleStat
 impl From<PushError> for ApiError {
     fn from(error: PushError) -> Self {
         let text = chain(&error);
-        let refused = |hint: &str| Self(Problem::new(Code::ReleaseRefused, text.clone()).hint(hint));
+        let refused = |hint: &str| Self(Problem::new(ProblemCode::ReleaseRefused, text.clone()).hint(hint));
         match error {
             PushError::Payload(_) | PushError::OtherVersion { .. } => Self::invalid(text),
             PushError::Unsigned => refused("build it with `muster release build … --sign KEY`"),
@@ -180,16 +181,16 @@ impl From<PushError> for ApiError {
             }
             PushError::Bundle(BundleError::Io(error)) => not_kept(&error, text),
             PushError::Refused(releases::RefusedRelease::Another { .. }) => {
-                Self(Problem::new(Code::ReleaseTaken, text).hint("build it under a new version"))
+                Self(Problem::new(ProblemCode::ReleaseTaken, text).hint("build it under a new version"))
             }
             PushError::Refused(releases::RefusedRelease::SerialTaken { .. }) => {
-                Self(Problem::new(Code::ReleaseTaken, text).hint("build it with a higher --serial"))
+                Self(Problem::new(ProblemCode::ReleaseTaken, text).hint("build it with a higher --serial"))
             }
             PushError::NotAccepting(error) => (*error).into(),
             PushError::Store(error) => error.into(),
             PushError::StaleView(behind) => behind.into(),
-            PushError::Record(_) => Self(Problem::new(Code::Internal, text)),
-            PushError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
+            PushError::Record(_) => Self(Problem::new(ProblemCode::Internal, text)),
+            PushError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, text)),
             PushError::Stopping => Self::stopping(),
         }
     }

@@ -2,9 +2,9 @@
 
 use axum::Json;
 use axum::extract::{Query, State};
-use muster_core::release_manifest::SignedTrust;
-use muster_wire::problem::{Code, Problem};
-use muster_wire::release::{TrustReplaced, TrustShown, TrustedKeys};
+use muster_core::release::manifest::SignedTrust;
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::release::{ReplaceTrustResponse, TrustResponse, TrustedKeys};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -23,29 +23,29 @@ pub(crate) struct ForceQuery {
 
 /// The keys that releases of the environment are signed with.
 #[utoipa::path(get, path = "/v1/envs/{env}/trust", params(("env" = String, Path)),
-    responses((status = 200, body = TrustShown)))]
-pub(crate) async fn show_trust(State(app): State<App>, scope: Scope) -> Result<Json<TrustShown>, ApiError> {
+    responses((status = 200, body = TrustResponse)))]
+pub(crate) async fn show_trust(State(app): State<App>, scope: Scope) -> Result<Json<TrustResponse>, ApiError> {
     let (trust, revision) = scope.ask(&app, |fleet| (fleet.trust().map(|(trust, _)| trust.clone()), fleet.revision))?;
     let list = trust.and_then(|signed| {
         let list = signed.read().ok()?;
         Some(TrustedKeys { serial: list.serial, keys: list.keys, signed })
     });
-    Ok(Json(TrustShown { list, revision }))
+    Ok(Json(TrustResponse { list, revision }))
 }
 
 /// Replaces the list of trusted keys. It is signed by a key of the list before it; agents take it only if they trust that.
 ///
 /// One with which no node could run the current release any more is refused, unless `force` says that this is meant.
 #[utoipa::path(put, path = "/v1/envs/{env}/trust", params(("env" = String, Path), ForceQuery),
-    request_body = SignedTrust, responses((status = 200, body = TrustReplaced)))]
+    request_body = SignedTrust, responses((status = 200, body = ReplaceTrustResponse)))]
 pub(crate) async fn replace_trusted_keys(
     State(app): State<App>,
     scope: Scope,
     Query(ForceQuery { force }): Query<ForceQuery>,
     JsonBody(trust): JsonBody<SignedTrust>,
-) -> Result<Json<TrustReplaced>, ApiError> {
+) -> Result<Json<ReplaceTrustResponse>, ApiError> {
     let ReplacedTrust { list, verified, changed, revision } = replace_trust(&app, &scope.env, trust, force).await?;
-    Ok(Json(TrustReplaced { serial: list.serial, keys: list.keys, verified, changed, revision }))
+    Ok(Json(ReplaceTrustResponse { serial: list.serial, keys: list.keys, verified, changed, revision }))
 }
 
 impl From<ReplaceTrustError> for ApiError {
@@ -54,15 +54,15 @@ impl From<ReplaceTrustError> for ApiError {
         match error {
             ReplaceTrustError::Payload(_) => Self::invalid(text),
             ReplaceTrustError::Refused(_) => {
-                let problem = Problem::new(Code::ReleaseRefused, text);
+                let problem = Problem::new(ProblemCode::ReleaseRefused, text);
                 Self(problem.hint("sign it with a key of the list that it replaces; `muster key list` shows them"))
             }
             ReplaceTrustError::NotNewer { .. } => {
-                let problem = Problem::new(Code::Conflict, text);
+                let problem = Problem::new(ProblemCode::Conflict, text);
                 Self(problem.hint("look at `muster key list`, then make the list anew"))
             }
             ReplaceTrustError::UntrustsCurrent { .. } => {
-                let problem = Problem::new(Code::UntrustsCurrent, text);
+                let problem = Problem::new(ProblemCode::UntrustsCurrent, text);
                 Self(problem.hint(
                     "build and push the release under a new version, signed with a key that stays, and go to it with `muster \
                      trigger-update` first; if this is meant, say --force",
@@ -71,8 +71,8 @@ impl From<ReplaceTrustError> for ApiError {
             ReplaceTrustError::NotAccepting(error) => (*error).into(),
             ReplaceTrustError::Store(error) => error.into(),
             ReplaceTrustError::StaleView(behind) => behind.into(),
-            ReplaceTrustError::Record(_) => Self(Problem::new(Code::Internal, text)),
-            ReplaceTrustError::Contended { .. } => Self(Problem::new(Code::Conflict, text)),
+            ReplaceTrustError::Record(_) => Self(Problem::new(ProblemCode::Internal, text)),
+            ReplaceTrustError::Contended { .. } => Self(Problem::new(ProblemCode::Conflict, text)),
         }
     }
 }

@@ -3,21 +3,20 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use muster_core::names::NodeName;
+use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
-use muster_core::summary::clip;
 use muster_rollout::executor::Said;
 use muster_rollout::operate::{Command, Retried};
 use muster_wire::operator::Page;
-use muster_wire::problem::{Code, Problem};
-use muster_wire::request::made_up;
-use muster_wire::rollout::{Operate, Operated, SlotRow};
+use muster_wire::problem::{Problem, ProblemCode};
+use muster_wire::request::new_request_id;
+use muster_wire::rollout::{OperateRequest, OperateResponse, SlotRow};
 use serde::Deserialize;
 
 use crate::App;
 use crate::api::error::{ApiError, JsonBody, chain};
 use crate::api::request::{Author, Scope};
-use crate::api::rollouts::{RolloutPath, active_rollout};
-use crate::api::rollouts::{by_whom, request_id};
+use crate::api::rollouts::{RolloutPath, active_rollout, by_whom, request_id};
 use crate::rollouts::operator_requests::send_command;
 use crate::rollouts::status_response;
 
@@ -27,14 +26,14 @@ const LONGEST_REASON: usize = 300;
 /// Stops a rollout: nothing is granted from the moment at which this is answered. What was granted goes on.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/pause",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn pause(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let command = Command::Pause { reason: one_line(&operate.reason) };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
@@ -42,28 +41,28 @@ pub(crate) async fn pause(
 /// Lets a rollout go on that was stopped, by whomever. Failures that led to it are known, and stop it no more.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/resume",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn resume(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     Words::of(app, scope, path, author, operate)?.say(Command::Resume).await
 }
 
 /// Ends a rollout. Nodes stay where they are.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/abort",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn abort(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let command = Command::Abort { reason: one_line(&operate.reason) };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
@@ -71,14 +70,14 @@ pub(crate) async fn abort(
 /// Lets the next wave begin, where that is a person's to say; with `full`, all that are to come.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/promote",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn promote(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let command = Command::Promote { full: operate.full };
     Words::of(app, scope, path, author, operate)?.say(command).await
 }
@@ -86,14 +85,14 @@ pub(crate) async fn promote(
 /// Sets nodes aside: they stay where they are, and nobody waits for them.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/skip",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn skip(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let words = Words::of(app, scope, path, author, operate)?;
     if words.nodes.is_empty() {
         return Err(ApiError::invalid("no node was named, so there is nobody to set aside"));
@@ -104,14 +103,14 @@ pub(crate) async fn skip(
 /// Grants failed nodes once more: those that are named, or all.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/retry",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn retry(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let words = Words::of(app, scope, path, author, operate)?;
     let which = if words.nodes.is_empty() { Retried::AllFailed } else { Retried::Nodes(words.nodes.clone()) };
     words.say(Command::Retry(which)).await
@@ -128,21 +127,27 @@ pub(super) struct Words {
 }
 
 impl Words {
-    fn of(app: App, scope: Scope, path: RolloutPath, author: Author, operate: Operate) -> Result<Self, ApiError> {
+    fn of(
+        app: App,
+        scope: Scope,
+        path: RolloutPath,
+        author: Author,
+        operate: OperateRequest,
+    ) -> Result<Self, ApiError> {
         let id = path.id(&app, &scope)?;
         let nodes = operate.nodes.iter().map(|name| named(&app, &scope, name)).collect::<Result<_, _>>()?;
         let request = word_id(&operate.request)?;
         Ok(Self { by: by_whom(author, operate.by), app, scope, id, nodes, request })
     }
 
-    async fn say(self, command: Command) -> Result<Json<Operated>, ApiError> {
+    async fn say(self, command: Command) -> Result<Json<OperateResponse>, ApiError> {
         let (by, request) = (self.by.clone(), self.request.clone());
         let said = send_command(&self.app, &self.scope.env, self.id, command.clone(), by, request).await?;
         Ok(self.operated(said, &command))
     }
 
     /// Says the same of each node, one after the other.
-    pub(super) async fn say_of_each(self, of: impl Fn(NodeName) -> Command) -> Result<Json<Operated>, ApiError> {
+    pub(super) async fn say_of_each(self, of: impl Fn(NodeName) -> Command) -> Result<Json<OperateResponse>, ApiError> {
         let mut last: Option<(Said, Command)> = None;
         for node in &self.nodes {
             let command = of(node.clone());
@@ -158,18 +163,18 @@ impl Words {
         }
     }
 
-    fn operated(self, said: Said, command: &Command) -> Json<Operated> {
+    fn operated(self, said: Said, command: &Command) -> Json<OperateResponse> {
         let Said { phase, changed, revision } = said;
         if changed {
             tracing::info!(env = %self.scope.env, rollout = %self.id, by = self.by, ?command, "an operator's word");
         }
-        Json(Operated { id: self.id, phase, changed, nodes: self.nodes, revision })
+        Json(OperateResponse { id: self.id, phase, changed, nodes: self.nodes, revision })
     }
 }
 
 /// What a word is known by. Whoever says it without a name cannot say it again; but this server may have to.
 pub(super) fn word_id(request: &str) -> Result<String, ApiError> {
-    if request.is_empty() { Ok(made_up()) } else { request_id(request) }
+    if request.is_empty() { Ok(new_request_id()) } else { request_id(request) }
 }
 
 /// A node by its name or its host name.
@@ -197,7 +202,7 @@ pub(crate) async fn list_slots(State(app): State<App>, scope: Scope) -> Result<J
     let plan = match digest {
         None => None,
         Some(digest) => {
-            let unreadable = |error| ApiError(Problem::new(Code::DesignUnreadable, chain(&error)));
+            let unreadable = |error| ApiError(Problem::new(ProblemCode::DesignUnreadable, chain(&error)));
             Some(app.plans.get(&digest).await.map_err(unreadable)?)
         }
     };
@@ -218,14 +223,14 @@ pub(crate) struct SlotPath {
 /// Lets a node no longer count for the budget, though it is not well: somebody knows better.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/slots/{node}/release",
     params(("env" = String, Path), ("node" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Operated)))]
+    request_body = OperateRequest, responses((status = 200, body = OperateResponse)))]
 pub(crate) async fn release_slot(
     State(app): State<App>,
     scope: Scope,
     Path(SlotPath { node }): Path<SlotPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Operated>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<OperateResponse>, ApiError> {
     let id = active_rollout(&app, &scope)?;
     let nodes = vec![named(&app, &scope, &node)?];
     let request = word_id(&operate.request)?;

@@ -4,7 +4,7 @@ use muster_rollout::executor::{BeginRefused, NoWayBack, SayRefused};
 use muster_rollout::operate::OperateRefused;
 use muster_rollout::plan::PlanError;
 use muster_rollout::start::StartRefused;
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::api::error::{ApiError, chain};
 use crate::api::rollouts::unknown_rollout;
@@ -20,9 +20,9 @@ impl From<HostError> for ApiError {
             HostError::Design(error) => error.into(),
             HostError::Keep(KeepPlanError::Io(ref error)) if error.kind() == std::io::ErrorKind::StorageFull => {
                 let text = "no space left to keep the plan; nothing was begun";
-                ApiError(Problem::new(Code::StoreFull, text).hint("make room on the server's disk"))
+                ApiError(Problem::new(ProblemCode::StoreFull, text).hint("make room on the server's disk"))
             }
-            HostError::Keep(_) | HostError::Plan(_) => ApiError(Problem::new(Code::StoreUnavailable, text)),
+            HostError::Keep(_) | HostError::Plan(_) => ApiError(Problem::new(ProblemCode::StoreUnavailable, text)),
             HostError::Store(error) => error.into(),
             HostError::StaleView(behind) => behind.into(),
         }
@@ -46,20 +46,22 @@ impl From<BeginRefused> for ApiError {
             BeginRefused::NoPlan(error) | BeginRefused::NoWayBack(NoWayBack::NoPlan(error)) => error.into(),
             BeginRefused::ForeignCommand { .. } => {
                 let hint = "write it into `rollout:` of the environment file and apply that, or ask with `http`";
-                ApiError(refused(Code::InvalidRequest).hint(hint))
+                ApiError(refused(ProblemCode::InvalidRequest).hint(hint))
             }
-            BeginRefused::OfAnother(_) => ApiError(refused(Code::InvalidRequest).hint("make a plan for this one")),
+            BeginRefused::OfAnother(_) => {
+                ApiError(refused(ProblemCode::InvalidRequest).hint("make a plan for this one"))
+            }
             BeginRefused::Outdated(_) => {
-                ApiError(refused(Code::PlanOutdated).hint("plan again, look at it, and start that"))
+                ApiError(refused(ProblemCode::PlanOutdated).hint("plan again, look at it, and start that"))
             }
             BeginRefused::Refused(error) => error.into(),
             BeginRefused::NoWayBack(NoWayBack::NothingToGoBackTo { .. }) => {
                 let hint = "start a rollout to the version that you want, with --supersede and --allow-older";
-                ApiError(refused(Code::RolloutRefused).hint(hint))
+                ApiError(refused(ProblemCode::RolloutRefused).hint(hint))
             }
             BeginRefused::NoWayBack(NoWayBack::Unknown(id)) => unknown_rollout(id),
             BeginRefused::Contended(_) => {
-                ApiError(refused(Code::Conflict).hint("look at `muster rollout status`, then decide again"))
+                ApiError(refused(ProblemCode::Conflict).hint("look at `muster rollout status`, then decide again"))
             }
         }
     }
@@ -71,19 +73,19 @@ impl From<PlanError> for ApiError {
         let problem = |code| Problem::new(code, text.clone());
         match error {
             PlanError::UnknownRelease { .. } => {
-                ApiError(problem(Code::UnknownVersion).hint("`muster release list` shows those that are there"))
+                ApiError(problem(ProblemCode::UnknownVersion).hint("`muster release list` shows those that are there"))
             }
             PlanError::OlderRelease { .. } => {
                 let hint = "nodes do not go back by themselves; if it is meant, say so with --allow-older";
-                ApiError(problem(Code::OlderRelease).hint(hint))
+                ApiError(problem(ProblemCode::OlderRelease).hint(hint))
             }
-            PlanError::BeingRestored { .. } | PlanError::Unreadable => ApiError(problem(Code::CannotTell)),
-            PlanError::BeingDestroyed { .. } => ApiError(problem(Code::Destroying)),
+            PlanError::BeingRestored { .. } | PlanError::Unreadable => ApiError(problem(ProblemCode::CannotTell)),
+            PlanError::BeingDestroyed { .. } => ApiError(problem(ProblemCode::Destroying)),
             PlanError::Cycle(_)
             | PlanError::UnknownRole { .. }
             | PlanError::Strategy(_)
             | PlanError::TooManyWaves { .. }
-            | PlanError::NoNodes => ApiError(problem(Code::InvalidRequest)),
+            | PlanError::NoNodes => ApiError(problem(ProblemCode::InvalidRequest)),
         }
     }
 }
@@ -93,16 +95,16 @@ impl From<StartRefused> for ApiError {
         let text = chain(&error);
         let problem = |code| ApiError(Problem::new(code, text.clone()));
         match error {
-            StartRefused::Open { .. } => problem(Code::RolloutUnderWay),
-            StartRefused::Destroying => problem(Code::Destroying),
-            StartRefused::Restoring | StartRefused::Unreadable => problem(Code::CannotTell),
-            StartRefused::NoRelease { .. } => problem(Code::UnknownVersion),
-            StartRefused::AnotherRelease { .. } => problem(Code::PlanOutdated),
+            StartRefused::Open { .. } => problem(ProblemCode::RolloutUnderWay),
+            StartRefused::Destroying => problem(ProblemCode::Destroying),
+            StartRefused::Restoring | StartRefused::Unreadable => problem(ProblemCode::CannotTell),
+            StartRefused::NoRelease { .. } => problem(ProblemCode::UnknownVersion),
+            StartRefused::AnotherRelease { .. } => problem(ProblemCode::PlanOutdated),
             StartRefused::IsWayBack { .. }
             | StartRefused::IsRollback { .. }
             | StartRefused::NotGoverning { .. }
-            | StartRefused::RolledBackAlready { .. } => problem(Code::RolloutRefused),
-            StartRefused::Unwritable(_) => problem(Code::Internal),
+            | StartRefused::RolledBackAlready { .. } => problem(ProblemCode::RolloutRefused),
+            StartRefused::Unwritable(_) => problem(ProblemCode::Internal),
         }
     }
 }
@@ -113,7 +115,7 @@ impl From<CommandError> for ApiError {
         match error {
             CommandError::Refused(SayRefused::Unknown(id)) => unknown_rollout(id),
             CommandError::Refused(SayRefused::Refused(OperateRefused::UnknownNode { .. })) => {
-                ApiError(Problem::new(Code::UnknownNode, text))
+                ApiError(Problem::new(ProblemCode::UnknownNode, text))
             }
             CommandError::Refused(SayRefused::Refused(
                 OperateRefused::Over { .. }
@@ -124,12 +126,12 @@ impl From<CommandError> for ApiError {
                 | OperateRefused::NoPlan { .. }
                 | OperateRefused::HoldsNoSlot { .. }
                 | OperateRefused::TooMany { .. },
-            )) => {
-                ApiError(Problem::new(Code::RolloutRefused, text).hint("`muster rollout status` shows how it stands"))
-            }
-            CommandError::Refused(SayRefused::Unwritable(_)) => ApiError(Problem::new(Code::Internal, text)),
+            )) => ApiError(
+                Problem::new(ProblemCode::RolloutRefused, text).hint("`muster rollout status` shows how it stands"),
+            ),
+            CommandError::Refused(SayRefused::Unwritable(_)) => ApiError(Problem::new(ProblemCode::Internal, text)),
             CommandError::Refused(SayRefused::Contended(_)) => {
-                ApiError(Problem::new(Code::Conflict, text).hint("say it again"))
+                ApiError(Problem::new(ProblemCode::Conflict, text).hint("say it again"))
             }
             CommandError::HostError(error) => error.into(),
         }

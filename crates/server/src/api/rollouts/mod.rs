@@ -9,17 +9,17 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::{Fleet, Node};
 use muster_core::names::Version;
+use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Halt;
-use muster_core::summary::clip;
+use muster_core::rollout::record::PauseReason;
 use muster_core::txn::Revision;
 use muster_rollout::executor::{self, Begun, Outset, RollBack};
 use muster_rollout::start::Starting;
 use muster_wire::operator::{LONGEST_WAIT, Page};
-use muster_wire::problem::{Code, Problem};
+use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{
-    AlreadyThere, Operate, PlanAnswer, PlanRequest, RolloutRow, RolloutStatus, Start, StartAnswer, StartRequest,
-    Started,
+    AlreadyAtVersion, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus, Start,
+    StartRequest, StartResponse,
 };
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -59,14 +59,14 @@ impl RolloutPath {
 pub(crate) fn active_rollout(app: &App, scope: &Scope) -> Result<RolloutId, ApiError> {
     let active = scope.ask(app, |fleet| fleet.active_rollout().map(|(active, _)| active.id))?;
     active.ok_or_else(|| {
-        let problem = Problem::new(Code::UnknownRollout, format!("{} has never had a rollout", scope.env));
+        let problem = Problem::new(ProblemCode::UnknownRollout, format!("{} has never had a rollout", scope.env));
         ApiError(problem.hint("start one with `muster rollout start VERSION`, or look at a plan of it first"))
     })
 }
 
 /// A rollout that is not remembered.
 pub(crate) fn unknown_rollout(id: RolloutId) -> ApiError {
-    let problem = Problem::new(Code::UnknownRollout, format!("there is no rollout {id}"));
+    let problem = Problem::new(ProblemCode::UnknownRollout, format!("there is no rollout {id}"));
     ApiError(problem.hint("`muster rollout history` lists those that are remembered"))
 }
 
@@ -169,12 +169,12 @@ fn node_changed_at(node: &Node) -> Option<Revision> {
 
 /// Plans a rollout, and changes nothing. The plan can be started as it is, for as long as the world stays as it is.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/plan", params(("env" = String, Path)),
-    request_body = PlanRequest, responses((status = 200, body = PlanAnswer)))]
+    request_body = PlanRequest, responses((status = 200, body = PlanResponse)))]
 pub(crate) async fn plan_rollout(
     State(app): State<App>,
     scope: Scope,
     JsonBody(request): JsonBody<PlanRequest>,
-) -> Result<Json<PlanAnswer>, ApiError> {
+) -> Result<Json<PlanResponse>, ApiError> {
     Ok(Json(plan_for(&app, &scope.env, request).await?))
 }
 
@@ -188,17 +188,17 @@ const LONGEST_REQUEST: usize = 200;
 /// and the answer says so: it has no `id`, and `changed` is false.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts",
     params(("env" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = StartRequest, responses((status = 200, body = StartAnswer)))]
+    request_body = StartRequest, responses((status = 200, body = StartResponse)))]
 pub(crate) async fn start_rollout(
     State(app): State<App>,
     scope: Scope,
     author: Author,
     JsonBody(StartRequest { what, request, supersede, by }): JsonBody<StartRequest>,
-) -> Result<Json<StartAnswer>, ApiError> {
+) -> Result<Json<StartResponse>, ApiError> {
     let starting = Starting { request: request_id(&request)?, by: by_whom(author, by), supersede };
     Ok(Json(match begin_downloadable(&app, &scope, what, starting).await? {
-        Outset::Begun(begun) => StartAnswer::Started(started(begun)),
-        Outset::Nothing(there) => StartAnswer::AlreadyThere(already_there(there)),
+        Outset::Begun(begun) => StartResponse::Started(started(begun)),
+        Outset::Nothing(there) => StartResponse::AlreadyThere(already_there(there)),
     }))
 }
 
@@ -222,15 +222,15 @@ pub(crate) async fn begin_downloadable(
     Ok(begin(app, &scope.env, what, starting).await?)
 }
 
-fn already_there(there: executor::AlreadyThere) -> AlreadyThere {
+fn already_there(there: executor::AlreadyThere) -> AlreadyAtVersion {
     let executor::AlreadyThere { to, nodes, by, revision } = there;
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-    AlreadyThere { to, changed: false, nodes, rollout: by, revision }
+    AlreadyAtVersion { to, changed: false, nodes, rollout: by, revision }
 }
 
-pub(super) fn started(begun: Begun) -> Started {
+pub(super) fn started(begun: Begun) -> RolloutStarted {
     let Begun { id, from, to, at_once: _, changed, superseded, revision } = begun;
-    Started { id, from, to, changed, superseded, revision }
+    RolloutStarted { id, from, to, changed, superseded, revision }
 }
 
 /// Who asks: a name in the body counts before the header.
@@ -254,17 +254,17 @@ pub(super) fn request_id(request: &str) -> Result<String, ApiError> {
 /// who asks twice must not be taken to what was left.
 #[utoipa::path(post, path = "/v1/envs/{env}/rollouts/{id}/rollback",
     params(("env" = String, Path), ("id" = String, Path), ("Muster-Author" = Option<String>, Header)),
-    request_body = Operate, responses((status = 200, body = Started)))]
+    request_body = OperateRequest, responses((status = 200, body = RolloutStarted)))]
 pub(crate) async fn roll_back_rollout(
     State(app): State<App>,
     scope: Scope,
     Path(path): Path<RolloutPath>,
     author: Author,
-    JsonBody(operate): JsonBody<Operate>,
-) -> Result<Json<Started>, ApiError> {
+    JsonBody(operate): JsonBody<OperateRequest>,
+) -> Result<Json<RolloutStarted>, ApiError> {
     let id = path.id(&app, &scope)?;
     let (by, reason) = (by_whom(author, operate.by), one_line(&operate.reason));
-    let why = Halt::by_operator(by.clone(), reason);
+    let why = PauseReason::by_operator(by.clone(), reason);
     let starting = Starting { request: request_id(&operate.request)?, by, supersede: false };
     let wish = RollBack::new(id, starting, why).undoing(operate.undo_rollback);
     Ok(Json(started(roll_back(&app, &scope.env, wish).await?)))

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use muster_core::replicas::ReplicaRecord;
+use muster_core::replica::ReplicaRecord;
 use muster_marked::end_all;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};

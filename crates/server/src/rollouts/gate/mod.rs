@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::names::{EnvName, Version};
+use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::GateVerdict;
-use muster_core::rollout::strategy::{CheckKind, GateCheck, HttpCheck};
-use muster_core::summary::clip;
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, GateHttpCheck};
 use reqwest::redirect::Policy;
 use tokio::time::{sleep, timeout};
 
@@ -76,8 +76,8 @@ async fn try_once(check: &GateCheck, subject: &Subject, mark: &Mark) -> Answer {
     let patience = length(check.timeout);
     let asked = async {
         match &check.kind {
-            CheckKind::Http(http) => ask_http(http).await,
-            CheckKind::Command(arguments) => command::run_check(arguments, subject, mark).await,
+            GateCheckKind::Http(http) => ask_http(http).await,
+            GateCheckKind::Command(arguments) => command::run_check(arguments, subject, mark).await,
         }
     };
     match timeout(patience, asked).await {
@@ -106,7 +106,7 @@ const BODY: usize = 4096;
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Asks once. Whoever asks ends it when it takes too long.
-async fn ask_http(check: &HttpCheck) -> Answer {
+async fn ask_http(check: &GateHttpCheck) -> Answer {
     if check.url.starts_with("https:") {
         let text = "https cannot be asked by this server; use a command instead, `[curl, -fsS, URL]` for instance";
         return Answer::Inconclusive(text.to_owned());

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use muster_core::replicas::ReplicaRecord;
-use muster_core::rollout::strategy::HttpCheck;
+use muster_core::replica::ReplicaRecord;
+use muster_core::rollout::strategy::GateHttpCheck;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ fn shell(script: &str) -> GateCheck {
 }
 
 fn mark() -> Mark {
-    let blobs = muster_core::replicas::BlobsMark { directory: "/a/test".into(), nonce: String::new() };
+    let blobs = muster_core::replica::BlobsMark { directory: "/a/test".into(), nonce: String::new() };
     let (url, host, version) = (format!("test {}", std::process::id()), String::new(), String::new());
     Mark::of(&ReplicaRecord { url, host, pid: 1, version, since: jiff::Timestamp::UNIX_EPOCH, blobs })
 }
@@ -68,7 +68,7 @@ async fn listener(tasks: &mut JoinSet<()>, answers: &'static [&'static str]) -> 
 }
 
 fn http(url: String, status: Option<u16>) -> GateCheck {
-    check(CheckKind::Http(HttpCheck { url, status }))
+    check(CheckKind::Http(GateHttpCheck { url, status }))
 }
 
 const FINE: &str = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";

@@ -2,11 +2,11 @@
 
 use jiff::SignedDuration;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{GateVerdict, Halt, Phase};
-use muster_core::rollout::strategy::{CheckKind, GateCheck, HttpCheck, Strategy};
-use muster_wire::client::Verb;
-use muster_wire::design::{ApplyDesign, Bundle, DesignInput, File};
-use muster_wire::problem::Code;
+use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutPhase};
+use muster_core::rollout::strategy::{GateCheck, GateCheckKind, GateHttpCheck, Strategy};
+use muster_wire::client::RolloutVerb;
+use muster_wire::design::{ApplyDesign, DesignInput, SourceBundle, SourceFile};
+use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::Start;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::{WEBS, asked, now, quick, running, start_of};
 use crate::fixture::Fixture;
 
-fn gated(kind: CheckKind) -> Strategy {
+fn gated(kind: GateCheckKind) -> Strategy {
     let mut strategy = quick();
     let (timeout, every) = (SignedDuration::from_secs(30), SignedDuration::from_millis(5));
     strategy.gate.checks.push(GateCheck { name: "front door".into(), kind, timeout, retries: 1, every });
@@ -23,7 +23,7 @@ fn gated(kind: CheckKind) -> Strategy {
 }
 
 fn shell(script: &str) -> Strategy {
-    gated(CheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script.into()]))
+    gated(GateCheckKind::Command(vec!["/bin/sh".into(), "-c".into(), script.into()]))
 }
 
 impl Fixture {
@@ -33,9 +33,11 @@ impl Fixture {
         let check = serde_json::json!({"name": "in the file", "command": ["/bin/sh", "-c", script]});
         let rollout = serde_json::json!({"gate": {"checks": [check]}});
         let text = format!("roles:\n  web: {{cardinality: 4, flavor: small}}\nrollout: {rollout}\n");
-        let file = File { path: "environments/test.yaml".into(), text };
-        let design =
-            DesignInput { bundles: vec![Bundle { name: "site".into(), files: vec![file] }], ..DesignInput::default() };
+        let file = SourceFile { path: "environments/test.yaml".into(), text };
+        let design = DesignInput {
+            bundles: vec![SourceBundle { name: "site".into(), files: vec![file] }],
+            ..DesignInput::default()
+        };
         let apply = ApplyDesign { design, message: "a gate".into(), ..ApplyDesign::default() };
         self.client.apply_design(&self.env, &apply).await.unwrap();
         self.begin("v2", strategy).await
@@ -55,7 +57,7 @@ async fn a_program_that_is_not_in_the_environment_file_is_not_run() {
     let slipped_in = client.start_rollout(env, &start_of("two", Start::Plan(Box::new(plan)))).await.unwrap_err();
     for refused in [planned, started, slipped_in] {
         let problem = refused.problem().unwrap();
-        assert_eq!(problem.code, Code::InvalidRequest);
+        assert_eq!(problem.code, ProblemCode::InvalidRequest);
         assert!(problem.detail.contains("a command of a gate must stand in the environment file"), "{problem:?}");
     }
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
@@ -82,13 +84,13 @@ async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_
     let door = fixture.dir.path().join("open");
     let script = format!("test -e {} || {{ echo it is shut; exit 1; }}", door.display());
     let id = fixture.begin_asking(&script).await;
-    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    fixture.record(id, "it stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
     let (check, message) = ("front door".to_owned(), "it is shut".to_owned());
-    assert_eq!(record.phase, Phase::Paused { why: Halt::GateFailed { check, message } });
+    assert_eq!(record.phase, RolloutPhase::Paused { why: PauseReason::GateFailed { check, message } });
     assert_eq!(record.grants, 1);
     std::fs::write(door, "").unwrap();
-    fixture.say(id, Verb::Resume).await;
+    fixture.say(id, RolloutVerb::Resume).await;
     fixture.completed(id).await;
     assert_eq!(running(&fixture.app.view.fleets()[&fixture.env], "v2"), WEBS.len());
     fixture.stop().await;
@@ -98,11 +100,13 @@ async fn a_program_that_says_no_stops_it_after_one_node_and_is_asked_again_when_
 async fn what_nobody_can_say_pauses_it_and_a_person_may_promote() {
     let (fixture, _robots) = Fixture::webs().await;
     let id = fixture.begin_asking("echo the meter is away >&2; exit 7").await;
-    fixture.record(id, "it pauses", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    fixture.record(id, "it pauses", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
-    let Phase::Paused { why: Halt::GateInconclusive { message, .. } } = &record.phase else { panic!("{record:?}") };
+    let RolloutPhase::Paused { why: PauseReason::GateInconclusive { message, .. } } = &record.phase else {
+        panic!("{record:?}")
+    };
     assert_eq!(message, "/bin/sh ended with 7: the meter is away");
-    fixture.say(id, Verb::Promote).await;
+    fixture.say(id, RolloutVerb::Promote).await;
     fixture.wait_for("the second wave goes", |fleet| running(fleet, "v2") == WEBS.len()).await;
     fixture.stop().await;
 }
@@ -122,16 +126,19 @@ async fn a_web_server_is_asked() {
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
-    let id = fixture.begin("v2", gated(CheckKind::Http(HttpCheck { url, status: None }))).await;
-    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    let id = fixture.begin("v2", gated(GateCheckKind::Http(GateHttpCheck { url, status: None }))).await;
+    fixture.record(id, "it stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let record = fixture.rollout(id).await.record;
     assert!(matches!(record.waves[0].gate, Some(GateVerdict::Passed { .. })));
-    let Phase::Paused { why: Halt::GateFailed { message, .. } } = &record.phase else { panic!("{record:?}") };
+    let RolloutPhase::Paused { why: PauseReason::GateFailed { message, .. } } = &record.phase else {
+        panic!("{record:?}")
+    };
     assert_eq!(message, "the answer has status 500 Internal Server Error");
     // Nobody listens any more: nobody can say.
     tasks.shutdown().await;
-    fixture.say(id, Verb::Resume).await;
-    let unclear = |phase: &Phase| matches!(phase, Phase::Paused { why: Halt::GateInconclusive { .. } });
+    fixture.say(id, RolloutVerb::Resume).await;
+    let unclear =
+        |phase: &RolloutPhase| matches!(phase, RolloutPhase::Paused { why: PauseReason::GateInconclusive { .. } });
     fixture.record(id, "nobody can say", |record| unclear(&record.phase)).await;
     fixture.stop().await;
 }
@@ -145,7 +152,7 @@ async fn checks_end_when_the_rollout_is_stopped() {
     // Opened when the check runs; read to its end when the check is gone.
     let open = tokio::task::spawn_blocking(move || std::fs::File::open(fifo).unwrap());
     let mut asking = open.await.unwrap();
-    fixture.say(id, Verb::Pause).await;
+    fixture.say(id, RolloutVerb::Pause).await;
     let ended = tokio::task::spawn_blocking(move || std::io::copy(&mut asking, &mut std::io::sink()).unwrap());
     tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it goes on").unwrap();
     assert_eq!(fixture.rollout(id).await.record.waves[0].gate, None);

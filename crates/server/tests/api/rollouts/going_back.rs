@@ -1,17 +1,17 @@
 //! Rollbacks, by themselves and by hand.
 
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Halt, Phase};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_core::rollout::strategy::OnFailure;
-use muster_wire::client::{Verb, WhichRollout};
-use muster_wire::problem::Code;
-use muster_wire::rollout::{LeftAlone, Operate};
+use muster_wire::client::{RolloutRef, RolloutVerb};
+use muster_wire::problem::ProblemCode;
+use muster_wire::rollout::{OperateRequest, UnmovedNode};
 
 use super::{WEBS, asked, careful, quick, running};
 use crate::fixture::{Fixture, version};
 
-fn back(request: &str) -> Operate {
-    Operate { request: request.into(), reason: "slow".into(), by: "ada".into(), ..Operate::default() }
+fn back(request: &str) -> OperateRequest {
+    OperateRequest { request: request.into(), reason: "slow".into(), by: "ada".into(), ..OperateRequest::default() }
 }
 
 /// At v2, which a whole rollout has validated, with a release v3.
@@ -36,7 +36,7 @@ async fn a_canary_that_fails_sends_everybody_back_when_the_strategy_says_so() {
     fixture.completed(by).await;
     let failed = fixture.rollout(id).await;
     assert!(
-        matches!(&failed.record.phase, Phase::RolledBack { by: other, why: Halt::Failures { .. } } if *other == by)
+        matches!(&failed.record.phase, RolloutPhase::RolledBack { by: other, why: PauseReason::Failures { .. } } if *other == by)
     );
     assert_eq!((failed.rolled_back_by, failed.record.grants), (Some(by), 1), "it stopped after one node");
     let returned = fixture.rollout(by).await.record;
@@ -53,16 +53,16 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v3", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
-    let first = client.roll_back(env, WhichRollout::Active, &back("one")).await.unwrap();
+    let first = client.roll_back(env, RolloutRef::Active, &back("one")).await.unwrap();
     assert_eq!((first.to.clone(), first.changed), (version("v2"), true));
     let again = client.roll_back(env, id.into(), &back("one")).await.unwrap();
     assert_eq!((again.id, again.changed), (first.id, false));
     let other = client.roll_back(env, id.into(), &back("two")).await.unwrap_err();
-    assert_eq!(other.problem().unwrap().code, Code::RolloutRefused);
+    assert_eq!(other.problem().unwrap().code, ProblemCode::RolloutRefused);
     // Whichever decides now is the way back itself: who asks a second time must not be sent to v3 again.
-    for again in [WhichRollout::Active, first.id.into()] {
+    for again in [RolloutRef::Active, first.id.into()] {
         let forth = client.roll_back(env, again, &back("three")).await.unwrap_err();
-        assert_eq!(forth.problem().unwrap().code, Code::RolloutRefused);
+        assert_eq!(forth.problem().unwrap().code, ProblemCode::RolloutRefused);
         assert!(forth.problem().unwrap().detail.contains("is itself the way back from rollout"), "{forth}");
     }
     assert_eq!(fixture.rollout(first.id).await.stable, None, "nobody is told to type it");
@@ -70,8 +70,8 @@ async fn a_person_goes_back_once_however_often_it_is_asked_for() {
     assert_eq!(client.rollouts(env).await.unwrap().items.len(), 3);
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     let why = fixture.rollout(id).await.record.phase;
-    let by_hand = Halt::by_operator("ada", "slow");
-    assert_eq!(why, Phase::RolledBack { by: first.id, why: by_hand });
+    let by_hand = PauseReason::by_operator("ada", "slow");
+    assert_eq!(why, RolloutPhase::RolledBack { by: first.id, why: by_hand });
     fixture.stop().await;
 }
 
@@ -82,8 +82,10 @@ async fn the_first_version_can_be_gone_back_to_though_no_rollout_brought_it() {
     WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v2"));
     let strategy = muster_core::rollout::strategy::Strategy { on_failure: OnFailure::Rollback, ..quick() };
     let id = fixture.begin("v2", strategy).await;
-    fixture.record(id, "it goes back", |record| matches!(record.phase, Phase::RolledBack { .. })).await;
-    let Phase::RolledBack { by, .. } = fixture.rollout(id).await.record.phase else { panic!("it was rolled back") };
+    fixture.record(id, "it goes back", |record| matches!(record.phase, RolloutPhase::RolledBack { .. })).await;
+    let RolloutPhase::RolledBack { by, .. } = fixture.rollout(id).await.record.phase else {
+        panic!("it was rolled back")
+    };
     fixture.completed(by).await;
     assert_eq!(running(&fixture.app.view.fleets()[env], "v1"), WEBS.len());
     fixture.stop().await;
@@ -96,11 +98,11 @@ async fn a_way_back_names_whom_it_leaves_alone() {
     let id = fixture.begin("v3", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
     let canary = fixture.rollout(id).await.waves[0].nodes[0].node.clone();
-    fixture.try_say(id, Verb::Skip, &[canary.as_str()]).await.unwrap();
+    fixture.try_say(id, RolloutVerb::Skip, &[canary.as_str()]).await.unwrap();
     let begun = client.roll_back(env, id.into(), &back("one")).await.unwrap();
     let status = fixture.rollout(begun.id).await;
     assert_eq!((status.counts.nodes, status.already, status.left_alone_count), (0, 4, 1));
-    let stays = LeftAlone { node: canary, version: version("v3"), told_by: None };
+    let stays = UnmovedNode { node: canary, version: version("v3"), told_by: None };
     assert_eq!(status.left_alone, [stays]);
     fixture.stop().await;
 }

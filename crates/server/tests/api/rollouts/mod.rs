@@ -10,11 +10,11 @@ mod steering;
 use jiff::SignedDuration;
 use muster_core::keys::Keys;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{Phase, RolloutRecord};
-use muster_core::rollout::strategy::{Amount, Failures, MaxUnavailable, Promote, Reach, Strategy, Wave};
+use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+use muster_core::rollout::strategy::{Amount, FailureLimits, MaxUnavailable, Promote, Reach, Strategy, Wave};
 use muster_core::txn::{Op, Txn};
-use muster_wire::client::{StatusQuery, Verb, WhichRollout};
-use muster_wire::rollout::{Operate, Operated, PlanRequest, RolloutStatus, Start, StartRequest};
+use muster_wire::client::{RolloutRef, RolloutVerb, StatusQuery};
+use muster_wire::rollout::{OperateRequest, OperateResponse, PlanRequest, RolloutStatus, Start, StartRequest};
 
 use crate::fixture::{Fixture, release, version};
 use robots::Robots;
@@ -29,7 +29,7 @@ fn quick() -> Strategy {
         max_unavailable: MaxUnavailable { default: Amount::Percent(100), ..MaxUnavailable::default() },
         ramp: false,
         soak: SignedDuration::ZERO,
-        failures: Failures { canary: Amount::Nodes(0), wave: Amount::Nodes(0), total: Amount::Nodes(0) },
+        failures: FailureLimits { canary: Amount::Nodes(0), wave: Amount::Nodes(0), total: Amount::Nodes(0) },
         ..Strategy::default()
     }
 }
@@ -64,7 +64,7 @@ impl Fixture {
 
     async fn add_release(&self, name: &str, serial: u64) {
         self.app.blobs.put(name.as_bytes()).unwrap();
-        let put = Op::put_json(Keys::of(&self.env).release(&version(name)), &release(name, serial)).unwrap();
+        let put = Op::put_json(Keys::new(&self.env).release(&version(name)), &release(name, serial)).unwrap();
         self.store.commit(Txn::new().op(put)).await.unwrap();
         self.wait_for("the release", |fleet| fleet.releases().contains_key(&version(name))).await;
     }
@@ -74,23 +74,23 @@ impl Fixture {
         self.client.start_rollout(&self.env, &request).await.unwrap().started().unwrap().id
     }
 
-    async fn say(&self, id: RolloutId, verb: Verb) -> Operated {
+    async fn say(&self, id: RolloutId, verb: RolloutVerb) -> OperateResponse {
         self.try_say(id, verb, &[]).await.unwrap()
     }
 
     async fn try_say(
         &self,
         id: RolloutId,
-        verb: Verb,
+        verb: RolloutVerb,
         nodes: &[&str],
-    ) -> Result<Operated, muster_wire::client::ClientError> {
+    ) -> Result<OperateResponse, muster_wire::client::ClientError> {
         let nodes = nodes.iter().map(|name| (*name).to_owned()).collect();
-        let operate = Operate { nodes, by: "ada".into(), ..Operate::default() };
+        let operate = OperateRequest { nodes, by: "ada".into(), ..OperateRequest::default() };
         self.client.operate_rollout(&self.env, id.into(), verb, &operate).await
     }
 
     async fn rollout(&self, id: RolloutId) -> RolloutStatus {
-        self.client.rollout(&self.env, WhichRollout::Id(id), StatusQuery::default()).await.unwrap()
+        self.client.rollout(&self.env, RolloutRef::Id(id), StatusQuery::default()).await.unwrap()
     }
 
     /// Waits until the record of a rollout shows something.
@@ -101,7 +101,7 @@ impl Fixture {
     }
 
     async fn completed(&self, id: RolloutId) {
-        self.record(id, "completed", |record| record.phase == Phase::Completed).await;
+        self.record(id, "completed", |record| record.phase == RolloutPhase::Completed).await;
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is left of rollouts: their plans, in blobs and in backups.
 
-use muster_core::rollout::progress::NodeState;
-use muster_core::rollout::record::{Halt, Phase};
-use muster_wire::client::Verb;
+use muster_core::rollout::progress::RolloutNodeState;
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_wire::client::RolloutVerb;
 use muster_wire::rollout::RolloutStatus;
 
 use super::{careful, quick};
@@ -37,12 +37,12 @@ async fn what_became_of_it_is_known_after_the_next_one_has_granted() {
     let first = fixture.begin("v2", quick()).await;
     fixture.completed(first).await;
     let completed = granted(&fixture.rollout(first).await);
-    assert!(completed.iter().all(|(_, granted, state)| granted.is_some() && *state == NodeState::Healthy));
+    assert!(completed.iter().all(|(_, granted, state)| granted.is_some() && *state == RolloutNodeState::Healthy));
 
     // One that ends halfway: one node was granted, three were not.
     let second = fixture.begin("v3", careful()).await;
     fixture.record(second, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
-    fixture.say(second, Verb::Abort).await;
+    fixture.say(second, RolloutVerb::Abort).await;
     let aborted = granted(&fixture.rollout(second).await);
     assert_eq!(aborted.iter().filter(|(_, granted, _)| granted.is_some()).count(), 1);
 
@@ -52,7 +52,7 @@ async fn what_became_of_it_is_known_after_the_next_one_has_granted() {
     assert_eq!(granted(&fixture.rollout(second).await), aborted);
     fixture.record(third, "what became of it is kept", |record| record.outcome.is_some()).await;
     // It is an end of its own: what is written of it later changes nothing else.
-    assert_eq!(fixture.rollout(third).await.record.phase, Phase::Completed);
+    assert_eq!(fixture.rollout(third).await.record.phase, RolloutPhase::Completed);
     fixture.stop().await;
 }
 
@@ -72,9 +72,11 @@ async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
     drop(robots);
     let dir = fixture.stop().await;
     let fixture = Fixture::start_in(dir, &super::WEBS, Default::default()).await;
-    fixture.record(id, "it is blocked", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    fixture.record(id, "it is blocked", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let status = fixture.rollout(id).await;
-    let Phase::Paused { why: Halt::Blocked { problem } } = &status.record.phase else { panic!("{status:?}") };
+    let RolloutPhase::Paused { why: PauseReason::Blocked { problem } } = &status.record.phase else {
+        panic!("{status:?}")
+    };
     assert!(problem.contains("is missing or damaged") && problem.contains("muster rollout resume"), "{problem}");
     assert!(status.problem.is_some() && status.waves.is_empty());
     assert_eq!(fixture.app.blobs.put(&bytes).unwrap(), plan);
@@ -85,9 +87,9 @@ async fn a_rollout_whose_plan_is_gone_is_blocked_and_says_what_to_do() {
         observed == Some(2) && node.state().is_some_and(|(state, _)| state.is_validated())
     };
     fixture.wait_for("all are well again", |fleet| fleet.designed().all(|(_, node, _)| again(node))).await;
-    fixture.say(id, Verb::Resume).await;
-    fixture.record(id, "it waits again", |r| r.phase == Phase::Running && r.waves[0].gate.is_some()).await;
-    fixture.say(id, Verb::Promote).await;
+    fixture.say(id, RolloutVerb::Resume).await;
+    fixture.record(id, "it waits again", |r| r.phase == RolloutPhase::Running && r.waves[0].gate.is_some()).await;
+    fixture.say(id, RolloutVerb::Promote).await;
     fixture.completed(id).await;
     fixture.stop().await;
 }
@@ -100,10 +102,10 @@ async fn while_no_rollout_goes_on_nobody_is_woken_for_one() {
     let mut all = fixture.app.view.subscribe_leading();
     let pause = muster_wire::data::SetPause { reason: "a moment".into(), seconds: None, force: false };
     let (client, env) = (&fixture.client, &fixture.env);
-    client.pause(env, &muster_core::pause::PauseScope::Global, &pause, "jo").await.unwrap();
+    client.pause(env, &muster_core::node::pause::PauseScope::Global, &pause, "jo").await.unwrap();
     // Those who look after pauses are told before those who look after rollouts would be; the next change comes after both.
     all.changed().await.unwrap();
-    client.resume(env, &muster_core::pause::PauseScope::Global, "jo").await.unwrap();
+    client.resume(env, &muster_core::node::pause::PauseScope::Global, "jo").await.unwrap();
     assert!(!rollouts.has_changed().unwrap(), "nothing goes on, and a pause is none of its business");
     fixture.begin("v2", careful()).await;
     rollouts.changed().await.unwrap();

@@ -1,18 +1,18 @@
 //! Plans, and rollouts that begin.
 
 use muster_core::keys::Keys;
-use muster_core::records::NodeRecord;
+use muster_core::node::record::NodeRecord;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::{Op, Txn};
 use muster_wire::operator::TriggerUpdate;
-use muster_wire::problem::Code;
-use muster_wire::rollout::{PlanRequest, Start, StartAnswer, StartRequest, StrategyFrom};
+use muster_wire::problem::ProblemCode;
+use muster_wire::rollout::{PlanRequest, Start, StartRequest, StartResponse, StrategySource};
 
 use super::{WEBS, asked, careful, now, quick, running, start_of};
 use crate::fixture::{Fixture, node, version};
 
-fn code(error: &muster_wire::client::ClientError) -> Code {
+fn code(error: &muster_wire::client::ClientError) -> ProblemCode {
     error.problem().expect("a refusal").code
 }
 
@@ -23,7 +23,7 @@ async fn what_was_planned_is_what_happens() {
     let before = fixture.state().await;
     let planned = client.plan_rollout(env, &asked("v2", quick())).await.unwrap();
     assert_eq!(fixture.state().await, before, "a plan changes nothing");
-    assert_eq!(planned.strategy_from, StrategyFrom::Given);
+    assert_eq!(planned.strategy_from, StrategySource::Given);
     let of_plan: Vec<Vec<_>> =
         planned.plan.waves.iter().map(|wave| wave.nodes.iter().map(|node| node.node.clone()).collect()).collect();
     assert_eq!(of_plan.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3]);
@@ -51,11 +51,11 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
     let (client, env) = (&fixture.client, &fixture.env);
     let plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
     let fifth: NodeRecord = fixture.app.view.fleets()[env].get(&node("web4")).unwrap().record.clone().unwrap();
-    let put = Op::put_json(Keys::of(env).node(&node("web5")), &fifth).unwrap();
+    let put = Op::put_json(Keys::new(env).node(&node("web5")), &fifth).unwrap();
     fixture.store.commit(Txn::new().op(put)).await.unwrap();
     let request = start_of("one", Start::Plan(Box::new(plan)));
     let refused = client.start_rollout(env, &request).await.unwrap_err();
-    assert_eq!(code(&refused), Code::PlanOutdated);
+    assert_eq!(code(&refused), ProblemCode::PlanOutdated);
     let text = refused.problem().unwrap().detail.clone();
     assert!(text.contains("web5 has joined"), "{text}");
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
@@ -63,7 +63,7 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
     let mut other = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
     other.env = muster_core::names::EnvName::new("other").unwrap();
     let refused = client.start_rollout(env, &start_of("two", Start::Plan(Box::new(other)))).await.unwrap_err();
-    assert_eq!(code(&refused), Code::InvalidRequest);
+    assert_eq!(code(&refused), ProblemCode::InvalidRequest);
     fixture.stop().await;
 }
 
@@ -76,13 +76,13 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
     let again = client.start_rollout(env, &start_of("one", now("v2", careful()))).await.unwrap().started().unwrap();
     assert_eq!((again.id, again.changed), (first.id, false));
     let second = client.start_rollout(env, &start_of("two", now("v3", quick()))).await.unwrap_err();
-    assert_eq!(code(&second), Code::RolloutUnderWay);
+    assert_eq!(code(&second), ProblemCode::RolloutUnderWay);
     assert!(second.problem().unwrap().detail.contains("--supersede"));
     // Also one that is older than the version that is under way: that is not what stands in the way.
     let older = client.start_rollout(env, &start_of("old", now("v1", quick()))).await.unwrap_err();
-    assert_eq!(code(&older), Code::RolloutUnderWay);
+    assert_eq!(code(&older), ProblemCode::RolloutUnderWay);
     let trigger = client.trigger_update(env, version("v3")).await.unwrap_err();
-    assert_eq!(code(&trigger), Code::RolloutUnderWay);
+    assert_eq!(code(&trigger), ProblemCode::RolloutUnderWay);
     // The version that is under way is what was asked for.
     let same = client.trigger_update(env, version("v2")).await.unwrap();
     assert_eq!((same.changed, same.rollout), (false, Some(first.id)));
@@ -96,7 +96,7 @@ async fn the_same_request_is_the_same_rollout_and_a_second_one_is_refused() {
     assert_eq!(record.from, Some(version("v1")), "most nodes were there still");
     assert_eq!(running(&fixture.app.view.fleets()[env], "v3"), WEBS.len());
     let old = fixture.rollout(first.id).await.record;
-    assert_eq!(old.phase, Phase::Superseded { by: instead.id });
+    assert_eq!(old.phase, RolloutPhase::Superseded { by: instead.id });
     let ids: Vec<RolloutId> = client.rollouts(env).await.unwrap().items.iter().map(|row| row.id).collect();
     assert_eq!(ids, [RolloutId(2), RolloutId(1)]);
     fixture.stop().await;
@@ -108,7 +108,7 @@ async fn the_version_that_all_run_is_not_started_again() {
     let (client, env) = (&fixture.client, &fixture.env);
     let before = fixture.state().await;
     let answer = client.start_rollout(env, &start_of("one", now("v1", quick()))).await.unwrap();
-    let StartAnswer::AlreadyThere(there) = answer else { panic!("{answer:?}") };
+    let StartResponse::AlreadyThere(there) = answer else { panic!("{answer:?}") };
     assert_eq!((there.to, there.changed, there.nodes), (version("v1"), false, 4));
     assert_eq!(fixture.state().await, before);
     assert_eq!(client.rollouts(env).await.unwrap().items, []);
@@ -124,7 +124,7 @@ async fn at_once_takes_the_place_of_whatever_is_under_way_and_is_followed_to_its
     let at_once = client.trigger_at_once(env, version("v2")).await.unwrap();
     assert_eq!((at_once.changed, at_once.rollout), (true, Some(RolloutId(2))));
     fixture.completed(RolloutId(2)).await;
-    assert_eq!(fixture.rollout(staged).await.record.phase, Phase::Superseded { by: RolloutId(2) });
+    assert_eq!(fixture.rollout(staged).await.record.phase, RolloutPhase::Superseded { by: RolloutId(2) });
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     let again = client.trigger_at_once(env, version("v2")).await.unwrap();
     assert!(!again.changed);
@@ -144,7 +144,7 @@ async fn a_trigger_goes_the_environments_own_way() {
     fixture.record(RolloutId(1), "the first node is granted", |record| record.grants == 1).await;
     let shown = client.status(env).await.unwrap().rollout.unwrap();
     assert_eq!((shown.id, shown.nodes, shown.waves), (RolloutId(1), 4, 3));
-    assert!(matches!(shown.phase, Phase::Running));
+    assert!(matches!(shown.phase, RolloutPhase::Running));
     fixture.stop().await;
 }
 
@@ -154,31 +154,31 @@ async fn what_cannot_be_planned_is_refused_with_the_reason() {
     let (client, env) = (&fixture.client, &fixture.env);
     let refused = |request: PlanRequest| async move { client.plan_rollout(env, &request).await.unwrap_err() };
     let unknown = refused(PlanRequest::to(version("v9"))).await;
-    assert_eq!(code(&unknown), Code::UnknownVersion);
+    assert_eq!(code(&unknown), ProblemCode::UnknownVersion);
     let mut strange = quick();
     strange
         .max_unavailable
         .roles
         .insert(muster_core::names::Role::new("wbe").unwrap(), strange.max_unavailable.default);
     let strange = refused(asked("v2", strange)).await;
-    assert_eq!(code(&strange), Code::InvalidRequest);
+    assert_eq!(code(&strange), ProblemCode::InvalidRequest);
     assert!(strange.problem().unwrap().detail.contains("did you mean web?"), "{strange:?}");
     let id = fixture.begin("v2", quick()).await;
     fixture.completed(id).await;
-    assert_eq!(code(&refused(PlanRequest::to(version("v1"))).await), Code::OlderRelease);
+    assert_eq!(code(&refused(PlanRequest::to(version("v1"))).await), ProblemCode::OlderRelease);
     let nameless = client.start_rollout(env, &start_of("", now("v1", quick()))).await.unwrap_err();
-    assert_eq!(code(&nameless), Code::InvalidRequest);
+    assert_eq!(code(&nameless), ProblemCode::InvalidRequest);
     let none = client.rollout(env, RolloutId(9).into(), Default::default()).await.unwrap_err();
-    assert_eq!(code(&none), Code::UnknownRollout);
+    assert_eq!(code(&none), ProblemCode::UnknownRollout);
     fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_there_never_was_a_rollout_that_is_said() {
     let fixture = Fixture::start(&WEBS).await;
-    let which = muster_wire::client::WhichRollout::Active;
+    let which = muster_wire::client::RolloutRef::Active;
     let none = fixture.client.rollout(&fixture.env, which, Default::default()).await.unwrap_err();
-    assert_eq!(code(&none), Code::UnknownRollout);
+    assert_eq!(code(&none), ProblemCode::UnknownRollout);
     assert!(none.problem().unwrap().hint.as_ref().unwrap().contains("muster rollout start"));
     assert_eq!(fixture.client.status(&fixture.env).await.unwrap().rollout, None);
     assert_eq!(fixture.client.slots(&fixture.env).await.unwrap().items, []);

@@ -1,12 +1,12 @@
 //! What operators say to a rollout.
 
-use muster_core::pause::PauseScope;
-use muster_core::rollout::progress::{Hold, NodeState};
-use muster_core::rollout::record::{Halt, Phase};
-use muster_wire::client::{StatusQuery, Verb, WhichRollout};
+use muster_core::node::pause::PauseScope;
+use muster_core::rollout::progress::{Hold, RolloutNodeState};
+use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_wire::client::{RolloutRef, RolloutVerb, StatusQuery};
 use muster_wire::data::SetPause;
-use muster_wire::problem::Code;
-use muster_wire::rollout::Operate;
+use muster_wire::problem::ProblemCode;
+use muster_wire::rollout::OperateRequest;
 
 use super::{WEBS, careful, quick, running};
 use crate::fixture::{Fixture, node, version};
@@ -23,10 +23,13 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
     assert_eq!(brief.next.as_deref(), Some("muster rollout promote"));
 
     // Both at the same moment, from two operators.
-    let (paused, promoted) = tokio::join!(fixture.say(id, Verb::Pause), fixture.say(id, Verb::Promote));
+    let (paused, promoted) = tokio::join!(fixture.say(id, RolloutVerb::Pause), fixture.say(id, RolloutVerb::Promote));
     assert!(paused.changed && promoted.changed, "both count");
     let record = fixture.rollout(id).await.record;
-    assert!(matches!(&record.phase, Phase::Paused { why: Halt::Operator { by, .. } } if by == "ada"), "{record:?}");
+    assert!(
+        matches!(&record.phase, RolloutPhase::Paused { why: PauseReason::Operator { by, .. } } if by == "ada"),
+        "{record:?}"
+    );
     assert!(record.waves[0].promoted.is_some());
     // Nothing is granted by whoever looks at it afterwards; what came between the two words counts.
     let granted = record.grants;
@@ -38,13 +41,13 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
     let looked = looks.wait_for(|at| *at >= said);
     tokio::time::timeout(std::time::Duration::from_secs(20), looked).await.expect("nobody looks").unwrap();
     assert_eq!(fixture.rollout(id).await.record.grants, granted);
-    let again = fixture.say(id, Verb::Pause).await;
+    let again = fixture.say(id, RolloutVerb::Pause).await;
     assert!(!again.changed);
 
-    assert!(fixture.say(id, Verb::Resume).await.changed);
+    assert!(fixture.say(id, RolloutVerb::Resume).await.changed);
     fixture.completed(id).await;
-    let over = fixture.try_say(id, Verb::Pause, &[]).await.unwrap_err();
-    assert_eq!(over.problem().unwrap().code, Code::RolloutRefused);
+    let over = fixture.try_say(id, RolloutVerb::Pause, &[]).await.unwrap_err();
+    assert_eq!(over.problem().unwrap().code, ProblemCode::RolloutRefused);
     assert_eq!(running(&fixture.app.view.fleets()[env], "v2"), WEBS.len());
     fixture.stop().await;
 }
@@ -55,15 +58,15 @@ async fn an_aborted_one_leaves_everybody_where_they_are() {
     let (client, env) = (&fixture.client, &fixture.env);
     let id = fixture.begin("v2", careful()).await;
     fixture.record(id, "it waits to be promoted", |record| record.waves[0].gate.is_some()).await;
-    let reason = Operate { reason: "wrong day".into(), by: "ada".into(), ..Operate::default() };
-    let done = client.operate_rollout(env, WhichRollout::Active, Verb::Abort, &reason).await.unwrap();
-    assert_eq!(done.phase, Phase::Aborted { by: "ada".into(), reason: "wrong day".into() });
+    let reason = OperateRequest { reason: "wrong day".into(), by: "ada".into(), ..OperateRequest::default() };
+    let done = client.operate_rollout(env, RolloutRef::Active, RolloutVerb::Abort, &reason).await.unwrap();
+    assert_eq!(done.phase, RolloutPhase::Aborted { by: "ada".into(), reason: "wrong day".into() });
     let fleet = fixture.app.view.fleets()[env].clone();
     assert_eq!((running(&fleet, "v1"), running(&fleet, "v2")), (3, 1));
     let told = |name: &str| fleet.desired_of(&node(name)).unwrap().version;
     let at_v2 = WEBS.iter().filter(|(name, _)| told(name) == version("v2")).count();
     assert_eq!(at_v2, 1, "nobody jumps");
-    assert!(!client.operate_rollout(env, id.into(), Verb::Abort, &reason).await.unwrap().changed);
+    assert!(!client.operate_rollout(env, id.into(), RolloutVerb::Abort, &reason).await.unwrap().changed);
     // The version stands, so asking for it again begins anew with those that are left.
     let again = client.trigger_update(env, version("v2")).await.unwrap();
     assert!(again.changed);
@@ -78,9 +81,10 @@ async fn a_failure_stops_it_and_says_where_and_a_retry_goes_on() {
     let canary = plan.waves[0].nodes[0].node.to_string();
     robots.break_at(&canary, "v2");
     let id = fixture.begin("v2", quick()).await;
-    fixture.record(id, "it stops", |record| matches!(record.phase, Phase::Paused { .. })).await;
+    fixture.record(id, "it stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
     let status = fixture.rollout(id).await;
-    let Phase::Paused { why: Halt::Failures { failed, tolerated, nodes, .. } } = &status.record.phase else {
+    let RolloutPhase::Paused { why: PauseReason::Failures { failed, tolerated, nodes, .. } } = &status.record.phase
+    else {
         panic!("{:?}", status.record.phase)
     };
     assert_eq!((*failed, *tolerated, nodes[0].node.as_str()), (1, 0, canary.as_str()));
@@ -92,10 +96,10 @@ async fn a_failure_stops_it_and_says_where_and_a_retry_goes_on() {
     assert_eq!((brief.failed, brief.next.as_deref()), (1, Some("muster rollout retry --failed")));
 
     let wrong = WEBS.iter().find(|(name, _)| *name != canary).unwrap().0;
-    let refused = fixture.try_say(id, Verb::Retry, &[wrong]).await.unwrap_err();
-    assert_eq!(refused.problem().unwrap().code, Code::RolloutRefused);
+    let refused = fixture.try_say(id, RolloutVerb::Retry, &[wrong]).await.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, ProblemCode::RolloutRefused);
     robots.repair(&canary, "v2");
-    assert!(fixture.say(id, Verb::Retry).await.changed);
+    assert!(fixture.say(id, RolloutVerb::Retry).await.changed);
     fixture.completed(id).await;
     assert_eq!(fixture.rollout(id).await.record.grants, 5, "one of them twice");
     fixture.stop().await;
@@ -115,13 +119,13 @@ async fn a_node_that_is_set_aside_stays_where_it_is() {
     let status = fixture.rollout(id).await;
     assert!(status.holds.iter().any(|hold| matches!(hold, Hold::Paused { .. })), "{:?}", status.holds);
 
-    let unknown = fixture.try_say(id, Verb::Skip, &["web9"]).await.unwrap_err();
-    assert_eq!(unknown.problem().unwrap().code, Code::UnknownNode);
-    let nobody = fixture.try_say(id, Verb::Skip, &[]).await.unwrap_err();
-    assert_eq!(nobody.problem().unwrap().code, Code::InvalidRequest);
-    let skipped = fixture.try_say(id, Verb::Skip, &["web3"]).await.unwrap();
+    let unknown = fixture.try_say(id, RolloutVerb::Skip, &["web9"]).await.unwrap_err();
+    assert_eq!(unknown.problem().unwrap().code, ProblemCode::UnknownNode);
+    let nobody = fixture.try_say(id, RolloutVerb::Skip, &[]).await.unwrap_err();
+    assert_eq!(nobody.problem().unwrap().code, ProblemCode::InvalidRequest);
+    let skipped = fixture.try_say(id, RolloutVerb::Skip, &["web3"]).await.unwrap();
     assert!(skipped.changed && skipped.nodes == [node("web3")]);
-    assert!(!fixture.try_say(id, Verb::Skip, &["web3"]).await.unwrap().changed);
+    assert!(!fixture.try_say(id, RolloutVerb::Skip, &["web3"]).await.unwrap().changed);
     fixture.completed(id).await;
     let status = fixture.rollout(id).await;
     assert_eq!((status.counts.healthy, status.counts.skipped), (3, 1));
@@ -151,14 +155,14 @@ async fn a_slot_that_nobody_gives_back_is_released() {
         .await;
     let slots = client.slots(env).await.unwrap().items;
     assert_eq!((slots.len(), slots[0].node.as_str(), slots[0].rollout), (1, first.as_str(), id));
-    assert!(matches!(slots[0].state, NodeState::Failed { .. }));
+    assert!(matches!(slots[0].state, RolloutNodeState::Failed { .. }));
     let held = fixture.rollout(id).await;
     assert!(held.holds.iter().any(|hold| matches!(hold, Hold::RoleBudget { .. })), "{:?}", held.holds);
     assert_eq!(held.record.grants, 1);
 
-    let released = client.release_slot(env, &first, &Operate::default()).await.unwrap();
+    let released = client.release_slot(env, &first, &OperateRequest::default()).await.unwrap();
     assert!(released.changed);
-    assert!(!client.release_slot(env, &first, &Operate::default()).await.unwrap().changed);
+    assert!(!client.release_slot(env, &first, &OperateRequest::default()).await.unwrap().changed);
     fixture.wait_for("all others", |fleet| running(fleet, "v2") == 3).await;
     fixture.stop().await;
 }
@@ -175,10 +179,11 @@ async fn whoever_follows_is_answered_when_something_changes() {
     let same = client.rollout(env, id.into(), query(seen.revision)).await.unwrap();
     assert_eq!((same.record_at, same.waves[0].nodes.len()), (seen.record_at, 0));
     let long = |after| StatusQuery { after: Some(after), wait: std::time::Duration::from_secs(30), numbers: false };
-    let (next, _) = tokio::join!(client.rollout(env, id.into(), long(same.revision)), fixture.say(id, Verb::Promote));
+    let (next, _) =
+        tokio::join!(client.rollout(env, id.into(), long(same.revision)), fixture.say(id, RolloutVerb::Promote));
     seen = next.unwrap();
     assert!(seen.record.waves[0].promoted.is_some());
-    while seen.record.phase != Phase::Completed {
+    while seen.record.phase != RolloutPhase::Completed {
         seen = client.rollout(env, id.into(), long(seen.revision)).await.unwrap();
     }
     assert_eq!(seen.counts.healthy, 4);

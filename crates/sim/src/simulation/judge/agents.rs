@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use muster_agent::ledger::{Ledger, RunningRun};
 use muster_core::fleet::Fleet;
-use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Version};
 use muster_core::report::{Cause, RunResult};
+use muster_core::txn::Generation;
 use muster_store::Change;
 
 use super::{Committed, Judge, Rule};

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
-use muster_core::generation::Generation;
 use muster_core::names::{NodeName, Role, Version};
-use muster_core::pause::{PauseRecord, PauseScope};
-use muster_core::reason::Reason;
+use muster_core::node::pause::{PauseRecord, PauseScope};
+use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::report::Cause;
+use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
-use muster_core::service_state::{Configured, ServiceState, Validated};
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 use crate::simulation::agenda::Moment;
 use crate::simulation::world::START;
@@ -114,16 +113,16 @@ impl Facts {
             None => (Shows::Nothing, None),
             Some(ServiceState::Configured { result, version }) => (
                 match result {
-                    Configured::Success => Shows::Configured,
-                    Configured::Failure => Shows::Failed,
-                    Configured::Pending => Shows::Pending,
+                    ConfigureResult::Success => Shows::Configured,
+                    ConfigureResult::Failure => Shows::Failed,
+                    ConfigureResult::Pending => Shows::Pending,
                 },
                 Some(version.clone()),
             ),
             Some(ServiceState::Validated { result, version }) => (
                 match result {
-                    Validated::Success => Shows::Validated,
-                    Validated::Failure => Shows::Invalid,
+                    ValidationResult::Success => Shows::Validated,
+                    ValidationResult::Failure => Shows::Invalid,
                 },
                 Some(version.clone()),
             ),
@@ -157,7 +156,7 @@ impl Facts {
             answered: last.map(|last| last.generation).unwrap_or_default(),
             rebooted: observed.is_some_and(|observed| observed.rebooted),
             gone: node.presence.as_ref().is_some_and(|(presence, _)| presence.replica.is_none()),
-            interrupted: last.is_some_and(|last| matches!(last.reason, Some(Reason::Interrupted { .. }))),
+            interrupted: last.is_some_and(|last| matches!(last.reason, Some(RunReason::Interrupted { .. }))),
             went_back: last.is_some_and(|last| last.causes.iter().any(|cause| matches!(cause, Cause::WentBack { .. }))),
             grant,
         };

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use muster_core::keys::{self, Key};
 use muster_core::names::NodeName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::rollout::record::{DesiredRecord, Phase, RolloutRecord};
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
 use muster_store::Change;
 
@@ -95,7 +95,7 @@ impl Judge {
             found.push(Violation { rule: Rule::StopMeansStop, what });
             return found;
         };
-        if before.phase != Phase::Running {
+        if before.phase != RolloutPhase::Running {
             let what = format!("rollout {id} is {}, and grants something to {}", before.phase.word(), grants[0].0);
             found.push(Violation { rule: Rule::StopMeansStop, what });
         }
@@ -156,7 +156,7 @@ impl Judge {
 
     fn judge_passings(
         &self,
-        plan: &Plan,
+        plan: &RolloutPlan,
         before: &RolloutRecord,
         after: &RolloutRecord,
         seen: &Committed<'_>,
@@ -169,7 +169,7 @@ impl Judge {
 
     fn judge_grant(
         &self,
-        plan: &Plan,
+        plan: &RolloutPlan,
         before: &RolloutRecord,
         after: &RolloutRecord,
         name: &NodeName,
@@ -210,7 +210,7 @@ impl Judge {
     }
 
     /// Failures that the decision saw: more than are tolerated, and nothing may be granted.
-    fn judge_threshold(&self, plan: &Plan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
+    fn judge_threshold(&self, plan: &RolloutPlan, before: &RolloutRecord, after: &RolloutRecord) -> Option<Violation> {
         let seen = after.seen;
         let base = self.facts.base(seen);
         let has_failed = |name: &NodeName, repair: bool| {

@@ -1,7 +1,7 @@
 //! I9 and L3: whoever writes for a controller holds it, and somebody does.
 
 use muster_core::names::ReplicaId;
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 
 use super::{Committed, Judge, Rule};
 use crate::simulation::agenda::Moment;

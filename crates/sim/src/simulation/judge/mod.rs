@@ -21,12 +21,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use muster_core::fleet::Fleet;
-use muster_core::generation::Generation;
 use muster_core::names::{EnvName, NodeName, ReplicaId, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
+use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::RolloutRecord;
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 use muster_rollout::step::Indexed;
 use muster_store::Change;
 
@@ -253,7 +252,7 @@ impl Judge {
 
     /// The node of a rollout that has had more than its time, and since when it does not answer, or waits for others. Who was
     /// granted something and is late for so long that no clock can be the reason must not be said to be on its way.
-    pub(crate) fn overdue(&self, plan: &Plan, record: &RolloutRecord, now: Moment) -> Vec<(NodeName, Overdue)> {
+    pub(crate) fn overdue(&self, plan: &RolloutPlan, record: &RolloutRecord, now: Moment) -> Vec<(NodeName, Overdue)> {
         let head = self.fleet.revision;
         let epoch = self.fleet.epoch();
         let over = |since: Moment, deadline: jiff::SignedDuration| {

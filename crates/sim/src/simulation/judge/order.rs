@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use muster_core::generation::Generation;
 use muster_core::names::NodeName;
-use muster_core::rollout::plan::{Plan, PlannedNode};
+use muster_core::rollout::plan::{PlannedNode, RolloutPlan};
 use muster_core::rollout::record::RolloutRecord;
 use muster_core::rollout::strategy::Promote;
-use muster_core::txn::Revision;
+use muster_core::txn::{Generation, Revision};
 
 use super::facts::Shows;
 use super::{Judge, Rule, Violation};
@@ -28,7 +27,7 @@ enum Done {
 }
 
 impl Judge {
-    fn done(&self, plan: &Plan, record: &RolloutRecord, name: &NodeName, seen: Revision, now: Moment) -> Done {
+    fn done(&self, plan: &RolloutPlan, record: &RolloutRecord, name: &NodeName, seen: Revision, now: Moment) -> Done {
         let Some(standing) = self.facts.of(name, seen).filter(|standing| standing.designed) else {
             return Done::Excused;
         };
@@ -81,7 +80,7 @@ impl Judge {
     /// A wave is said to have passed.
     pub(super) fn judge_passing(
         &self,
-        plan: &Plan,
+        plan: &RolloutPlan,
         (before, after): (&RolloutRecord, &RolloutRecord),
         wave: usize,
         now: Moment,
@@ -126,7 +125,7 @@ impl Judge {
     }
 
     /// A node is granted: its wave must have begun, and the roles before it must be there.
-    pub(super) fn judge_turn(&self, plan: &Plan, after: &RolloutRecord, name: &NodeName) -> Vec<Violation> {
+    pub(super) fn judge_turn(&self, plan: &RolloutPlan, after: &RolloutRecord, name: &NodeName) -> Vec<Violation> {
         let mut found = Vec::new();
         let mut accuse = |what: String| found.push(Violation { rule: Rule::GateOrder, what });
         let wave = plan.waves.iter().position(|wave| wave.nodes.iter().any(|node| node.node == *name));

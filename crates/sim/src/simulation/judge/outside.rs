@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::ledger::{RunPhase, RunningRun, Work};
-use muster_core::generation::Generation;
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId, Version};
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::report::{Cause, RunResult};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::plan::Plan;
-use muster_core::txn::Revision;
+use muster_core::rollout::plan::RolloutPlan;
+use muster_core::txn::{Generation, Revision};
 use muster_rollout::step::Indexed;
 use muster_store::Change;
 
@@ -62,7 +61,7 @@ impl Trial {
     }
 
     /// A plan, by the name that records call it by. To be told before the first transaction that does.
-    pub fn plan(&mut self, digest: String, plan: Plan) {
+    pub fn plan(&mut self, digest: String, plan: RolloutPlan) {
         self.plans.insert(digest, Arc::new(Indexed::new(plan)));
     }
 

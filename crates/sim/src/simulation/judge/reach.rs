@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use muster_core::names::NodeName;
-use muster_core::pause::PauseScope;
+use muster_core::node::pause::PauseScope;
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
 use muster_core::txn::Revision;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_agent::ledger::RunningRun;
 use muster_core::keys::{self, Key};
 use muster_core::names::{NodeName, RunId, Version};
-use muster_core::service_state::ServiceState;
+use muster_core::node::service_state::ServiceState;
 use muster_store::Change;
 
 use super::{Judge, Rule};

@@ -5,9 +5,9 @@ use muster_agent::applier::Applied;
 use muster_agent::ledger::{AppliedRelease, Work};
 use muster_agent::queue::input::Input;
 use muster_agent::run::{Order, account, failure};
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
-use muster_core::reason::{Need, Reason, Refusal};
+use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
 use muster_core::report::{CheckResult, Report, RunResult, Verdict};
 
 use crate::simulation::event::{Event, MachineEvent, MachineNumber};
@@ -154,12 +154,15 @@ impl World {
                 // It may have changed something before it failed.
                 self.machines[number].runs = None;
                 let error = self.releases.error(&order.run.version, &self.machines[number].name);
-                let failed = Applied::failed(Reason::ResourcesFailed { count: 1 });
+                let failed = Applied::failed(RunReason::ResourcesFailed { count: 1 });
                 Applied { errors: vec![error], ..failed }
             }
             Ending::Pending(needs) => Applied::pending(needs.clone()),
-            Ending::Refused => Applied::failed(Reason::ReleaseRefused {
-                refusal: Refusal::Older { serial: order.desired.serial, highest: self.machines[number].disk.highest },
+            Ending::Refused => Applied::failed(RunReason::ReleaseRefused {
+                refusal: ReleaseRefusal::Older {
+                    serial: order.desired.serial,
+                    highest: self.machines[number].disk.highest,
+                },
             }),
         };
         let result = applied.result;

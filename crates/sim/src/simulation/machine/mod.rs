@@ -19,9 +19,9 @@ use muster_agent::queue::input::Input;
 use muster_agent::queue::mind::{Found, Habits, Mind};
 use muster_agent::report::dispatch::Dispatch;
 use muster_agent::state_dir::Layout;
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::report::Report;
-use muster_core::snapshot::Snapshot;
 
 pub(crate) use self::applier::Applier;
 use super::agenda::Moment;

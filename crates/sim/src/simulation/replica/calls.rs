@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::replicas::ControllerName;
+use muster_core::replica::ControllerName;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::KeyValue;
 use muster_wire::sync::SyncOpen;

@@ -2,7 +2,7 @@
 
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Halt;
+use muster_core::rollout::record::PauseReason;
 use muster_core::txn::{Revision, Txn};
 use muster_rollout::executor::{Begin, Begun, Decided, Errand, Got, Next, Outset, RollBack, Said, Say, Wanted, What};
 use muster_rollout::sight::Sight;
@@ -159,7 +159,7 @@ fn doing(wish: &Wish, active: Option<RolloutId>) -> Option<(Doing, muster_rollou
             (Doing::Say(Box::new(errand)), first)
         }
         WishKind::RollBack => {
-            let why = Halt::by_operator(wish.by.clone(), "");
+            let why = PauseReason::by_operator(wish.by.clone(), "");
             // Ways back from ways back must keep every promise too.
             let (errand, first) = Errand::new(RollBack::new(active?, who(false), why).undoing(true));
             (Doing::RollBack(Box::new(errand)), first)

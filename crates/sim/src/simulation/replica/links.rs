@@ -1,4 +1,4 @@
-//! Who is connected, wherever that is, as a server knows it: [`muster_core::links`] decides. The answers are kept, and asked
+//! Who is connected, wherever that is, as a server knows it: [`muster_core::replica::links`] decides. The answers are kept, and asked
 //! for anew only of those of whom something has changed: a fleet is large, and is looked at after every transaction.
 
 use std::collections::{BTreeSet, HashMap};
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_core::fleet::{Effects, Fleet};
-use muster_core::links::Here;
-use muster_core::liveness::Link;
 use muster_core::names::{NodeName, ReplicaId};
+use muster_core::node::liveness::Link;
+use muster_core::replica::links::LocalLink;
 
 use super::Replica;
 
@@ -48,10 +48,10 @@ impl Links {
 }
 
 impl Replica {
-    fn here(&self, node: &NodeName) -> Here {
+    fn here(&self, node: &NodeName) -> LocalLink {
         match self.connections.get(node).filter(|connection| connection.is_greeted()) {
-            Some(connection) => Here::Connected { since: connection.since },
-            None => Here::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
+            Some(connection) => LocalLink::Connected { since: connection.since },
+            None => LocalLink::Not { since: self.silent_since.get(node).copied().unwrap_or(self.listening_since) },
         }
     }
 

@@ -1,10 +1,10 @@
-//! Takes lost nodes out of their roles, and puts them back: [`muster_core::liveness`] decides.
+//! Takes lost nodes out of their roles, and puts them back: [`muster_core::node::liveness`] decides.
 
 use std::time::Duration;
 
-use muster_core::liveness::{Patience, Seen, changes, decide, is_fit};
-use muster_core::replicas::ControllerName;
-use muster_core::standing::Activity;
+use muster_core::node::liveness::{LivenessInput, LivenessTimeouts, decide, is_fit, transactions};
+use muster_core::node::status::Activity;
+use muster_core::replica::ControllerName;
 use muster_core::txn::Revision;
 
 use super::calls::{Answer, Call, Request};
@@ -35,7 +35,7 @@ impl World {
                 Activity::Applying { .. } | Activity::Validating { .. } => true,
                 Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
             });
-            Some(Seen {
+            Some(LivenessInput {
                 node: name,
                 failure_domain: &record.failure_domain,
                 link: *links.get(name)?,
@@ -43,8 +43,8 @@ impl World {
                 active: node.active().is_some(),
             })
         });
-        let decision = decide(seen, Patience::default(), listening, clock);
-        let changes = changes(fleet, &decision);
+        let decision = decide(seen, LivenessTimeouts::default(), listening, clock);
+        let changes = transactions(fleet, &decision);
         if let Some(at) = decision.recheck {
             let wait = Duration::try_from(at.duration_since(clock)).unwrap_or_default();
             self.due(replica, Chore::Liveness, self.now + wait.max(self.pace()));

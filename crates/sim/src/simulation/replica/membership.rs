@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use muster_core::replicas::{BlobsMark, ReplicaRecord};
-use muster_core::tenure::Current;
+use muster_core::replica::controller_lock::ReplicaLease;
+use muster_core::replica::{BlobsMark, ReplicaRecord};
 use muster_core::txn::{Guard, LeaseId, Op, Txn};
 
 use super::calls::{Answer, Call, Failure, Request};
@@ -29,7 +29,7 @@ impl World {
             return;
         };
         let server = &mut self.replicas[replica];
-        server.current = Some(Current { lease, after });
+        server.current = Some(ReplicaLease { lease, after });
         server.good_until = sent + TTL;
         self.due(replica, Chore::KeepLease, sent + KEEP_EVERY);
         self.due(replica, Chore::Place, self.now);
@@ -37,7 +37,7 @@ impl World {
     }
 
     pub(super) fn keep_lease(&mut self, replica: ReplicaNumber) {
-        let Some(Current { lease, .. }) = self.replicas[replica].current else { return };
+        let Some(ReplicaLease { lease, .. }) = self.replicas[replica].current else { return };
         let call = Call::KeepAlive { lease, sent: self.now };
         self.call(replica, call, Request::KeepAlive { lease });
     }

@@ -20,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
-use muster_core::links::Absences;
 use muster_core::names::{NodeName, ReplicaId};
-use muster_core::replicas::ControllerName;
-use muster_core::tenure::{Current, Held};
+use muster_core::replica::ControllerName;
+use muster_core::replica::controller_lock::{ControllerLock, ReplicaLease};
+use muster_core::replica::links::LinkTracker;
 use muster_core::txn::{LeaseId, Revision};
 use muster_rollout::arrivals::Arrivals;
 
@@ -63,16 +63,16 @@ pub(crate) struct Replica {
     watch: u64,
     /// Nothing of the watch arrives before then.
     watch_until: Moment,
-    current: Option<Current>,
+    current: Option<ReplicaLease>,
     /// By its own clock, counted from when the last keep-alive was sent: the lease lives at least as long.
     good_until: Moment,
-    held: BTreeMap<ControllerName, Held>,
+    held: BTreeMap<ControllerName, ControllerLock>,
     refused: BTreeMap<ControllerName, (LeaseId, Revision)>,
     taking: BTreeSet<ControllerName>,
     connections: BTreeMap<NodeName, Connection>,
     silent_since: BTreeMap<NodeName, Timestamp>,
     listening_since: Timestamp,
-    absences: Option<Absences>,
+    absences: Option<LinkTracker>,
     links: Links,
     snapshots: Snapshots,
     chores: Chores,
@@ -129,12 +129,12 @@ impl Replica {
     }
 
     /// The lease, as long as it surely lives.
-    pub(crate) fn current(&self, now: Moment) -> Option<Current> {
+    pub(crate) fn current(&self, now: Moment) -> Option<ReplicaLease> {
         self.current.filter(|_| now < self.good_until)
     }
 
     /// A controller, if this server holds it and may act.
-    pub(crate) fn held(&self, name: ControllerName, now: Moment) -> Option<&Held> {
+    pub(crate) fn held(&self, name: ControllerName, now: Moment) -> Option<&ControllerLock> {
         let current = self.current(now)?;
         self.held.get(&name).filter(|held| held.lease == current.lease)
     }

@@ -1,10 +1,10 @@
-//! Which agents are connected to a server, in the store for the others: [`muster_core::presence`] says what is to be written.
+//! Which agents are connected to a server, in the store for the others: [`muster_core::replica::presence`] says what is to be written.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use muster_core::names::NodeName;
-use muster_core::presence::{BATCH, Here, plan, txn};
+use muster_core::replica::presence::{BATCH, LocalSession, plan, txn};
 use muster_wire::sync::SyncEvent;
 
 use super::calls::{Answer, Call, Request};
@@ -28,7 +28,9 @@ impl World {
         let Some(fleet) = &server.view else { return };
         let greeted = server.connections.iter().filter(|(_, connection)| connection.is_greeted());
         let here: HashMap<_, _> = greeted
-            .map(|(node, connection)| (node.clone(), Here { since: connection.since, heard_at: connection.heard_at }))
+            .map(|(node, connection)| {
+                (node.clone(), LocalSession { since: connection.since, heard_at: connection.heard_at })
+            })
             .collect();
         let silent = |node: &_| server.silent_since.get(node).copied().unwrap_or(server.listening_since);
         let plan = plan(fleet, &server.id, &here, silent);

@@ -1,15 +1,15 @@
-//! Takes reports, in groups: [`muster_core::status_move`] decides what each of them changes. When a group is refused, or
+//! Takes reports, in groups: [`muster_core::report::status_move`] decides what each of them changes. When a group is refused, or
 //! nobody knows what became of it, each report on its own finds out what is true, on what the store says then.
 
 use muster_agent::report::dispatch::Answer as ReportAnswer;
 use muster_core::names::NodeName;
-use muster_core::records::{History, Observed};
+use muster_core::report::record::{ObservedRecord, RunHistory};
+use muster_core::report::status_move::{self, AppliedMove, MoveInput, StatusMove};
 use muster_core::report::{Outcome, Report};
-use muster_core::status_move::{self, Applied, Known, Move};
 use muster_core::txn::{Revision, Txn};
 use muster_store::KeyValue;
-use muster_wire::problem::Code;
-use muster_wire::sync::Taken;
+use muster_wire::problem::ProblemCode;
+use muster_wire::sync::ReportResult;
 
 use super::calls::{Answer, Call, Failure, Request};
 use crate::simulation::event::{MachineNumber, ReplicaNumber};
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     ticket: u64,
     report: Box<Report>,
     tries: u32,
-    planned: Option<Box<Applied>>,
+    planned: Option<Box<AppliedMove>>,
 }
 
 impl Job {
@@ -39,8 +39,8 @@ impl Job {
 /// What is known of a node's status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Status {
-    observed: Option<(Observed, Revision)>,
-    history: History,
+    observed: Option<(ObservedRecord, Revision)>,
+    history: RunHistory,
 }
 
 impl Status {
@@ -80,13 +80,15 @@ impl World {
             }
             let status = self.status(replica, &job.report.node);
             match self.decide_report(replica, &job, &status) {
-                Ok(Move::Apply(mut applied)) => {
+                Ok(StatusMove::Apply(mut applied)) => {
                     txn.merge(std::mem::take(&mut applied.txn));
                     job.planned = Some(applied);
                     group.push(job);
                 }
-                Ok(Move::AlreadyApplied) => self.reply(replica, &job, ReportAnswer::Taken(Taken::AlreadyApplied)),
-                Ok(Move::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(Taken::Outdated)),
+                Ok(StatusMove::AlreadyApplied) => {
+                    self.reply(replica, &job, ReportAnswer::Taken(ReportResult::AlreadyApplied))
+                }
+                Ok(StatusMove::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Outdated)),
                 Err(code) => self.reply(replica, &job, ReportAnswer::Refused(code)),
             }
         }
@@ -107,11 +109,11 @@ impl World {
         server.statuses.get(node).cloned().or_else(shown).unwrap_or_default()
     }
 
-    fn decide_report(&self, replica: ReplicaNumber, job: &Job, status: &Status) -> Result<Move, Code> {
-        let fleet = self.replicas[replica].view.as_ref().ok_or(Code::CannotTell)?;
-        let node = fleet.get(&job.report.node).ok_or(Code::UnknownNode)?;
-        let (record, designed_at) = node.record.as_ref().zip(node.record_at).ok_or(Code::UnknownNode)?;
-        let known = Known {
+    fn decide_report(&self, replica: ReplicaNumber, job: &Job, status: &Status) -> Result<StatusMove, ProblemCode> {
+        let fleet = self.replicas[replica].view.as_ref().ok_or(ProblemCode::CannotTell)?;
+        let node = fleet.get(&job.report.node).ok_or(ProblemCode::UnknownNode)?;
+        let (record, designed_at) = node.record.as_ref().zip(node.record_at).ok_or(ProblemCode::UnknownNode)?;
+        let known = MoveInput {
             keys: &self.keys,
             node: &job.report.node,
             role: &record.role,
@@ -122,7 +124,7 @@ impl World {
             log: None,
             now: self.clock_of(replica),
         };
-        status_move::decide(known, &job.report).map_err(|_| Code::Internal)
+        status_move::decide(known, &job.report).map_err(|_| ProblemCode::Internal)
     }
 
     pub(super) fn group_committed(&mut self, replica: ReplicaNumber, jobs: Vec<Job>, answer: Answer) {
@@ -131,11 +133,13 @@ impl World {
             match &answer {
                 Answer::Committed { revision } => self.report_taken(replica, job, *revision),
                 Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => self.read_status(replica, job),
-                Answer::Failed(Failure::Full) => self.reply(replica, &job, ReportAnswer::Refused(Code::StoreFull)),
+                Answer::Failed(Failure::Full) => {
+                    self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreFull))
+                }
                 Answer::Failed(Failure::Unavailable | Failure::LeaseEnded)
                 | Answer::Read { .. }
                 | Answer::Joined { .. }
-                | Answer::Kept => self.reply(replica, &job, ReportAnswer::Refused(Code::StoreUnavailable)),
+                | Answer::Kept => self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable)),
             }
         }
         self.pump(replica);
@@ -144,7 +148,7 @@ impl World {
     fn read_status(&mut self, replica: ReplicaNumber, mut job: Job) {
         job.tries += 1;
         if job.tries > TRIES {
-            self.reply(replica, &job, ReportAnswer::Refused(Code::Conflict));
+            self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::Conflict));
             return;
         }
         let node = &job.report.node;
@@ -154,18 +158,20 @@ impl World {
 
     pub(super) fn report_read(&mut self, replica: ReplicaNumber, mut job: Job, answer: Answer) {
         let Answer::Read { values, .. } = answer else {
-            self.reply(replica, &job, ReportAnswer::Refused(Code::StoreUnavailable));
+            self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable));
             return;
         };
         let status = read(&values);
         match self.decide_report(replica, &job, &status) {
-            Ok(Move::Apply(mut applied)) => {
+            Ok(StatusMove::Apply(mut applied)) => {
                 let txn = std::mem::take(&mut applied.txn);
                 job.planned = Some(applied);
                 self.call(replica, Call::ReportAlone { job }, Request::Commit(txn));
             }
-            Ok(Move::AlreadyApplied) => self.reply(replica, &job, ReportAnswer::Taken(Taken::AlreadyApplied)),
-            Ok(Move::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(Taken::Outdated)),
+            Ok(StatusMove::AlreadyApplied) => {
+                self.reply(replica, &job, ReportAnswer::Taken(ReportResult::AlreadyApplied))
+            }
+            Ok(StatusMove::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Outdated)),
             Err(code) => self.reply(replica, &job, ReportAnswer::Refused(code)),
         }
     }
@@ -175,7 +181,7 @@ impl World {
             Answer::Committed { revision } => self.report_taken(replica, job, revision),
             Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => self.read_status(replica, job),
             Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => {
-                self.reply(replica, &job, ReportAnswer::Refused(Code::StoreUnavailable));
+                self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable));
             }
         }
     }
@@ -189,7 +195,7 @@ impl World {
                 self.replicas[replica].statuses.insert(node, status);
             }
         }
-        self.reply(replica, &job, ReportAnswer::Taken(Taken::Applied));
+        self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Applied));
     }
 
     fn reply(&mut self, replica: ReplicaNumber, job: &Job, answer: ReportAnswer) {

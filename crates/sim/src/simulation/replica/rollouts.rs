@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::liveness::Link;
 use muster_core::names::NodeName;
-use muster_core::replicas::ControllerName;
+use muster_core::node::liveness::Link;
+use muster_core::replica::ControllerName;
 use muster_core::rollout::progress::Progress;
 use muster_core::rollout::record::GateVerdict;
 use muster_core::txn::Revision;

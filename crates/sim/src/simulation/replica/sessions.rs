@@ -2,13 +2,12 @@
 
 use jiff::Timestamp;
 use muster_core::fleet::Effects;
-use muster_core::generation::Generation;
-use muster_core::lookups::Lookups;
+use muster_core::lookup::Lookups;
 use muster_core::names::NodeName;
-use muster_core::pause::Paused;
-use muster_core::standing::Activity;
-use muster_core::status_move;
-use muster_core::txn::Revision;
+use muster_core::node::pause::NodePause;
+use muster_core::node::status::Activity;
+use muster_core::report::status_move;
+use muster_core::txn::{Generation, Revision};
 use muster_wire::sync::{DesiredState, SyncEvent, SyncOpen};
 
 use super::calls::{Answer, Call, Failure, Request};
@@ -32,7 +31,7 @@ pub(crate) struct Connection {
     pub(crate) seen: Lookups,
     generation: Option<Generation>,
     has_snapshot: bool,
-    pause: Option<Paused>,
+    pause: Option<NodePause>,
     greeted: bool,
     /// Another server says that it has the agent: the next answer to a ping decides.
     pub(super) pinged: bool,
@@ -91,7 +90,8 @@ impl World {
             return;
         }
         let observed = known.and_then(|known| known.observed.as_ref()).map(|(observed, at)| (observed, *at));
-        let welcome = status_move::greet(&self.keys, &node, observed, open.incarnation, open.boot.as_deref());
+        let welcome =
+            status_move::assign_incarnation(&self.keys, &node, observed, open.incarnation, open.boot.as_deref());
         let Ok(welcome) = welcome else { return };
         match welcome.txn {
             None => self.welcome(replica, session, welcome.incarnation),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use muster_core::fleet::{Effects, Fleet};
+use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::NodeName;
-use muster_core::snapshot::Snapshot;
 
 /// The one of those that have no data of their own. It stays what it is until something changes that can be looked up.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
-//! Which controllers a server holds: [`muster_core::tenure`] decides.
+//! Which controllers a server holds: [`muster_core::replica::controller_lock`] decides.
 
-use muster_core::replicas::ControllerName;
-use muster_core::tenure::{Held, Sight, Step, Taking, decide};
+use muster_core::replica::ControllerName;
+use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, decide};
 use muster_core::txn::{LeaseId, Revision, Txn};
 
 use super::Replica;
@@ -33,11 +33,11 @@ impl Replica {
         !self.refused.is_empty()
     }
 
-    fn step(&self, name: ControllerName, now: std::time::Duration) -> Step {
+    fn step(&self, name: ControllerName, now: std::time::Duration) -> LockStep {
         let fleet = self.view.as_ref();
         let holder = fleet.and_then(|fleet| fleet.controllers().get(&name));
         let lives = |id| fleet.is_some_and(|fleet| fleet.replicas().contains_key(id));
-        decide(Sight {
+        decide(LockInput {
             me: &self.id,
             current: self.current(now),
             my_key: fleet.and_then(|fleet| fleet.replicas().get(&self.id)).map(|(_, at)| *at),
@@ -61,18 +61,18 @@ impl World {
         }
         for name in CONTROLLERS {
             let mut step = self.replicas[replica].step(name, self.now);
-            if step == Step::Drop {
+            if step == LockStep::Drop {
                 self.replicas[replica].held.remove(&name);
                 self.server_says(replica, format_args!("lets go of {name}"));
                 step = self.replicas[replica].step(name, self.now);
             }
             match step {
-                Step::Keep | Step::Wait | Step::Drop => {}
-                Step::Adopt { at, lease } => {
+                LockStep::Keep | LockStep::Wait | LockStep::Drop => {}
+                LockStep::Adopt { at, lease } => {
                     self.replicas[replica].refused.remove(&name);
                     self.holds(replica, name, at, lease);
                 }
-                Step::Take { over } => {
+                LockStep::Take { over } => {
                     if self.replicas[replica].taking.insert(name) {
                         self.take(replica, name, over);
                     }
@@ -90,7 +90,7 @@ impl World {
         let (now, server) = (self.clock_of(replica), &self.replicas[replica]);
         let my_key = server.view.as_ref().and_then(|fleet| fleet.replicas().get(&server.id)).map(|(_, at)| *at);
         let (Some(current), Some(my_key)) = (server.current(self.now), my_key) else { return };
-        let taking = Taking { env: &self.env, name, me: &server.id, lease: current.lease, my_key, over, now };
+        let taking = LockClaim { env: &self.env, name, me: &server.id, lease: current.lease, my_key, over, now };
         let Ok(txn) = taking.txn() else { return };
         // The jitter of many servers is in the time that a request travels.
         let jitter = std::time::Duration::from_millis(self.dice.below(JITTER_MS));
@@ -112,7 +112,7 @@ impl World {
 
     fn holds(&mut self, replica: ReplicaNumber, name: ControllerName, revision: Revision, lease: LeaseId) {
         let since = self.clock_of(replica);
-        let held = Held { env: self.env.clone(), name, revision, lease, since };
+        let held = ControllerLock { env: self.env.clone(), name, revision, lease, since };
         self.server_says(replica, format_args!("holds {name} since revision {revision}"));
         self.replicas[replica].held.insert(name, held);
         self.due(replica, Chore::Liveness, self.now);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys;
-use muster_core::links::Absences;
+use muster_core::replica::links::LinkTracker;
 use muster_core::txn::Revision;
 use muster_store::Change;
 
@@ -123,7 +123,7 @@ impl World {
         // Who was there and is not any more stands in no change.
         (server.links, server.snapshots) = (Links::default(), Snapshots::default());
         if first {
-            let absences = Absences::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
+            let absences = LinkTracker::new(server.id.clone(), server.listening_since, fleet.revision, [&fleet]);
             server.absences = Some(absences);
         }
         let everything = Effects {

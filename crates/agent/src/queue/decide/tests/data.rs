@@ -2,7 +2,7 @@
 
 use super::*;
 
-use muster_core::config_data::{Datum, Layer};
+use muster_core::lookup::config_data::{Datum, Layer};
 use muster_core::names::DataKey;
 
 const KEYS: [&str; 2] = ["active_roles::db", "data::ntp_servers"];

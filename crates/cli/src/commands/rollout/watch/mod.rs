@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::{FailedNode, Phase};
-use muster_wire::client::{StatusQuery, WhichRollout};
+use muster_core::rollout::record::{FailedNode, RolloutPhase};
+use muster_wire::client::{RolloutRef, StatusQuery};
 use muster_wire::rollout::RolloutStatus;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -41,7 +41,7 @@ struct Before {
 /// Whoever stops watching is told that this stops nothing else.
 pub(in crate::commands) async fn follow(
     session: &mut Session,
-    which: WhichRollout,
+    which: RolloutRef,
     patience: Option<SignedDuration>,
     format: Format,
     terminal: &mut Terminal,
@@ -52,8 +52,8 @@ pub(in crate::commands) async fn follow(
         Ok(()) = tokio::signal::ctrl_c() => {}
     }
     let it = match which {
-        WhichRollout::Id(id) => format!("rollout {id}"),
-        WhichRollout::Active => "the rollout".to_owned(),
+        RolloutRef::Id(id) => format!("rollout {id}"),
+        RolloutRef::Active => "the rollout".to_owned(),
     };
     terminal.notes.note(format_args!("{it} goes on; muster rollout status --watch follows it again"));
     Ok(Exit::Interrupted)
@@ -62,7 +62,7 @@ pub(in crate::commands) async fn follow(
 /// `which` is the one that is being followed.
 async fn follow_to_its_end(
     session: &mut Session,
-    which: &mut WhichRollout,
+    which: &mut RolloutRef,
     patience: Option<SignedDuration>,
     format: Format,
     terminal: &mut Terminal,
@@ -78,14 +78,14 @@ async fn follow_to_its_end(
             return Ok(view.out_of_time(session, *which, patience, terminal).await);
         };
         // From here on it is this one, whatever else is started.
-        *which = WhichRollout::Id(status.record.id);
+        *which = RolloutRef::Id(status.record.id);
         view.show(session, &status, terminal);
         match judge(&status.record.phase) {
             Verdict::GoesOn => seen = Some(status.revision),
             Verdict::GoesBack(by) => {
                 view.say(&format!("rollout {by} takes it back"), &status, terminal);
                 went_back.get_or_insert_with(|| before(&status));
-                (*which, seen) = (WhichRollout::Id(by), None);
+                (*which, seen) = (RolloutRef::Id(by), None);
             }
             verdict @ (Verdict::Completed | Verdict::Failed | Verdict::CannotTell) => {
                 view.end();
@@ -115,7 +115,7 @@ async fn follow_to_its_end(
 /// Whoever takes the answer as data gets all of it.
 async fn whole(
     session: &Session,
-    which: WhichRollout,
+    which: RolloutRef,
     status: RolloutStatus,
     format: Format,
 ) -> Result<RolloutStatus, Failure> {
@@ -129,8 +129,11 @@ async fn whole(
 
 fn before(status: &RolloutStatus) -> Before {
     let why = match &status.record.phase {
-        Phase::RolledBack { why, .. } | Phase::Paused { why } => Some(why),
-        Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => None,
+        RolloutPhase::RolledBack { why, .. } | RolloutPhase::Paused { why } => Some(why),
+        RolloutPhase::Running
+        | RolloutPhase::Completed
+        | RolloutPhase::Aborted { .. }
+        | RolloutPhase::Superseded { .. } => None,
     };
     let mut failed = why.map(|why| status_view::failed_of(why).to_vec()).unwrap_or_default();
     if failed.is_empty() {
@@ -149,7 +152,7 @@ fn aftermath(before: &Before, out: &mut Out) {
 /// Asks until there is an answer; a server that goes away meanwhile is waited for. None when the time is over.
 async fn ask(
     session: &mut Session,
-    which: WhichRollout,
+    which: RolloutRef,
     query: StatusQuery,
     deadline: Option<Instant>,
     terminal: &mut Terminal,
@@ -247,7 +250,7 @@ impl View {
     async fn out_of_time(
         &mut self,
         session: &Session,
-        which: WhichRollout,
+        which: RolloutRef,
         patience: Option<SignedDuration>,
         terminal: &mut Terminal,
     ) -> Exit {

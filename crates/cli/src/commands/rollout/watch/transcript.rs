@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::progress::Hold;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_wire::rollout::RolloutStatus;
 
 use crate::commands::rows::count;
@@ -20,7 +20,7 @@ const PASSED: &str = "; passed";
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     rollout: Option<RolloutId>,
-    phase: Option<Phase>,
+    phase: Option<RolloutPhase>,
     waves: BTreeMap<usize, String>,
     failed: BTreeSet<NodeName>,
     holds: BTreeSet<String>,
@@ -104,8 +104,11 @@ impl Transcript {
     /// The failed nodes that the end of a rollout names, and that were not told of: they are on their way back already.
     pub(super) fn unsaid(&self, status: &RolloutStatus) -> Vec<String> {
         let why = match &status.record.phase {
-            Phase::RolledBack { why, .. } | Phase::Paused { why } => status_view::failed_of(why),
-            Phase::Running | Phase::Completed | Phase::Aborted { .. } | Phase::Superseded { .. } => &[],
+            RolloutPhase::RolledBack { why, .. } | RolloutPhase::Paused { why } => status_view::failed_of(why),
+            RolloutPhase::Running
+            | RolloutPhase::Completed
+            | RolloutPhase::Aborted { .. }
+            | RolloutPhase::Superseded { .. } => &[],
         };
         let unsaid = why.iter().filter(|failed| !self.failed.contains(&failed.node));
         unsaid.map(|failed| format!("failed: {failed}")).collect()
@@ -157,25 +160,25 @@ fn beginning(env: &EnvName, status: &RolloutStatus) -> String {
 fn phase(status: &RolloutStatus, is_first: bool) -> Option<String> {
     let id = status.record.id;
     Some(match &status.record.phase {
-        Phase::Running if is_first => return None,
-        Phase::Running => format!("rollout {id} goes on"),
-        Phase::Paused { why } => {
+        RolloutPhase::Running if is_first => return None,
+        RolloutPhase::Running => format!("rollout {id} goes on"),
+        RolloutPhase::Paused { why } => {
             format!("rollout {id} is paused because {}", status_view::because_now(why, status.counts.failed))
         }
-        Phase::Completed => format!("rollout {id} is completed: {}", status_view::so_far(status)),
-        Phase::Aborted { by, reason } if reason.is_empty() => format!("rollout {id} was aborted by {by}"),
-        Phase::Aborted { by, reason } => format!("rollout {id} was aborted by {by}: {reason}"),
-        Phase::RolledBack { why, .. } => {
+        RolloutPhase::Completed => format!("rollout {id} is completed: {}", status_view::so_far(status)),
+        RolloutPhase::Aborted { by, reason } if reason.is_empty() => format!("rollout {id} was aborted by {by}"),
+        RolloutPhase::Aborted { by, reason } => format!("rollout {id} was aborted by {by}: {reason}"),
+        RolloutPhase::RolledBack { why, .. } => {
             format!("rollout {id} is rolled back because {}", status_view::taken_back(why))
         }
-        Phase::Superseded { by } => format!("rollout {id} was superseded by rollout {by}"),
+        RolloutPhase::Superseded { by } => format!("rollout {id} was superseded by rollout {by}"),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use muster_core::names::Version;
-    use muster_core::rollout::record::Halt;
+    use muster_core::rollout::record::PauseReason;
 
     use super::super::super::sample::{self, env};
     use super::*;
@@ -194,7 +197,7 @@ mod tests {
         let mut goes_on = sample::waits_for_promotion();
         goes_on.holds.clear();
         let mut paused = goes_on.clone();
-        paused.record.phase = Phase::Paused { why: Halt::by_operator("jo", "lunch") };
+        paused.record.phase = RolloutPhase::Paused { why: PauseReason::by_operator("jo", "lunch") };
         let states = [sample::status(), later, sample::waits_for_promotion(), paused, goes_on.clone(), goes_on];
         insta::assert_snapshot!(told(&states), @"
         10:00:30  prod, rollout 7: v2 → v3, 4 nodes, 2 waves
@@ -212,7 +215,7 @@ mod tests {
         let mut back = sample::status();
         (back.record.id, back.record.rolls_back) = (RolloutId(8), Some(RolloutId(7)));
         (back.record.from, back.record.to) = (Some(Version::new("v3").unwrap()), Version::new("v2").unwrap());
-        let states = [sample::status(), sample::failed(Phase::RolledBack { by: RolloutId(8), why }), back];
+        let states = [sample::status(), sample::failed(RolloutPhase::RolledBack { by: RolloutId(8), why }), back];
         insta::assert_snapshot!(told(&states), @"
         10:00:30  prod, rollout 7: v2 → v3, 4 nodes, 2 waves
         10:00:30  wave 1 (web): 0 of 1 node healthy, 1 applying

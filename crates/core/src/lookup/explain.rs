@@ -1,0 +1,194 @@
+//! What one node would see at one key, and where that comes from: for people who want to know why.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::fleet::Fleet;
+use crate::keys::Keys;
+use crate::lookup::config_data::{DatumRecord, Layer};
+use crate::lookup::{LookupKey, interface_in_key};
+use crate::names::{DataKey, NodeName, Role};
+use crate::spelling::nearest;
+use crate::txn::Revision;
+
+/// What Hiera keys begin with that ask for something else than configuration data.
+pub const PREFIX: &str = "etcdlookup::";
+
+/// What is at a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LookupResult {
+    /// As content gets it; `[secret]` for a secret.
+    pub value: Value,
+    #[serde(flatten)]
+    pub source: LookupSource,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum LookupSource {
+    /// Somebody has set it.
+    Data {
+        #[serde(flatten)]
+        set: DatumSource,
+        /// The wider layers that it hides, the narrowest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        hides: Vec<DatumSource>,
+    },
+    /// The nodes of a role that others may count on.
+    ActiveRole { role: Role, nodes: Vec<NodeKey> },
+    Leader {
+        role: Role,
+        store_key: String,
+        epoch: u64,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+        changed_at: Revision,
+    },
+    /// What nodes publish.
+    Published { nodes: Vec<NodeKey> },
+}
+
+/// A datum in its layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DatumSource {
+    #[serde(flatten)]
+    pub layer: Layer,
+    pub store_key: String,
+    /// `[secret]` for a secret.
+    pub is: Value,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
+    pub by: String,
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    pub changed_at: Revision,
+}
+
+/// A node, and the key in the store that says what is seen of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeKey {
+    pub node: NodeName,
+    pub store_key: String,
+}
+
+/// The key as runs record it: without the prefix, and for configuration data with another.
+pub fn recorded_key(asked: &str) -> String {
+    match asked.strip_prefix(PREFIX) {
+        Some(key) => key.to_owned(),
+        None => format!("data::{asked}"),
+    }
+}
+
+/// What a node would see at a key. A node that the design does not know sees nothing.
+pub fn resolve(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<LookupResult> {
+    let keys = Keys::new(&fleet.env);
+    match LookupKey::parse(&recorded_key(asked)) {
+        LookupKey::ActiveRole { role } => {
+            let (role, nodes) = fleet.roles().find(|(known, _)| known.as_str() == role)?;
+            let value =
+                nodes.iter().filter_map(|name| Some((name.to_string(), json!(fleet.get(name)?.active()?.interfaces))));
+            Some(LookupResult {
+                value: Value::Object(value.collect()),
+                source: active(fleet, &keys, role, nodes.iter()),
+            })
+        }
+        LookupKey::ActiveRoleInterface { role, interface } => {
+            let (role, nodes) = fleet.roles().find(|(known, _)| known.as_str() == role)?;
+            let address = |name: &NodeName| {
+                let interfaces = &fleet.get(name)?.active()?.interfaces;
+                let found = interfaces.iter().find(|(known, _)| interface_in_key(known) == interface);
+                found.map(|(_, address)| address.clone())
+            };
+            let with = || nodes.iter().filter(|name| address(name).is_some());
+            let value = with().filter_map(address).collect::<Vec<_>>();
+            Some(LookupResult { value: json!(value), source: active(fleet, &keys, role, with()) })
+        }
+        LookupKey::Leader { role } => {
+            let role = Role::new(role).ok()?;
+            let (record, changed_at) = fleet.leaders().get(&role)?;
+            let value = json!(fleet.leader(role.as_str())?);
+            let (epoch, since, changed_at) = (record.epoch, record.since, *changed_at);
+            Some(LookupResult {
+                value,
+                source: LookupSource::Leader { store_key: keys.leader(&role), role, epoch, since, changed_at },
+            })
+        }
+        LookupKey::Published { key } => {
+            DataKey::new(key).ok()?;
+            let values = fleet.published().at(key);
+            let nodes = values.into_iter().flat_map(|values| values.keys());
+            let nodes = nodes.map(|node| NodeKey { node: node.clone(), store_key: keys.published(node) }).collect();
+            // What nobody publishes is empty, and not absent.
+            let value = values.map_or_else(|| json!({}), |values| json!(values));
+            Some(LookupResult { value, source: LookupSource::Published { nodes } })
+        }
+        LookupKey::Datum { key } => {
+            let role = &fleet.get(node)?.record.as_ref()?.role;
+            let key = DataKey::new(key).ok()?;
+            let mut layers =
+                fleet.data().of(node, role, key.as_str()).map(|(layer, datum)| place(&keys, layer, &key, datum));
+            let set = layers.next()?;
+            Some(LookupResult { value: set.is.clone(), source: LookupSource::Data { set, hides: layers.collect() } })
+        }
+        LookupKey::Unknown => None,
+    }
+}
+
+/// What was probably meant by a key at which there is nothing.
+pub fn suggest(fleet: &Fleet, node: &NodeName, asked: &str) -> Option<String> {
+    let roles = || fleet.roles().map(|(role, _)| role.as_str());
+    let key = recorded_key(asked);
+    match LookupKey::parse(&key) {
+        LookupKey::ActiveRole { role } => nearest(role, roles()).map(|role| format!("{PREFIX}active_roles::{role}")),
+        LookupKey::ActiveRoleInterface { role, interface } => {
+            nearest(role, roles()).map(|role| format!("{PREFIX}active_roles::{role}::{interface}"))
+        }
+        LookupKey::Leader { role } => {
+            nearest(role, roles()).filter(|near| *near != role).map(|role| format!("{PREFIX}leader::{role}"))
+        }
+        LookupKey::Published { .. } => None,
+        LookupKey::Datum { key } => {
+            // Somebody has forgotten the prefix.
+            let forgotten = format!("{PREFIX}{key}");
+            if resolve(fleet, node, &forgotten).is_some() {
+                return Some(forgotten);
+            }
+            let role = fleet.get(node).and_then(|node| node.record.as_ref()).map(|record| &record.role)?;
+            let seen = fleet.data().seen_by(node, role);
+            nearest(key, seen.keys().map(DataKey::as_str)).map(str::to_owned)
+        }
+        LookupKey::Unknown => {
+            let words = ["active_roles", "leader", "published"];
+            let (word, rest) = key.split_once("::").unwrap_or((&key, ""));
+            let word = nearest(word, words)?;
+            Some(format!("{PREFIX}{word}::{}", if rest.is_empty() { "…" } else { rest }))
+        }
+    }
+}
+
+fn active<'a>(fleet: &Fleet, keys: &Keys, role: &Role, nodes: impl Iterator<Item = &'a NodeName>) -> LookupSource {
+    let key = |name: &NodeName| {
+        // The newest entry counts.
+        let (version, _) = fleet.get(name)?.active.iter().max_by_key(|(_, (_, at))| *at)?;
+        Some(NodeKey { node: name.clone(), store_key: keys.active_role(version, name) })
+    };
+    LookupSource::ActiveRole { role: role.clone(), nodes: nodes.filter_map(key).collect() }
+}
+
+fn place(keys: &Keys, layer: Layer, key: &DataKey, (datum, at): &(DatumRecord, Revision)) -> DatumSource {
+    DatumSource {
+        store_key: keys.datum(&layer, key),
+        layer,
+        is: datum.shown(),
+        secret: datum.secret,
+        by: datum.by.clone(),
+        at: datum.at,
+        message: datum.message.clone(),
+        changed_at: *at,
+    }
+}

@@ -1,0 +1,250 @@
+//! What a run looked up, and what it saw there: the reason for which a node wakes up, and the only one.
+//!
+//! A tag stands for a value. Server and agent make it from their own data in the same way, so that after any
+//! disconnection, restart or lost message one comparison tells whether the node has seen what is there now. The tag of
+//! a role is a sum over its nodes: the server keeps it up to date at a cost that does not grow with the fleet.
+
+pub mod config_data;
+pub mod explain;
+pub mod published;
+pub mod snapshot;
+pub mod snapshot_diff;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use crate::names::NodeName;
+use crate::report::Interfaces;
+
+/// Looked-up key → tag of the value that was seen.
+pub type Lookups = BTreeMap<String, Tag>;
+
+/// Stands for a value; equal values have equal tags.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+pub struct Tag(String);
+
+impl Tag {
+    /// The tag of a key that has no value.
+    pub fn absent() -> Self {
+        Tag("-".into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A key that content can look up, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LookupKey<'a> {
+    /// `active_roles::<role>`
+    ActiveRole { role: &'a str },
+    /// `active_roles::<role>::<interface>`
+    ActiveRoleInterface { role: &'a str, interface: &'a str },
+    /// `leader::<role>`
+    Leader { role: &'a str },
+    /// `published::<key>`; the key may hold `::`.
+    Published { key: &'a str },
+    /// `data::<key>`: configuration data, which content looks up by its plain key.
+    Datum { key: &'a str },
+    /// A key that this version of Muster has no values for.
+    Unknown,
+}
+
+impl<'a> LookupKey<'a> {
+    pub fn parse(key: &'a str) -> Self {
+        match key.split_once("::") {
+            Some(("published", key)) if !key.is_empty() => return LookupKey::Published { key },
+            Some(("data", key)) if !key.is_empty() => return LookupKey::Datum { key },
+            _ => {}
+        }
+        let mut parts = key.split("::");
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("active_roles"), Some(role), None, None) => LookupKey::ActiveRole { role },
+            (Some("active_roles"), Some(role), Some(interface), None) => {
+                LookupKey::ActiveRoleInterface { role, interface }
+            }
+            (Some("leader"), Some(role), None, None) => LookupKey::Leader { role },
+            _ => LookupKey::Unknown,
+        }
+    }
+}
+
+/// A value as text, the same for equal values whatever the order in which their members were written.
+pub fn stable_text(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            let members = sorted
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), stable_text(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(stable_text).collect::<Vec<_>>().join(",")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
+}
+
+/// The tag of a datum: its value, and whether it is a secret, which is another thing to Puppet.
+pub fn datum_tag(value: &Value, secret: bool) -> Tag {
+    Tag(format!("d{:x}", hash(&[&stable_text(value), if secret { "secret" } else { "" }])))
+}
+
+/// The tag of a leader. Its epoch is what content passes on, so another epoch is another value.
+pub fn leader_tag(node: &NodeName, epoch: u64, interfaces: &Interfaces) -> Tag {
+    Tag(format!("l{:x}", hash(&[node.as_str(), &epoch.to_string(), &canonical(interfaces)])))
+}
+
+/// The tag of something that is known by its text, in parts.
+pub fn text_tag(parts: &[&str]) -> Tag {
+    Tag(format!("t{:x}", hash(parts)))
+}
+
+/// The name of an interface as it stands in a key: Hiera takes `.` for a step into a hash.
+pub fn interface_in_key(interface: &str) -> String {
+    interface.replace('.', "_")
+}
+
+/// The tags of one role's active nodes, kept by adding and taking away single nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleTags {
+    all: Sum,
+    interfaces: BTreeMap<String, Sum>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    count: u64,
+    total: u64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, part: u64) {
+        self.count += 1;
+        self.total = self.total.wrapping_add(part);
+    }
+
+    pub(crate) fn take(&mut self, part: u64) {
+        self.count = self.count.saturating_sub(1);
+        self.total = self.total.wrapping_sub(part);
+    }
+
+    pub(crate) fn tag(self) -> Tag {
+        Tag(format!("{}.{:x}", self.count, self.total))
+    }
+}
+
+impl RoleTags {
+    pub fn add(&mut self, node: &NodeName, interfaces: &Interfaces) {
+        self.all.add(hash(&[node.as_str(), &canonical(interfaces)]));
+        for (interface, address) in interfaces {
+            let sum = self.interfaces.entry(interface_in_key(interface)).or_default();
+            sum.add(hash(&[node.as_str(), interface, address]));
+        }
+    }
+
+    pub fn take(&mut self, node: &NodeName, interfaces: &Interfaces) {
+        self.all.take(hash(&[node.as_str(), &canonical(interfaces)]));
+        for (interface, address) in interfaces {
+            let key = interface_in_key(interface);
+            if let Some(sum) = self.interfaces.get_mut(&key) {
+                sum.take(hash(&[node.as_str(), interface, address]));
+                if sum.count == 0 {
+                    self.interfaces.remove(&key);
+                }
+            }
+        }
+    }
+
+    pub fn role(&self) -> Tag {
+        self.all.tag()
+    }
+
+    /// An interface that no node has is an empty list, not an absent value.
+    pub fn interface(&self, interface: &str) -> Tag {
+        self.interfaces.get(interface).copied().unwrap_or_default().tag()
+    }
+}
+
+fn canonical(interfaces: &Interfaces) -> String {
+    interfaces.iter().map(|(name, address)| format!("{name}={address}\n")).collect()
+}
+
+/// Length before each part, so that no two lists of parts run into the same bytes.
+pub(crate) fn hash(parts: &[&str]) -> u64 {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let digest = hasher.finalize();
+    digest.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str) -> NodeName {
+        NodeName::new(name).unwrap()
+    }
+
+    fn eth0(address: &str) -> Interfaces {
+        Interfaces::from([("eth0".into(), address.into())])
+    }
+
+    #[test]
+    fn order_does_not_matter_and_taking_undoes_adding() {
+        let mut one = RoleTags::default();
+        one.add(&node("db1"), &eth0("10.0.0.1"));
+        let only_first = one.clone();
+        one.add(&node("db2"), &eth0("10.0.0.2"));
+        let mut other = RoleTags::default();
+        other.add(&node("db2"), &eth0("10.0.0.2"));
+        other.add(&node("db1"), &eth0("10.0.0.1"));
+        assert_eq!(one, other);
+        other.take(&node("db2"), &eth0("10.0.0.2"));
+        assert_eq!(other, only_first);
+        other.take(&node("db1"), &eth0("10.0.0.1"));
+        assert_eq!(other, RoleTags::default());
+    }
+
+    #[test]
+    fn an_interface_has_a_tag_of_its_own() {
+        let mut before = RoleTags::default();
+        before.add(&node("db1"), &Interfaces::from([("eth0".into(), "a".into()), ("eth1.5".into(), "b".into())]));
+        let mut after = RoleTags::default();
+        after.add(&node("db1"), &Interfaces::from([("eth0".into(), "a".into()), ("eth1.5".into(), "c".into())]));
+        assert_ne!(before.role(), after.role());
+        assert_eq!(before.interface("eth0"), after.interface("eth0"));
+        assert_ne!(before.interface("eth1_5"), after.interface("eth1_5"));
+        assert_eq!(before.interface("eth9"), RoleTags::default().interface("eth9"));
+        assert_ne!(before.interface("eth9"), Tag::absent());
+    }
+
+    #[test]
+    fn equal_values_have_equal_texts() {
+        let text = |json: &str| stable_text(&serde_json::from_str(json).unwrap());
+        assert_eq!(text(r#"{"b": [1, {"d": null, "c": "x"}], "a": true}"#), r#"{"a":true,"b":[1,{"c":"x","d":null}]}"#);
+        assert_ne!(text("[1,2]"), text("[2,1]"));
+        assert_ne!(datum_tag(&Value::from("x"), true), datum_tag(&Value::from("x"), false));
+    }
+
+    #[test]
+    fn keys_are_taken_apart() {
+        assert_eq!(LookupKey::parse("active_roles::db"), LookupKey::ActiveRole { role: "db" });
+        let with_interface = LookupKey::ActiveRoleInterface { role: "db", interface: "eth0_5" };
+        assert_eq!(LookupKey::parse("active_roles::db::eth0_5"), with_interface);
+        assert_eq!(LookupKey::parse("leader::db"), LookupKey::Leader { role: "db" });
+        assert_eq!(LookupKey::parse("published::db::binlog"), LookupKey::Published { key: "db::binlog" });
+        assert_eq!(LookupKey::parse("data::nova::port"), LookupKey::Datum { key: "nova::port" });
+        for unknown in ["", "active_roles", "active_roles::a::b::c", "leader", "leader::a::b", "data::", "published"] {
+            assert_eq!(LookupKey::parse(unknown), LookupKey::Unknown, "{unknown:?}");
+        }
+    }
+}

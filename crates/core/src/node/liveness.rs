@@ -1,0 +1,258 @@
+//! Who is lost, and who only seems to be.
+//!
+//! A node whose agent keeps no connection is silent; silent for long enough, it is lost, and others stop counting on
+//! it. Two cases are not the node's fault, and nobody is declared lost in them: shortly after the server started, when
+//! agents have not had time to come back; and when more than half of what lives in a failure domain goes silent together.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::fleet::{Fleet, Node};
+use crate::keys::Keys;
+use crate::names::NodeName;
+use crate::report::record::ActiveRole;
+use crate::txn::{Guard, Op, Txn};
+
+/// How patient the server is.
+#[derive(Clone, Copy, Debug)]
+pub struct LivenessTimeouts {
+    /// A node that is silent for this long is lost.
+    pub lost_after: SignedDuration,
+    /// Nobody is lost before this much time has passed since the server started to listen.
+    pub grace: SignedDuration,
+}
+
+impl Default for LivenessTimeouts {
+    /// Agents notice a dead connection after two missed pings (20 s) and come back within 5 s; a node that needs
+    /// longer than 30 s has more than a short interruption. The grace is twice that: a server that starts meets agents
+    /// that have backed off.
+    fn default() -> Self {
+        Self { lost_after: SignedDuration::from_secs(30), grace: SignedDuration::from_secs(60) }
+    }
+}
+
+/// Whether the agent of a node keeps a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Link {
+    Connected {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// Not connected, since the connection ended or since the server started.
+    Silent {
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+}
+
+/// What is decided on, for one node.
+#[derive(Clone, Copy, Debug)]
+pub struct LivenessInput<'a> {
+    pub node: &'a NodeName,
+    pub failure_domain: &'a str,
+    pub link: Link,
+    /// Its last validation passed, and it is in service: others may count on it as long as it is live.
+    pub fit: bool,
+    /// Others count on it now.
+    pub active: bool,
+}
+
+/// What to do about liveness, and when to look again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LivenessDecision {
+    /// Lost: to be taken out of `active_roles`.
+    pub withdraw: Vec<NodeName>,
+    /// Back: to be put into `active_roles` again.
+    pub restore: Vec<NodeName>,
+    /// Domains in which too many are silent for it to be their own fault.
+    pub held: Vec<SilentDomain>,
+    /// Nothing changes before this moment, unless a connection begins or ends.
+    pub recheck: Option<Timestamp>,
+}
+
+/// A failure domain in which nobody is declared lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SilentDomain {
+    pub failure_domain: String,
+    pub silent: usize,
+    pub nodes: usize,
+}
+
+/// Decides who is lost and who is back.
+pub fn decide<'a>(
+    seen: impl IntoIterator<Item = LivenessInput<'a>>,
+    patience: LivenessTimeouts,
+    listening_since: Timestamp,
+    now: Timestamp,
+) -> LivenessDecision {
+    let seen: Vec<LivenessInput<'_>> = seen.into_iter().collect();
+    let mut domains: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for node in &seen {
+        let silent = matches!(node.link, Link::Silent { .. });
+        // A node that was never made, or was lost long ago, says nothing about what happens now.
+        if !silent || node.active {
+            let (silent_here, alive) = domains.entry(node.failure_domain).or_default();
+            *silent_here += usize::from(silent);
+            *alive += 1;
+        }
+    }
+    // One node alone cannot be told from its domain; two or more that fall silent together can.
+    let held = |domain: &str| domains.get(domain).is_some_and(|(silent, all)| *silent >= 2 && silent * 2 > *all);
+
+    let mut decision = LivenessDecision::default();
+    let graceful_until = listening_since.saturating_add(patience.grace).unwrap_or(Timestamp::MAX);
+    for node in &seen {
+        match node.link {
+            Link::Connected { .. } => {
+                if node.fit && !node.active {
+                    decision.restore.push(node.node.clone());
+                }
+            }
+            Link::Silent { since } if node.active => {
+                let lost_at = since.saturating_add(patience.lost_after).unwrap_or(Timestamp::MAX).max(graceful_until);
+                if held(node.failure_domain) {
+                    // Shown from the end of the grace on: somebody has to look at that moment.
+                    if now < graceful_until {
+                        decision.recheck = Some(decision.recheck.map_or(graceful_until, |at| at.min(graceful_until)));
+                    }
+                } else if lost_at <= now {
+                    decision.withdraw.push(node.node.clone());
+                } else {
+                    decision.recheck = Some(decision.recheck.map_or(lost_at, |at| at.min(lost_at)));
+                }
+            }
+            Link::Silent { .. } => {}
+        }
+    }
+    if now >= graceful_until {
+        let domains = domains.iter().filter(|(domain, _)| held(domain));
+        decision.held = domains
+            .map(|(domain, (silent, nodes))| SilentDomain {
+                failure_domain: (*domain).to_owned(),
+                silent: *silent,
+                nodes: *nodes,
+            })
+            .collect();
+    }
+    decision
+}
+
+/// Its last validation passed, its machine has not been started again since, and is not being given back.
+pub fn is_fit(node: &Node) -> bool {
+    let released = node.machine.as_ref().is_some_and(|(machine, _)| machine.phase.is_releasing());
+    !released && node.observed.as_ref().is_some_and(|(observed, _)| observed.passed.is_some() && !observed.rebooted)
+}
+
+/// The transactions of a decision, each fenced by the node's last report, and by the design: one that leaves meanwhile is
+/// not put back.
+pub fn transactions(fleet: &Fleet, decision: &LivenessDecision) -> Vec<(NodeName, Txn)> {
+    let keys = Keys::new(&fleet.env);
+    let change = |name: &NodeName, back: bool| {
+        let node = fleet.get(name)?;
+        let (observed, at) = node.observed.as_ref()?;
+        let key = keys.active_role(observed.passed.as_ref()?, name);
+        let op = if back {
+            let role = node.record.as_ref()?.role.clone();
+            Op::put_json(key, &ActiveRole { role, interfaces: observed.interfaces.clone() }).ok()?
+        } else {
+            Op::delete(key)
+        };
+        let txn = Txn::new()
+            .guard(Guard::observed(keys.observed(name), Some(*at)))
+            .guard(Guard::observed(keys.node(name), node.record_at))
+            .op(op);
+        Some((name.clone(), txn))
+    };
+    let lost = decision.withdraw.iter().filter_map(|name| change(name, false));
+    lost.chain(decision.restore.iter().filter_map(|name| change(name, true))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Nodes of one domain, each silent since a second, or connected.
+    fn fleet(nodes: &[(&str, Option<i64>, bool)]) -> Vec<(NodeName, Link, bool)> {
+        let link = |silent: &Option<i64>| match silent {
+            Some(second) => Link::Silent { since: at(*second) },
+            None => Link::Connected { since: at(0) },
+        };
+        nodes.iter().map(|(name, silent, active)| (NodeName::new(*name).unwrap(), link(silent), *active)).collect()
+    }
+
+    fn judge(nodes: &[(&str, Option<i64>, bool)], now: i64) -> LivenessDecision {
+        let fleet = fleet(nodes);
+        let seen = fleet.iter().map(|(node, link, active)| LivenessInput {
+            node,
+            failure_domain: "rack1",
+            link: *link,
+            fit: true,
+            active: *active,
+        });
+        decide(seen, LivenessTimeouts::default(), at(0), at(now))
+    }
+
+    fn names(nodes: &[NodeName]) -> Vec<&str> {
+        nodes.iter().map(NodeName::as_str).collect()
+    }
+
+    #[test]
+    fn a_silent_node_is_lost_after_its_time_and_not_before() {
+        let nodes = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
+        let early = judge(&nodes, 129);
+        assert_eq!((names(&early.withdraw), early.recheck), (vec![], Some(at(130))));
+        let late = judge(&nodes, 130);
+        assert_eq!((names(&late.withdraw), late.recheck), (vec!["a1"], None));
+    }
+
+    #[test]
+    fn a_server_that_just_started_waits() {
+        let nodes = [("a1", Some(0), true), ("b1", None, true), ("c1", None, true)];
+        assert_eq!(judge(&nodes, 59).withdraw, []);
+        assert_eq!(judge(&nodes, 59).recheck, Some(at(60)));
+        assert_eq!(names(&judge(&nodes, 60).withdraw), ["a1"]);
+    }
+
+    #[test]
+    fn when_most_of_a_domain_is_silent_nobody_is_lost_and_it_is_shown() {
+        let nodes = [("a1", Some(100), true), ("b1", Some(100), true), ("c1", None, true)];
+        let decision = judge(&nodes, 1000);
+        assert_eq!(decision.withdraw, []);
+        assert_eq!(decision.held, [SilentDomain { failure_domain: "rack1".into(), silent: 2, nodes: 3 }]);
+    }
+
+    #[test]
+    fn what_is_held_at_the_start_is_looked_at_again_when_the_grace_ends() {
+        let nodes = [("a1", Some(0), true), ("b1", Some(0), true), ("c1", None, true)];
+        let early = judge(&nodes, 10);
+        assert_eq!((early.held, early.recheck), (vec![], Some(at(60))));
+    }
+
+    #[test]
+    fn nodes_that_do_not_live_prove_nothing_about_those_that_do() {
+        let never_made = [("n1", Some(0), false), ("n2", Some(0), false), ("n3", Some(0), false)];
+        let living = [("a1", Some(100), true), ("b1", None, true), ("c1", None, true)];
+        let nodes: Vec<_> = never_made.into_iter().chain(living).collect();
+        let decision = judge(&nodes, 1000);
+        assert_eq!((names(&decision.withdraw), decision.held), (vec!["a1"], vec![]));
+    }
+
+    #[test]
+    fn a_node_that_is_alone_in_its_domain_can_be_lost() {
+        assert_eq!(names(&judge(&[("a1", Some(100), true)], 130).withdraw), ["a1"]);
+    }
+
+    #[test]
+    fn a_node_that_came_back_is_restored() {
+        let decision = judge(&[("a1", None, false), ("b1", None, true)], 500);
+        assert_eq!((names(&decision.restore), decision.withdraw), (vec!["a1"], vec![]));
+    }
+}

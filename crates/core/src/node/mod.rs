@@ -1,0 +1,9 @@
+//! Nodes: their records, their status, and the decisions that take them in and out of service.
+
+pub mod decommission;
+pub mod leaders;
+pub mod liveness;
+pub mod pause;
+pub mod record;
+pub mod service_state;
+pub mod status;

@@ -1,0 +1,372 @@
+//! How a node stands, and why it does not move: four separate facts put into one line for people and machines.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::fleet::{DesiredVersion, Fleet, Node};
+use crate::names::{NodeName, RunId, Version};
+use crate::node::decommission;
+use crate::node::liveness::Link;
+use crate::node::pause::NodePause;
+use crate::node::record::MachinePhase;
+use crate::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
+use crate::report::ResourceError;
+use crate::report::reason::{Need, RunReason};
+
+/// What the agent does right now. An observation, never a key: it dies with the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "activity", rename_all = "snake_case")]
+pub enum Activity {
+    #[default]
+    Idle,
+    Applying {
+        run: RunId,
+        version: Version,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    Validating {
+        run: RunId,
+        version: Version,
+        #[schema(value_type = String, format = DateTime)]
+        since: Timestamp,
+    },
+    /// The last run failed, or waits for something that only a run can see; the next one is due.
+    Retrying {
+        attempt: u32,
+        #[schema(value_type = String, format = DateTime)]
+        at: Timestamp,
+    },
+    /// The agent cannot act; for example its disk is full.
+    Blocked { problem: String },
+}
+
+/// Where a node stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// The design does not want it any more: it is out of service, and its machine is released.
+    Leaving,
+    /// In the design; its machine is on its way.
+    Provisioning,
+    /// Its machine could not be made.
+    Unprovisioned,
+    /// Its agent keeps no connection.
+    Silent,
+    Applying,
+    Validating,
+    /// Waits for something from another node.
+    Pending,
+    /// The applier failed.
+    Failed,
+    /// The validation failed.
+    Invalid,
+    /// Its agent cannot act.
+    Blocked,
+    /// Should run another version, and has not begun.
+    Outdated,
+    /// Configured; its validation has not been made.
+    Configured,
+    /// Runs what it should, and has proved it.
+    Validated,
+}
+
+impl NodeState {
+    /// In the order of a node's way to service.
+    pub const ALL: [NodeState; 13] = [
+        NodeState::Leaving,
+        NodeState::Provisioning,
+        NodeState::Unprovisioned,
+        NodeState::Silent,
+        NodeState::Applying,
+        NodeState::Validating,
+        NodeState::Pending,
+        NodeState::Failed,
+        NodeState::Invalid,
+        NodeState::Blocked,
+        NodeState::Outdated,
+        NodeState::Configured,
+        NodeState::Validated,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Leaving => "leaving",
+            NodeState::Provisioning => "provisioning",
+            NodeState::Unprovisioned => "unprovisioned",
+            NodeState::Silent => "silent",
+            NodeState::Applying => "applying",
+            NodeState::Validating => "validating",
+            NodeState::Pending => "pending",
+            NodeState::Failed => "failed",
+            NodeState::Invalid => "invalid",
+            NodeState::Blocked => "blocked",
+            NodeState::Outdated => "outdated",
+            NodeState::Configured => "configured",
+            NodeState::Validated => "validated",
+        }
+    }
+}
+
+/// Why a node is not validated at what it should run. Always there when it is not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Reason {
+    /// The node leaves, and its machine goes on until these have run without it, or until its time is over.
+    Leaving {
+        /// The first of them.
+        waits_for: Vec<NodeName>,
+        /// How many there are besides.
+        #[serde(default, skip_serializing_if = "is_none")]
+        more: usize,
+        #[schema(value_type = String, format = DateTime)]
+        until: Timestamp,
+    },
+    /// Its machine is being made, or could not be.
+    Machine {
+        #[serde(flatten)]
+        phase: MachinePhase,
+        attempt: u32,
+    },
+    Silent,
+    /// A run is under way.
+    Running {
+        run: RunId,
+    },
+    /// No version was chosen for the environment yet.
+    NoVersion,
+    /// What it should run, and has not begun with.
+    Behind {
+        version: Version,
+    },
+    /// It should run something, and somebody has said that it is not to run now.
+    Paused {
+        /// What it should run.
+        version: Version,
+        #[serde(flatten)]
+        paused: NodePause,
+    },
+    Waiting {
+        needs: Vec<Need>,
+        /// When the agent looks again by itself: for what no change in the store can tell of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        retry: Option<Timestamp>,
+    },
+    Failed {
+        reason: Option<RunReason>,
+        errors: Vec<ResourceError>,
+        attempt: u32,
+        /// When the agent tries again by itself.
+        #[schema(value_type = Option<String>, format = DateTime)]
+        retry: Option<Timestamp>,
+    },
+    Blocked {
+        problem: String,
+    },
+    NotValidated,
+    /// Its machine was started again, and it has not been validated since.
+    Restarted,
+}
+
+impl Reason {
+    /// Why in one word, as it crosses the wire.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Reason::Leaving { .. } => "leaving",
+            Reason::Machine { .. } => "machine",
+            Reason::Silent => "silent",
+            Reason::Running { .. } => "running",
+            Reason::NoVersion => "no_version",
+            Reason::Behind { .. } => "behind",
+            Reason::Paused { .. } => "paused",
+            Reason::Waiting { .. } => "waiting",
+            Reason::Failed { .. } => "failed",
+            Reason::Blocked { .. } => "blocked",
+            Reason::NotValidated => "not_validated",
+            Reason::Restarted => "restarted",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Leaving { waits_for, .. } if waits_for.is_empty() => {
+                f.write_str("its machine is about to be released")
+            }
+            Reason::Leaving { waits_for, more, until } => {
+                let (names, have) = (named(waits_for, *more), if waits_for.len() == 1 { "has" } else { "have" });
+                let at = until.strftime("%H:%M:%S");
+                write!(f, "waits until {names} {have} run without it, at the latest until {at} UTC")
+            }
+            Reason::Machine { phase: MachinePhase::Failed { during, cause, .. }, attempt } => {
+                write!(f, "its machine failed while {during} (attempt {attempt}): {cause}")
+            }
+            Reason::Machine { phase: MachinePhase::Releasing, .. } => f.write_str("its machine is being released"),
+            Reason::Machine { phase, .. } => write!(f, "its machine is {}", phase.word()),
+            Reason::Silent => f.write_str("its agent is not connected"),
+            Reason::Running { run } => write!(f, "run {run} is under way"),
+            Reason::NoVersion => f.write_str("no version was chosen yet: muster trigger-update VERSION"),
+            Reason::Behind { version } => write!(f, "should run {version}, and has not begun"),
+            Reason::Paused { version, paused } => write!(f, "should run {version}, and {paused}"),
+            Reason::Waiting { needs, .. } => write!(f, "{}", RunReason::Waiting { needs: needs.clone() }),
+            Reason::Failed { reason, errors, .. } => match (reason, errors.first()) {
+                (_, Some(error)) => write!(f, "{error}"),
+                (Some(reason), None) => write!(f, "{reason}"),
+                (None, None) => f.write_str("failed without a reason"),
+            },
+            Reason::Blocked { problem } => f.write_str(problem),
+            Reason::NotValidated => f.write_str("configured; its validation has not been reported"),
+            Reason::Restarted => f.write_str("its machine was started again, and it has not been validated since"),
+        }
+    }
+}
+
+/// So many of those that a node waits for are named; more of them say no more.
+const NAMED: usize = 5;
+
+fn is_none(more: &usize) -> bool {
+    *more == 0
+}
+
+fn named(names: &[NodeName], more: usize) -> String {
+    let mut shown: Vec<String> = names.iter().map(NodeName::to_string).collect();
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    match shown.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        Some(_) | None => shown.join(""),
+    }
+}
+
+/// How a node stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    pub state: NodeState,
+    /// Since when, if that is known.
+    pub since: Option<Timestamp>,
+    pub reason: Option<Reason>,
+}
+
+/// Judges a node by its machine, its connection, what its agent does, and what its last run left.
+///
+/// A pause is a reason where a run is what is missing: a node that runs what it should stands where it should, and one
+/// that has failed says why it failed.
+pub fn node_status(
+    fleet: &Fleet,
+    node: &Node,
+    desired: Option<&DesiredVersion>,
+    link: Link,
+    activity: &Activity,
+    paused: Option<&NodePause>,
+) -> NodeStatus {
+    let machine = node.machine.as_ref().map(|(machine, _)| machine);
+    if let Some(leaving) = node.record.as_ref().and_then(|record| record.leaving) {
+        let releasing = machine.filter(|machine| machine.phase.is_releasing());
+        let why = match releasing {
+            Some(machine) => Reason::Machine { phase: machine.phase.clone(), attempt: machine.attempt },
+            None => {
+                let mut waits_for = decommission::dependents(fleet, node);
+                let more = waits_for.len().saturating_sub(NAMED);
+                waits_for.truncate(NAMED);
+                Reason::Leaving { waits_for, more, until: leaving.until }
+            }
+        };
+        return not_ready(NodeState::Leaving, Some(leaving.since), why);
+    }
+    if let Some(machine) = machine.filter(|machine| machine.phase != MachinePhase::Provisioned) {
+        let failed = matches!(machine.phase, MachinePhase::Failed { .. });
+        let word = if failed { NodeState::Unprovisioned } else { NodeState::Provisioning };
+        let why = Reason::Machine { phase: machine.phase.clone(), attempt: machine.attempt };
+        return not_ready(word, Some(machine.since), why);
+    }
+    if let Link::Silent { since } = link {
+        return not_ready(NodeState::Silent, Some(since), Reason::Silent);
+    }
+    match activity {
+        Activity::Applying { run, since, .. } => {
+            return not_ready(NodeState::Applying, Some(*since), Reason::Running { run: run.clone() });
+        }
+        Activity::Validating { run, since, .. } => {
+            return not_ready(NodeState::Validating, Some(*since), Reason::Running { run: run.clone() });
+        }
+        Activity::Blocked { problem } => {
+            return not_ready(NodeState::Blocked, None, Reason::Blocked { problem: problem.clone() });
+        }
+        Activity::Idle | Activity::Retrying { .. } => {}
+    }
+    let Some(desired) = desired else { return not_ready(NodeState::Outdated, None, Reason::NoVersion) };
+    let answered = |state: &ServiceState| *state.version() == desired.version && node.has_answered(desired.generation);
+    let Some((state, leaf)) = node.state().filter(|(state, _)| answered(state)) else {
+        let version = desired.version.clone();
+        let why = match paused {
+            Some(paused) => Reason::Paused { version, paused: paused.clone() },
+            None => Reason::Behind { version },
+        };
+        return not_ready(NodeState::Outdated, None, why);
+    };
+    let since = Some(leaf.since);
+    match state {
+        ServiceState::Validated { result: ValidationResult::Success, .. } if rebooted(node) => {
+            not_ready(NodeState::Outdated, since, Reason::Restarted)
+        }
+        ServiceState::Validated { result: ValidationResult::Success, .. } => {
+            NodeStatus { state: NodeState::Validated, since, reason: None }
+        }
+        ServiceState::Configured { result: ConfigureResult::Success, .. } => {
+            not_ready(NodeState::Configured, since, Reason::NotValidated)
+        }
+        ServiceState::Configured { result: ConfigureResult::Pending, .. } => not_ready(
+            NodeState::Pending,
+            since,
+            Reason::Waiting { needs: needs_now(fleet, node), retry: retry(activity) },
+        ),
+        ServiceState::Configured { result: ConfigureResult::Failure, .. } => {
+            not_ready(NodeState::Failed, since, failure(node, activity))
+        }
+        ServiceState::Validated { result: ValidationResult::Failure, .. } => {
+            not_ready(NodeState::Invalid, since, failure(node, activity))
+        }
+    }
+}
+
+fn not_ready(state: NodeState, since: Option<Timestamp>, reason: Reason) -> NodeStatus {
+    NodeStatus { state, since, reason: Some(reason) }
+}
+
+/// What the node waits for, with how much of it is there now: the run's own count may be old.
+fn needs_now(fleet: &Fleet, node: &Node) -> Vec<Need> {
+    let Some(RunReason::Waiting { needs }) = last(node).and_then(|last| last.reason.clone()) else { return Vec::new() };
+    let now = |need: Need| match need {
+        Need::Role { role, want, .. } => Need::Role { have: fleet.active_count(&role), role, want },
+        Need::Published { key, want, .. } => Need::Published { have: fleet.published_count(&key), key, want },
+        Need::Leader { .. } | Need::Other { .. } => need,
+    };
+    needs.into_iter().map(now).collect()
+}
+
+/// When the agent runs again by itself.
+fn retry(activity: &Activity) -> Option<Timestamp> {
+    if let Activity::Retrying { at, .. } = activity { Some(*at) } else { None }
+}
+
+fn failure(node: &Node, activity: &Activity) -> Reason {
+    let last = last(node);
+    Reason::Failed {
+        reason: last.and_then(|last| last.reason.clone()),
+        errors: last.map(|last| last.errors.clone()).unwrap_or_default(),
+        attempt: last.map_or(0, |last| last.attempt),
+        retry: retry(activity),
+    }
+}
+
+fn rebooted(node: &Node) -> bool {
+    node.observed.as_ref().is_some_and(|(observed, _)| observed.rebooted)
+}
+
+fn last(node: &Node) -> Option<&crate::report::record::LastRun> {
+    node.observed.as_ref().and_then(|(observed, _)| observed.last.as_ref())
+}

@@ -1,0 +1,182 @@
+//! The content of a release in a directory, and its digest.
+//!
+//! The digest covers each file's path, whether it is executable, and its bytes; nothing that differs between two
+//! copies of the same content (times, owners, the order in which a directory lists its files).
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// A release larger than this is a mistake, such as a package or an image in the wrong place.
+pub const SIZE_LIMIT: u64 = 256 * 1024 * 1024;
+/// So is one of more files than this.
+pub const FILE_LIMIT: usize = 50_000;
+
+#[derive(Debug, Error)]
+pub enum ReadReleaseError {
+    #[error("cannot read {path} of the release")]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is neither a file nor a directory: a release holds no links, devices or sockets")]
+    NotAFile { path: PathBuf },
+    #[error("the name of {path} is not UTF-8")]
+    Name { path: PathBuf },
+    #[error("the release has more than {FILE_LIMIT} files")]
+    TooManyFiles,
+    #[error("the release is larger than {} MiB", SIZE_LIMIT / 1024 / 1024)]
+    TooLarge,
+}
+
+/// One file of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseFile {
+    /// Relative to the release, with `/`.
+    pub path: String,
+    pub executable: bool,
+}
+
+/// Lists the files of a release, sorted by path.
+pub fn list(root: &Path) -> Result<Vec<ReleaseFile>, ReadReleaseError> {
+    let mut files = Vec::new();
+    let mut left = vec![String::new()];
+    let mut size = 0;
+    while let Some(dir) = left.pop() {
+        let full = if dir.is_empty() { root.to_owned() } else { root.join(&dir) };
+        let failed = |source| ReadReleaseError::Io { path: full.clone(), source };
+        for entry in fs::read_dir(&full).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            let name = entry.file_name().into_string().map_err(|_| ReadReleaseError::Name { path: path.clone() })?;
+            let inside = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            let meta =
+                fs::symlink_metadata(&path).map_err(|source| ReadReleaseError::Io { path: path.clone(), source })?;
+            if meta.is_dir() {
+                left.push(inside);
+            } else if meta.is_file() {
+                size += meta.len();
+                files.push(ReleaseFile { path: inside, executable: meta.permissions().mode() & 0o111 != 0 });
+            } else {
+                return Err(ReadReleaseError::NotAFile { path });
+            }
+            if files.len() > FILE_LIMIT {
+                return Err(ReadReleaseError::TooManyFiles);
+            }
+            if size > SIZE_LIMIT {
+                return Err(ReadReleaseError::TooLarge);
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// The digest of the release in a directory, as `sha256:<hex>`.
+pub fn digest(root: &Path) -> Result<String, ReadReleaseError> {
+    let mut content = ContentHash::default();
+    let mut buffer = vec![0; 64 * 1024];
+    for file in list(root)? {
+        let path = root.join(&file.path);
+        let hashed = (|| {
+            let mut reading = fs::File::open(&path)?;
+            let mut left = reading.metadata()?.len();
+            content.begin(&file.path, file.executable, left);
+            loop {
+                let read = reading.read(&mut buffer)?;
+                if read == 0 {
+                    break;
+                }
+                content.add(&buffer[..read]);
+                left = left.checked_sub(read as u64).ok_or_else(changed)?;
+            }
+            if left == 0 { Ok(()) } else { Err(changed()) }
+        })();
+        hashed.map_err(|source| ReadReleaseError::Io { path, source })?;
+    }
+    Ok(content.finish().into())
+}
+
+fn changed() -> io::Error {
+    io::Error::other("it changed while it was read")
+}
+
+/// The digest of a release's content, from its files in the order of their paths.
+#[derive(Clone, Debug, Default)]
+pub struct ContentHash(Sha256);
+
+impl ContentHash {
+    /// Begins the next file; exactly `size` bytes follow.
+    pub fn begin(&mut self, path: &str, executable: bool, size: u64) {
+        self.0.update((path.len() as u64).to_le_bytes());
+        self.0.update(path.as_bytes());
+        self.0.update([u8::from(executable)]);
+        self.0.update(size.to_le_bytes());
+    }
+
+    /// The next bytes of the file.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(self) -> crate::release::manifest::Digest {
+        crate::release::manifest::Digest::of_sha256(&self.0.finalize().into())
+    }
+}
+
+/// Bytes as lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(files: &[(&str, &str, u32)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text, mode) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn equal_content_has_an_equal_digest_and_any_difference_shows() {
+        let base = digest(release(&[("a/b", "1", 0o644), ("c", "2", 0o644)]).path()).unwrap();
+        assert_eq!(base, digest(release(&[("c", "2", 0o600), ("a/b", "1", 0o640)]).path()).unwrap());
+        for other in [
+            &[("a/b", "1", 0o644), ("c", "3", 0o644)][..],
+            &[("a/b", "1", 0o644), ("d", "2", 0o644)],
+            &[("a/b", "1", 0o755), ("c", "2", 0o644)],
+            &[("a/b", "1", 0o644)],
+        ] {
+            assert_ne!(base, digest(release(other).path()).unwrap(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn links_are_refused() {
+        let dir = release(&[("a", "1", 0o644)]);
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("b")).unwrap();
+        assert!(matches!(digest(dir.path()), Err(ReadReleaseError::NotAFile { .. })));
+    }
+
+    #[test]
+    fn a_missing_release_says_which() {
+        let error = digest(Path::new("/nonexistent/release")).unwrap_err();
+        assert_eq!(error.to_string(), "cannot read /nonexistent/release of the release");
+    }
+}

@@ -1,0 +1,276 @@
+//! Failures that are the same, put together: when one broken manifest reaches fifty nodes, it is one thing to repair.
+//!
+//! Two failures are the same if resource, file, line and message are, after everything has been taken out of the texts
+//! that only says where and when it happened: the node's own names and addresses, times, identifiers, and large numbers
+//! such as those of processes. Small numbers stay: `version 1.2` and `version 1.3` are two things.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::names::NodeName;
+use crate::report::{Interfaces, ResourceError};
+
+/// Numbers with so many digits name a process, a port, a moment: not what went wrong.
+const LARGE: usize = 4;
+/// Hexadecimal words of this length are identifiers.
+const IDENTIFIER: usize = 8;
+
+/// A node that failed, and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFailure {
+    pub member: GroupMember,
+    pub interfaces: Interfaces,
+    /// What went wrong first.
+    pub error: ResourceError,
+}
+
+/// One node of a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GroupMember {
+    pub node: NodeName,
+    /// Since when it has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<Timestamp>,
+    /// How many runs in a row have failed.
+    pub attempt: u32,
+    /// When the agent tries again by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub retry: Option<Timestamp>,
+}
+
+/// Nodes that failed in the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailureGroup {
+    /// What all of them say. Where they differ, there are words in angle brackets.
+    pub error: ResourceError,
+    /// In natural order.
+    pub nodes: Vec<GroupMember>,
+}
+
+/// Puts failures together: the largest group first. The order in which they come does not matter, and each node is in
+/// exactly one group.
+pub fn group(failed: impl IntoIterator<Item = NodeFailure>) -> Vec<FailureGroup> {
+    let mut groups: BTreeMap<Key, Vec<NodeFailure>> = BTreeMap::new();
+    for node in failed {
+        groups.entry(Key::of(&node)).or_default().push(node);
+    }
+    let mut groups: Vec<(Key, FailureGroup)> =
+        groups.into_iter().map(|(key, nodes)| (key.clone(), key.into_group(nodes))).collect();
+    groups.sort_by(|(a_key, a), (b_key, b)| b.nodes.len().cmp(&a.nodes.len()).then_with(|| a_key.cmp(b_key)));
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    resource: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+    message: String,
+}
+
+impl Key {
+    fn of(failed: &NodeFailure) -> Self {
+        let own = Own::of(failed);
+        let error = &failed.error;
+        Self {
+            resource: error.resource.as_deref().map(|text| own.in_general(text)),
+            file: error.file.as_deref().map(|text| own.in_general(text)),
+            line: error.line,
+            message: own.in_general(&error.message),
+        }
+    }
+
+    fn into_group(self, mut nodes: Vec<NodeFailure>) -> FailureGroup {
+        nodes.sort_by(|a, b| a.member.node.natural().cmp(&b.member.node.natural()));
+        let same = |text: fn(&ResourceError) -> Option<&str>| {
+            let first = nodes.first().and_then(|node| text(&node.error));
+            nodes.iter().all(|node| text(&node.error) == first).then(|| first.map(str::to_owned))
+        };
+        // What all say word for word is shown word for word.
+        let error = ResourceError {
+            resource: same(|error| error.resource.as_deref()).unwrap_or(self.resource),
+            file: same(|error| error.file.as_deref()).unwrap_or(self.file),
+            line: self.line,
+            message: same(|error| Some(&error.message)).flatten().unwrap_or(self.message),
+        };
+        FailureGroup { error, nodes: nodes.into_iter().map(|node| node.member).collect() }
+    }
+}
+
+/// What is a node's own in the texts that it writes, with what stands for it; the longest first.
+struct Own(Vec<(String, &'static str)>);
+
+impl Own {
+    fn of(failed: &NodeFailure) -> Self {
+        let node = &failed.member.node;
+        let mut own = vec![(node.to_string(), "<node>"), (node.host(), "<node>")];
+        own.extend(failed.interfaces.values().map(|address| (address.clone(), "<address>")));
+        own.retain(|(text, _)| !text.is_empty());
+        own.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        own.dedup();
+        Self(own)
+    }
+
+    /// A text without what only says where and when.
+    fn in_general(&self, text: &str) -> String {
+        let mut general = String::with_capacity(text.len());
+        let mut rest = text;
+        let mut before = None;
+        while let Some(first) = rest.chars().next() {
+            let at_word = before.is_none_or(|before: char| !is_of_word(before));
+            let own = if at_word { self.begin(rest) } else { None };
+            let length = match own {
+                Some((length, stands_for)) => {
+                    general.push_str(stands_for);
+                    length
+                }
+                None if at_word && is_of_word(first) => {
+                    let length = rest.find(|c: char| !is_of_word(c)).unwrap_or(rest.len());
+                    // A time goes on where a word ends: 10:04:55.123, 2026-11-15.
+                    let long =
+                        rest.find(|c: char| !is_of_word(c) && !matches!(c, ':' | '-' | '.')).unwrap_or(rest.len());
+                    let (word, wide) = (&rest[..length], rest[..long].trim_end_matches([':', '-', '.']));
+                    if is_time(wide) {
+                        general.push_str("<time>");
+                        wide.len()
+                    } else {
+                        general.push_str(stands_for(word).unwrap_or(word));
+                        length
+                    }
+                }
+                None => {
+                    general.push(first);
+                    first.len_utf8()
+                }
+            };
+            before = rest[..length].chars().next_back();
+            rest = &rest[length..];
+        }
+        general
+    }
+
+    /// Something of the node's own that a text begins with, as a whole word.
+    fn begin(&self, text: &str) -> Option<(usize, &'static str)> {
+        let whole = |own: &str| text[own.len()..].chars().next().is_none_or(|next| !is_of_word(next));
+        let own = self.0.iter().find(|(own, _)| text.starts_with(own.as_str()) && whole(own));
+        own.map(|(own, stands_for)| (own.len(), *stands_for))
+    }
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn is_time(text: &str) -> bool {
+    let digits = text.chars().filter(char::is_ascii_digit).count();
+    let parts = text.split([':', '-', 'T', 'Z', '.']).filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    let numbers = parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    let date = text.len() >= 10 && text.as_bytes().get(4) == Some(&b'-') && text.as_bytes().get(7) == Some(&b'-');
+    let clock = text.matches(':').count() == 2 && parts.first().is_some_and(|part| part.len() <= 2);
+    numbers && digits >= 5 && (date || clock)
+}
+
+fn stands_for(word: &str) -> Option<&'static str> {
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    if digits == word.len() {
+        return (digits >= LARGE).then_some("<number>");
+    }
+    let hex = word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (hex && digits > 0 && word.len() >= IDENTIFIER).then_some("<id>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn failed(node: &str, message: &str) -> NodeFailure {
+        let member = GroupMember { node: NodeName::new(node).unwrap(), since: None, attempt: 1, retry: None };
+        let interfaces = Interfaces::from([("eth0".to_owned(), format!("10.0.0.{}", &node[3..]))]);
+        let error = ResourceError {
+            resource: Some("Package[nova]".into()),
+            file: Some("modules/nova/manifests/init.pp".into()),
+            line: Some(12),
+            message: message.into(),
+        };
+        NodeFailure { member, interfaces, error }
+    }
+
+    fn shown(groups: &[FailureGroup]) -> Vec<(usize, String)> {
+        groups.iter().map(|group| (group.nodes.len(), group.error.to_string())).collect()
+    }
+
+    #[test]
+    fn what_only_says_where_and_when_makes_no_difference() {
+        for (one, other) in [
+            ("web1 is odd", "web2 is odd"),
+            ("cannot reach 10.0.0.1:80", "cannot reach 10.0.0.2:80"),
+            ("process 12345 died", "process 9876 died"),
+            ("at 2026-11-15T10:04:55Z it broke", "at 2026-11-16T23:00:00Z it broke"),
+            ("at 10:04:55 it broke", "at 9:59:01.25 it broke"),
+            ("lock 3f2a9c01d4 is held", "lock 00aa11bb22 is held"),
+            ("/var/lib/web1/x", "/var/lib/web2/x"),
+        ] {
+            let groups = group([failed("web1", one), failed("web2", other)]);
+            assert_eq!(groups.len(), 1, "{one} / {other}: {:?}", shown(&groups));
+        }
+    }
+
+    #[test]
+    fn what_says_what_went_wrong_does() {
+        for (one, other) in [
+            ("version 1.2 not found", "version 1.3 not found"),
+            ("exit code 1", "exit code 2"),
+            ("web10 is odd", "web11 is odd"),
+            ("deadbeef", "cafebabe"),
+        ] {
+            assert_eq!(group([failed("web1", one), failed("web2", other)]).len(), 2, "{one} / {other}");
+        }
+        let mut elsewhere = failed("web2", "no");
+        elsewhere.error.line = Some(13);
+        assert_eq!(group([failed("web1", "no"), elsewhere]).len(), 2);
+    }
+
+    #[test]
+    fn a_group_says_what_all_say_and_the_largest_comes_first() {
+        let nodes = ["web1", "web2", "web10", "web3"].map(|node| failed(node, "version not found"));
+        let others = ["web4", "web5"].map(|node| failed(node, &format!("no disk on {node}")));
+        let groups = group(others.into_iter().chain(nodes));
+        let place = "Package[nova]: {} (modules/nova/manifests/init.pp:12)";
+        assert_eq!(
+            shown(&groups),
+            [(4, place.replace("{}", "version not found")), (2, place.replace("{}", "no disk on <node>"))]
+        );
+        let names: Vec<_> = groups[0].nodes.iter().map(|member| member.node.as_str()).collect();
+        assert_eq!(names, ["web1", "web2", "web3", "web10"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_node_is_lost_and_the_order_does_not_matter(
+            messages in proptest::collection::vec("[a-c]( web[1-9]|[0-9]{1,5}| 10:[0-5][0-9]:00|ä)?", 1..30),
+            shift in 0usize..30,
+        ) {
+            let all: Vec<_> = (1..).zip(&messages).map(|(n, message)| failed(&format!("web{n}"), message)).collect();
+            let mut turned = all.clone();
+            turned.rotate_left(shift % all.len());
+            let groups = group(all.clone());
+            prop_assert_eq!(&groups, &group(turned));
+            let mut names: Vec<_> = groups.iter().flat_map(|group| &group.nodes).map(|m| m.node.clone()).collect();
+            names.sort();
+            let mut expected: Vec<_> = all.iter().map(|failed| failed.member.node.clone()).collect();
+            expected.sort();
+            prop_assert_eq!(names, expected);
+        }
+
+        #[test]
+        fn any_text_is_taken(text in "\\PC*") {
+            group([failed("web1", &text)]);
+        }
+    }
+}

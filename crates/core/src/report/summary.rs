@@ -1,0 +1,210 @@
+//! What of a report goes into the store, which holds summaries only; the whole report is a blob.
+
+use crate::report::reason::{Need, ReleaseRefusal, RunReason};
+use crate::report::record::{LastRun, PastRun, RunHistory};
+use crate::report::{Cause, FirstFailure, Interfaces, LookupChange, Report, ResourceError};
+
+/// `observed/<node>` is at most this large.
+pub const OBSERVED_LIMIT: usize = 4 * 1024;
+/// How many runs `history/<node>` holds.
+pub const HISTORY_LENGTH: usize = 20;
+/// `history/<node>` stays well below the largest value that the store takes (16 KiB).
+const HISTORY_LIMIT: usize = 12 * 1024;
+
+// The parts of `observed` are bounded so that their sum stays below its limit: errors 2 × 0.5 KiB, the reason 0.6 KiB,
+// causes 0.7 KiB, interfaces 0.8 KiB, and 0.6 KiB of names, digests and times. What began a streak of failures and what
+// was looked up come last: what does not fit any more is left out.
+const ERRORS: usize = 2;
+const INTERFACES: usize = 12;
+const CAUSES: usize = 3;
+const LIST: usize = 4;
+const CHANGES: usize = 3;
+const MESSAGE: usize = 240;
+const WORD: usize = 80;
+
+/// Shortens a text to at most `limit` bytes, and shows that it did.
+pub fn clip(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    const MARK: &str = "…";
+    let end = (0..=limit.saturating_sub(MARK.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}{MARK}", &text[..end])
+}
+
+/// The first interfaces: a node with more than a dozen says in its content which ones matter.
+pub(crate) fn interfaces(all: &Interfaces) -> Interfaces {
+    let legal = |(name, address): &(&String, &String)| name.len() <= 16 && address.len() <= 46;
+    all.iter().filter(legal).take(INTERFACES).map(|(name, address)| (name.clone(), address.clone())).collect()
+}
+
+pub(crate) fn last_run(report: &Report, log: Option<&str>) -> LastRun {
+    LastRun {
+        run: report.run.clone(),
+        outcome: report.outcome,
+        version: report.version.clone(),
+        digest: clip(&report.digest, WORD),
+        generation: report.generation,
+        causes: causes(&report.causes),
+        reason: report.reason.as_ref().map(reason),
+        attempt: report.attempt,
+        started: report.started,
+        ended: report.ended,
+        counts: report.counts,
+        first_failure: report.first_failure.as_ref().map(first_failure),
+        errors: report.errors.iter().take(ERRORS).map(error).collect(),
+        log: log.map(str::to_owned),
+    }
+}
+
+/// A history with one more report.
+#[derive(Debug)]
+pub(crate) struct HistoryUpdate {
+    pub(crate) history: RunHistory,
+    /// As it is stored. It had to be made to know how large it is, and is not made twice.
+    pub(crate) text: Vec<u8>,
+    /// The blobs that fell out.
+    pub(crate) dropped: Vec<String>,
+}
+
+/// Adds a report to the history; both reports of a run make one entry.
+pub(crate) fn record(
+    history: &RunHistory,
+    report: &Report,
+    log: Option<&str>,
+) -> Result<HistoryUpdate, serde_json::Error> {
+    let mut runs = history.0.clone();
+    let known = runs.iter().position(|past| past.run == report.run).map(|at| runs.remove(at));
+    let logs = known.map(|past| past.logs).unwrap_or_default();
+    runs.insert(
+        0,
+        PastRun {
+            run: report.run.clone(),
+            version: report.version.clone(),
+            outcome: report.outcome,
+            causes: causes(&report.causes),
+            started: report.started,
+            ended: report.ended,
+            reason: report.reason.as_ref().map(|reason| clip(&reason.to_string(), MESSAGE)),
+            logs: logs.into_iter().chain(log.map(str::to_owned)).collect(),
+        },
+    );
+    let mut history = RunHistory(runs);
+    let mut dropped = Vec::new();
+    while history.0.len() > HISTORY_LENGTH {
+        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+    }
+    loop {
+        let text = serde_json::to_vec(&history)?;
+        if text.len() <= HISTORY_LIMIT || history.0.len() <= 1 {
+            return Ok(HistoryUpdate { history, text, dropped });
+        }
+        dropped.extend(history.0.pop().into_iter().flat_map(|past| past.logs));
+    }
+}
+
+fn causes(all: &[Cause]) -> Vec<Cause> {
+    let short = |cause: &Cause| match cause {
+        Cause::LookedUp { changes } => {
+            let short =
+                |change: &LookupChange| LookupChange { key: clip(&change.key, WORD), what: clip(&change.what, WORD) };
+            Cause::LookedUp { changes: changes.iter().take(CHANGES).map(short).collect() }
+        }
+        Cause::Operator { id, by } => Cause::Operator { id: clip(id, WORD), by: clip(by, WORD) },
+        Cause::AgentStarted
+        | Cause::Version { .. }
+        | Cause::Retry { .. }
+        | Cause::Interrupted { .. }
+        | Cause::Schedule
+        | Cause::WentBack { .. } => cause.clone(),
+    };
+    all.iter().take(CAUSES).map(short).collect()
+}
+
+fn error(error: &ResourceError) -> ResourceError {
+    ResourceError {
+        resource: error.resource.as_deref().map(|resource| clip(resource, WORD)),
+        // The end of a path says more than its beginning.
+        file: error.file.as_deref().map(|file| tail(file, WORD)),
+        line: error.line,
+        message: clip(&error.message, MESSAGE),
+    }
+}
+
+fn first_failure(first: &FirstFailure) -> FirstFailure {
+    FirstFailure { error: error(&first.error), ..first.clone() }
+}
+
+fn tail(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let start = (text.len() - limit..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    format!("…{}", &text[start..])
+}
+
+fn needs(all: &[Need]) -> Vec<Need> {
+    let short = |need: &Need| match need {
+        Need::Role { .. } | Need::Leader { .. } | Need::Published { .. } => need.clone(),
+        Need::Other { reason } => Need::Other { reason: clip(reason, WORD) },
+    };
+    all.iter().take(LIST).map(short).collect()
+}
+
+fn reason(reason: &RunReason) -> RunReason {
+    match reason {
+        RunReason::Waiting { needs: all } => RunReason::Waiting { needs: needs(all) },
+        RunReason::PendingIgnored { needs: all } => RunReason::PendingIgnored { needs: needs(all) },
+        RunReason::ExitCode { program, code } => RunReason::ExitCode { program: clip(program, WORD), code: *code },
+        RunReason::Killed { program, signal } => RunReason::Killed { program: clip(program, WORD), signal: *signal },
+        RunReason::Deadline { program, seconds } => {
+            RunReason::Deadline { program: clip(program, WORD), seconds: *seconds }
+        }
+        RunReason::NotInstalled { program } => RunReason::NotInstalled { program: clip(program, WORD) },
+        RunReason::Release { problem } => RunReason::Release { problem: clip(problem, MESSAGE) },
+        RunReason::Machine { problem } => RunReason::Machine { problem: clip(problem, MESSAGE) },
+        RunReason::DigestMismatch { expected, found } => {
+            RunReason::DigestMismatch { expected: clip(expected, WORD), found: clip(found, WORD) }
+        }
+        RunReason::ChecksFailed { names } => {
+            RunReason::ChecksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
+        }
+        RunReason::HooksFailed { names } => {
+            RunReason::HooksFailed { names: names.iter().take(LIST).map(|name| clip(name, WORD)).collect() }
+        }
+        RunReason::NotPublished { problem } => RunReason::NotPublished { problem: clip(problem, MESSAGE) },
+        RunReason::NotGoneBack { version, within, problem } => {
+            RunReason::NotGoneBack { version: version.clone(), within: *within, problem: clip(problem, MESSAGE) }
+        }
+        RunReason::NoPreview { program } => RunReason::NoPreview { program: clip(program, WORD) },
+        RunReason::ReleaseRefused { refusal: it } => RunReason::ReleaseRefused { refusal: refusal(it) },
+        RunReason::NotCompiled
+        | RunReason::ResourcesFailed { .. }
+        | RunReason::Interrupted { .. }
+        | RunReason::PublishedTooMuch { .. } => reason.clone(),
+    }
+}
+
+fn refusal(refusal: &ReleaseRefusal) -> ReleaseRefusal {
+    match refusal {
+        ReleaseRefusal::UnknownKey { signed_by } => {
+            ReleaseRefusal::UnknownKey { signed_by: signed_by.iter().take(LIST).map(|key| clip(key, WORD)).collect() }
+        }
+        ReleaseRefusal::BadSignature { key } => ReleaseRefusal::BadSignature { key: clip(key, WORD) },
+        ReleaseRefusal::Another { what } => ReleaseRefusal::Another { what: clip(what, MESSAGE) },
+        ReleaseRefusal::Unsafe { problem } => ReleaseRefusal::Unsafe { problem: clip(problem, MESSAGE) },
+        ReleaseRefusal::Expired { .. } | ReleaseRefusal::Older { .. } => refusal.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_keeps_characters_whole_and_shows_itself() {
+        assert_eq!(clip("short", 10), "short");
+        assert_eq!(clip("äöüäöü", 8), "äö…");
+        assert_eq!(tail("/a/long/path/site.pp", 8), "…/site.pp");
+    }
+}
