@@ -19,7 +19,7 @@ use crate::api::chain;
 use crate::design::cache::DesignRef;
 use crate::design::erase::{EraseOutcome, erase};
 use crate::fleet_change::{compare, follow_design_while};
-use crate::replica::Held;
+use crate::replica::ControllerLock;
 
 /// What was not done is tried again after this.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -107,7 +107,7 @@ impl DesignController {
     }
 
     /// Compares one environment with what it is to follow, and does what is missing.
-    async fn look(&self, held: &Held) -> Done {
+    async fn look(&self, held: &ControllerLock) -> Done {
         let follow = {
             let fleets = self.app.view.fleets();
             let Some(fleet) = fleets.get(&held.env) else { return Done::All };
@@ -126,7 +126,7 @@ impl DesignController {
         }
     }
 
-    async fn follow(&self, held: &Held, meant: &DesignRef, at: Revision) -> Done {
+    async fn follow(&self, held: &ControllerLock, meant: &DesignRef, at: Revision) -> Done {
         let env = &held.env;
         let design = match self.app.designs.get(env, meant).await {
             Ok(design) => design,
@@ -153,7 +153,7 @@ impl DesignController {
     }
 
     /// Lets all nodes leave; when they have, removes everything.
-    async fn end(&self, held: &Held, at: Revision) -> Done {
+    async fn end(&self, held: &ControllerLock, at: Revision) -> Done {
         let env = &held.env;
         let destroying = Guard::Unchanged { key: Keys::new(env).destroying(), since: at };
         let guards = [held.guard(), destroying];

@@ -19,7 +19,7 @@ use muster_core::txn::{Guard, Op, Txn};
 
 use crate::agents::{Hub, Links};
 use crate::clock::Clock;
-use crate::replica::{ControllerLocks, FencedOutcome, Held};
+use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::View;
 
 /// What happens together is looked at together: a fleet that starts connects and validates in bursts.
@@ -105,7 +105,7 @@ impl Leaders {
     }
 
     /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
-    fn judge(&self, fleet: &Fleet, held: &Held) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
+    fn judge(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
         let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());
         let leaders = decide(fleet, |name| self.links.of(fleet, name).link, self.patience, listening, now);

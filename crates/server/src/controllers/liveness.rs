@@ -19,7 +19,7 @@ use muster_core::txn::Txn;
 
 use crate::agents::{AgentLocation, Hub, Links};
 use crate::clock::Clock;
-use crate::replica::{ControllerLocks, FencedOutcome, Held};
+use crate::replica::{ControllerLock, ControllerLocks, FencedOutcome};
 use crate::view::{LatestRevision, View};
 
 /// Connections that come and go are looked at together: losing a node is a matter of half a minute, not of this second.
@@ -149,7 +149,7 @@ impl Liveness {
 
     /// Commits changes, up to the first that the store does not take: asking on would cost its patience for each node,
     /// and by then the decision would be an old one. What was not done is decided anew at the next look.
-    async fn commit(&self, held: &Held, changes: Vec<(NodeName, Txn)>) -> Done {
+    async fn commit(&self, held: &ControllerLock, changes: Vec<(NodeName, Txn)>) -> Done {
         let mut done = Done::All;
         for (node, txn) in changes {
             match self.controller_locks.commit(held, txn).await {
@@ -168,7 +168,7 @@ impl Liveness {
     }
 
     /// A replica that has taken over meets agents that are still looking for a new server: the grace begins anew.
-    fn judge(&self, fleet: &Fleet, held: Option<&Held>) -> LivenessDecision {
+    fn judge(&self, fleet: &Fleet, held: Option<&ControllerLock>) -> LivenessDecision {
         let started = self.hub.listening_since();
         let listening = held.map_or(started, |held| held.since.max(started));
         let seen = fleet.designed().map(|(name, node, record)| {

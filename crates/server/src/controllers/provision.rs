@@ -26,7 +26,7 @@ use muster_provision::record::record_txn;
 
 use crate::App;
 use crate::fleet_change::removal;
-use crate::replica::{FencedOutcome, Held};
+use crate::replica::{ControllerLock, FencedOutcome};
 
 /// How many machines are looked after at the same time. A driver's controller is one service, often a small one.
 const AT_ONCE: usize = 16;
@@ -87,7 +87,7 @@ impl Provision {
         let mut steps = app.view.subscribe();
         let mut controller_locks = app.controller_locks.subscribe();
         let mut changes = driver.changes();
-        let mut last: Option<Held> = None;
+        let mut last: Option<ControllerLock> = None;
         let mut turns = Turns::new();
         // Whether anything has changed but that a turn has ended: only then all nodes are gone through.
         let mut news = true;
@@ -173,7 +173,7 @@ impl Provision {
     }
 
     /// Begins a turn for each machine that is due; so many at a time.
-    fn begin_turns(&mut self, held: &Held, turns: &Turns) {
+    fn begin_turns(&mut self, held: &ControllerLock, turns: &Turns) {
         let now = self.context.app.clock.now();
         let is_due = |machine: &Machine| match machine.next {
             Next::AtOnce => true,
@@ -255,7 +255,7 @@ impl Whole {
     }
 }
 
-async fn one(context: &Context, held: &Held, name: &NodeName) -> Next {
+async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Next {
     let Context { app, env, driver, policy } = context;
     if app.controller_locks.held(env, held.name).as_ref() != Some(held) {
         return Next::OnChange;

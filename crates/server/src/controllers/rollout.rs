@@ -13,7 +13,7 @@ use muster_store::StoreError;
 use super::gates::Gates;
 use crate::App;
 use crate::api::chain;
-use crate::replica::{FencedOutcome, Held};
+use crate::replica::{ControllerLock, FencedOutcome};
 use crate::rollouts::gate::Mark;
 use crate::rollouts::host::{serve_io, with_decision_input};
 
@@ -95,7 +95,7 @@ impl RolloutController {
     }
 
     /// Takes as many steps as there are to take.
-    async fn step_environment(&self, held: &Held, executor: &mut Executor) -> Looked {
+    async fn step_environment(&self, held: &ControllerLock, executor: &mut Executor) -> Looked {
         let env = &held.env;
         let mut got = Got::Nothing;
         loop {
@@ -116,7 +116,7 @@ impl RolloutController {
         }
     }
 
-    async fn commit(&self, held: &Held, Write { txn, what }: Write) -> Wrote {
+    async fn commit(&self, held: &ControllerLock, Write { txn, what }: Write) -> Wrote {
         let env = &held.env;
         match self.app.controller_locks.commit(held, txn).await {
             Ok(FencedOutcome::Committed { revision }) => {

@@ -8,7 +8,7 @@ use muster_core::names::NodeName;
 use muster_core::node::liveness::Link;
 use muster_core::node::pause::NodePause;
 use muster_core::node::record::NodeRecord;
-use muster_core::node::status::{self, Activity, NodeStatus};
+use muster_core::node::status::{Activity, NodeStatus, node_status};
 use muster_wire::operator::NodeRow;
 use muster_wire::replica::AgentActivity;
 

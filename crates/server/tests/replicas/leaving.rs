@@ -216,7 +216,7 @@ async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_with
 
     let status = replica.client.status(&env()).await.unwrap();
     assert_eq!((status.nodes, status.leaving.len()), (2, 1));
-    let why = status.leaving[0].why.as_ref().unwrap().to_string();
+    let why = status.leaving[0].reason.as_ref().unwrap().to_string();
     assert!(why.starts_with("waits until lb1 has run without it, at the latest until "), "{why}");
     assert_eq!(status.leaving[0].state, NodeState::Leaving);
     assert_eq!(status.running.values().sum::<usize>(), 1, "what it runs does not count: {:?}", status.running);

@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn nodes_are_in_the_order_of_their_grants() {
-        use NodeState::{Healthy, Skipped, Waiting};
+        use RolloutNodeState::{Healthy, Skipped, Waiting};
         let together = [node("web3", Healthy, Some(1)), node("web1", Healthy, Some(2)), node("web2", Healthy, Some(2))];
         assert_eq!(order(&together), ["web3", "web1", "web2"], "as planned");
         let again = [node("web3", Healthy, Some(9)), node("web1", Healthy, Some(2)), node("web2", Waiting, None)];

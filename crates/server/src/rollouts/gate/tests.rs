@@ -21,13 +21,13 @@ fn subject() -> Subject {
     }
 }
 
-fn check(kind: CheckKind) -> GateCheck {
+fn check(kind: GateCheckKind) -> GateCheck {
     let (timeout, every) = (SignedDuration::from_secs(60), SignedDuration::from_millis(1));
     GateCheck { name: "door".into(), kind, timeout, retries: 0, every }
 }
 
 fn shell(script: &str) -> GateCheck {
-    check(CheckKind::Command(["/bin/sh", "-c", script].map(str::to_owned).to_vec()))
+    check(GateCheckKind::Command(["/bin/sh", "-c", script].map(str::to_owned).to_vec()))
 }
 
 fn mark() -> Mark {
@@ -68,7 +68,7 @@ async fn listener(tasks: &mut JoinSet<()>, answers: &'static [&'static str]) -> 
 }
 
 fn http(url: String, status: Option<u16>) -> GateCheck {
-    check(CheckKind::Http(GateHttpCheck { url, status }))
+    check(GateCheckKind::Http(GateHttpCheck { url, status }))
 }
 
 const FINE: &str = "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
@@ -81,10 +81,10 @@ async fn a_program_says_yes_no_or_nothing() {
     assert_eq!(answer(&shell("echo out; echo first >&2; echo last >&2; exit 1")).await, failed("last"));
     assert_eq!(answer(&shell("exit 3")).await, inconclusive("/bin/sh ended with 3"));
     assert_eq!(answer(&shell("kill -9 $$")).await, inconclusive("/bin/sh was ended by a signal"));
-    let none = check(CheckKind::Command(vec!["/nowhere/at/all".into()]));
+    let none = check(GateCheckKind::Command(vec!["/nowhere/at/all".into()]));
     let GateVerdict::Inconclusive { message, .. } = answer(&none).await else { panic!("it was run") };
     assert!(message.starts_with("/nowhere/at/all cannot be run: No such file"), "{message}");
-    assert_eq!(answer(&check(CheckKind::Command(Vec::new()))).await, inconclusive("the check names no program"));
+    assert_eq!(answer(&check(GateCheckKind::Command(Vec::new()))).await, inconclusive("the check names no program"));
 }
 
 #[tokio::test]
