@@ -10,7 +10,7 @@ use axum::extract::{Path, Query, State};
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::rollout::RolloutId;
-use muster_core::rollout::record::Phase;
+use muster_core::rollout::record::RolloutPhase;
 use muster_rollout::executor::{AlreadyThere, Begun, Outset};
 use muster_rollout::start::Starting;
 use muster_wire::operator::{
@@ -100,9 +100,9 @@ fn is_so_already(fleet: &Fleet, update: &TriggerUpdate) -> Option<Option<Rollout
     let Some((record, _)) = fleet.deciding_rollout() else { return Some(None) };
     let is_on_its_way = match &record.phase {
         // Somebody who wants it at once does not want to wait for the waves.
-        Phase::Running | Phase::Paused { .. } => record.at_once || !update.at_once,
-        Phase::Completed => !update.at_once || record.skipped.is_empty(),
-        Phase::Aborted { .. } | Phase::RolledBack { .. } | Phase::Superseded { .. } => false,
+        RolloutPhase::Running | RolloutPhase::Paused { .. } => record.at_once || !update.at_once,
+        RolloutPhase::Completed => !update.at_once || record.skipped.is_empty(),
+        RolloutPhase::Aborted { .. } | RolloutPhase::RolledBack { .. } | RolloutPhase::Superseded { .. } => false,
     };
     (record.to == update.version && is_on_its_way).then_some(Some(record.id))
 }
