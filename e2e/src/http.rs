@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// The server holds questions open for a minute at most.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Answer {
 
 /// Asks; an error if nobody answers. `to` is `address:port`.
 pub fn try_request(method: &str, to: &str, path: &str, body: Option<&Value>) -> std::io::Result<Answer> {
-    try_with(method, to, path, body, &[], PATIENCE)
+    try_with(method, to, path, body, &[], TIMEOUT)
 }
 
 /// The same with further headers, and for as long as the asker has patience: somebody may be there and say nothing.
@@ -87,7 +87,7 @@ pub struct Events(BufReader<TcpStream>);
 
 impl Events {
     pub fn open(to: &str, path: &str, body: &Value) -> Self {
-        let mut reader = send("POST", to, path, Some(body), &[], PATIENCE).unwrap();
+        let mut reader = send("POST", to, path, Some(body), &[], TIMEOUT).unwrap();
         let (status, _) = head(&mut reader).unwrap();
         assert_eq!(status, 200, "{path}");
         Self(reader)

@@ -16,7 +16,6 @@
 pub mod agent;
 pub mod binaries;
 pub mod cluster;
-pub mod eventually;
 pub mod gate;
 pub mod http;
 pub mod operator;

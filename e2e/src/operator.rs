@@ -2,10 +2,11 @@
 
 use std::process::Stdio;
 
+use muster_testkit::wait::TIMEOUT;
 use serde_json::Value;
 
-use crate::eventually::PATIENCE;
 use crate::process::{Ended, Started};
+use crate::process::Started;
 use crate::stage::Stage;
 
 impl Stage {
@@ -17,8 +18,7 @@ impl Stage {
     /// The same in another directory of the stage.
     pub fn ask_from(&self, directory: &str, args: &[&str]) -> Ended {
         let mut command = self.muster(args);
-        Started::new(format!("muster {}", args.join(" ")), command.current_dir(self.path(directory)))
-            .ended(PATIENCE * 3)
+        Started::new(format!("muster {}", args.join(" ")), command.current_dir(self.path(directory))).ended(TIMEOUT * 3)
     }
 
     /// The same with something to read.
@@ -27,7 +27,7 @@ impl Stage {
         std::fs::write(&path, input).unwrap();
         let mut command = self.muster(args);
         command.stdin(Stdio::from(std::fs::File::open(&path).unwrap()));
-        Started::new(format!("muster {}", args.join(" ")), &mut command).ended(PATIENCE)
+        Started::new(format!("muster {}", args.join(" ")), &mut command).ended(TIMEOUT)
     }
 
     /// Asks for JSON, of a command that must end well.

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use muster_testkit::wait::{TIMEOUT, eventually};
 use serde_json::Value;
 
-use crate::eventually::{PATIENCE, eventually};
 use crate::http::{self, Answer};
 use crate::process::Started;
 use crate::project::Project;
@@ -35,7 +35,7 @@ impl Server {
 
     pub fn start_at(stage: &Stage, project: &Path, state: &Path) -> Self {
         let process = Self::launch(stage, project, state);
-        process.says("API: http://", PATIENCE);
+        process.says("API: http://", TIMEOUT);
         Self { process, api: Api::new(stage.listen(), ENV) }
     }
 
@@ -50,7 +50,7 @@ impl Server {
 
     /// `kill -9`.
     pub fn kill(self) {
-        self.process.kill(PATIENCE);
+        self.process.kill(TIMEOUT);
     }
 }
 
@@ -111,7 +111,7 @@ impl Api {
 
     /// Waits until this is so of a node.
     pub fn until_node(&self, node: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        eventually(&format!("{node} {what}"), PATIENCE, || {
+        eventually(&format!("{node} {what}"), TIMEOUT, || {
             let answer = http::try_request("GET", &self.to, &self.path(&format!("nodes/{node}")), None);
             match answer {
                 Ok(answer) if answer.status == 200 => {

@@ -1,48 +1,33 @@
 //! A place of its own for each test, and the end of everything that was started there.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use muster_marked::{Process, Signal, find};
+use muster_marked::Process;
 use muster_release::key::{SigningKey, read_public, write_public};
-use rustix::process::{Pid, test_kill_process};
-use tempfile::TempDir;
+use muster_testkit::wait::eventually;
+use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
 
 use crate::binaries;
-use crate::eventually::eventually;
 
-/// Every process that a test causes has the stage's own home: `muster` hands it on to agents, and they to what they run.
-/// So this is the mark by which all of them are found.
-const MARK: &str = "HOME";
-/// Stages are named for the process that made them, so that what a killed test has left can be told from what is in use.
-const PREFIX: &str = "muster-e2e-";
-/// Nothing listens here but the stage itself: whoever holds it owns the network.
-const CLAIM: u16 = 7299;
+/// `muster` passes its HOME on to agents, and agents to what they run: every process that a test causes has the HOME of its
+/// directory.
+const MARK: Mark = Mark { prefix: "muster-e2e-", variable: "HOME", subdirectory: Some("home") };
 
 /// A directory, a network and an environment of variables that no other test has.
 #[derive(Debug)]
 pub struct Stage {
-    dir: TempDir,
-    network: Network,
-}
-
-/// A loopback network `127.a.b.0/24`.
-#[derive(Debug)]
-struct Network {
-    a: u8,
-    b: u8,
-    _claim: TcpListener,
+    dir: ProcessDir,
+    network: LoopbackNetwork,
 }
 
 impl Stage {
     #[expect(clippy::new_without_default, reason = "it is no value: it makes a directory and takes a network")]
     pub fn new() -> Self {
-        end_what_killed_tests_left();
-        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir().unwrap();
-        let stage = Self { dir, network: Network::claim() };
+        let stage = Self { dir: ProcessDir::new(MARK), network: LoopbackNetwork::for_fleet() };
         for name in ["home", "run", "tmp", "elsewhere"] {
             fs::create_dir(stage.path(name)).unwrap();
         }
@@ -68,12 +53,12 @@ impl Stage {
 
     /// As `muster up --network` takes it.
     pub fn network(&self) -> String {
-        format!("127.{}.{}.0/24", self.network.a, self.network.b)
+        self.network.cidr()
     }
 
     /// An address of the stage's network.
     pub fn address(&self, last: u8) -> Ipv4Addr {
-        Ipv4Addr::new(127, self.network.a, self.network.b, last)
+        self.network.address(last)
     }
 
     /// Where servers of this stage listen; no other test does, so it is free again when such a server has ended.
@@ -87,7 +72,7 @@ impl Stage {
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env(MARK, self.path("home"))
+            .env(MARK.variable, self.path("home"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("TMPDIR", self.path("tmp"))
             .env("LANG", "C.UTF-8")
@@ -104,7 +89,7 @@ impl Stage {
 
     /// The processes of this stage that run.
     pub fn processes(&self) -> Vec<Process> {
-        find(MARK, self.path("home")).unwrap()
+        self.dir.processes()
     }
 
     /// Fails unless everything that was started here has ended; what is being ended has a moment.
@@ -116,57 +101,9 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        kill_all(&self.path("home"));
-    }
-}
-
-impl Network {
-    /// Takes a network that nobody has. It begins with a number of this process, so that the first try is mostly right.
-    fn claim() -> Self {
-        let start = std::process::id();
-        for number in start..start + 20_000 {
-            let [_, _, a, b] = number.to_be_bytes();
-            // 127.0 is everybody's, 127.77 the default of `muster up`, and from 127.128 on other tests have theirs.
-            let a = 1 + a % 70;
-            if let Ok(claim) = TcpListener::bind((Ipv4Addr::new(127, a, b, 253), CLAIM)) {
-                return Self { a, b, _claim: claim };
-            }
-        }
-        panic!("no network 127.x.y.0/24 is free (port {CLAIM} on one stands for a network in use)");
-    }
-}
-
 /// A process in words.
 pub fn describe(process: &Process) -> String {
     let arguments = process.arguments().unwrap_or_default();
     let line: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
     format!("{} {}", process.pid(), line.join(" "))
-}
-
-/// Kills until nobody is left: one that forks while it is being killed does not get away.
-fn kill_all(home: &Path) {
-    for _ in 0..100 {
-        let found = find(MARK, home).unwrap_or_default();
-        if found.is_empty() {
-            return;
-        }
-        for process in &found {
-            let _ = process.signal(Signal::KILL);
-        }
-    }
-}
-
-/// A test that is killed (by its time limit, by Ctrl-C) ends nothing. The next one does it.
-fn end_what_killed_tests_left() {
-    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
-        let pid = rest.and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse().ok());
-        if pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_err()) {
-            kill_all(&entry.path().join("home"));
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
 }

@@ -3,7 +3,8 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
-use crate::eventually::PATIENCE;
+use muster_testkit::wait::TIMEOUT;
+
 use crate::process::Started;
 use crate::server::Api;
 use crate::stage::Stage;
@@ -31,7 +32,7 @@ impl Up {
 
     /// Waits until it listens.
     pub fn api(&self, stage: &Stage, env: &str) -> Api {
-        self.process.says("http://", PATIENCE);
+        self.process.says("http://", TIMEOUT);
         Api::new(stage.listen(), env)
     }
 }

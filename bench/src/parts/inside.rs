@@ -4,17 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use jiff::Timestamp;
-use muster_core::names::Role;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::node::record::NodeRecord;
-use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::SignedManifest;
+use muster_core::names::NodeName;
+
 use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Embedded;
 use muster_store::embedded::Options;
+use muster_testkit::records::{node_record, release_records};
 use tokio::runtime::Runtime;
-
 use tokio_util::sync::CancellationToken;
 
 use super::project::{self, Project};
@@ -71,37 +68,13 @@ impl Inside {
 
 fn registration(project: &Project) -> anyhow::Result<Registration> {
     let version = project::version("v1")?;
-    let mut nodes = std::collections::BTreeMap::new();
-    for (position, node) in (0..).zip(&project.nodes) {
-        let record = NodeRecord {
-            role: Role::new(node.natural().0)?,
-            profile: None,
-            labels: Default::default(),
-            failure_domain: "default".to_owned(),
-            position,
-            flavor: None,
-            leaving: None,
-        };
-        nodes.insert(node.clone(), record);
-    }
+    let record =
+        |(position, node): (u32, &NodeName)| (node.clone(), node_record(node.natural().0, "default", position));
     Ok(Registration {
         env: project::env()?,
-        nodes,
-        releases: [(version.clone(), release())].into(),
+        nodes: (0..).zip(&project.nodes).map(record).collect(),
+        releases: release_records(&["v1"]),
         first_version: FirstVersion::Default(version),
         epoch: 1,
     })
-}
-
-/// A release that nobody has built: a name for what nodes should run.
-fn release() -> ReleaseRecord {
-    ReleaseRecord {
-        digest: "sha256:0".into(),
-        serial: 1,
-        size: 0,
-        content: "sha256:0".into(),
-        signed: SignedManifest::default(),
-        pushed: Timestamp::UNIX_EPOCH,
-        by: "bench".into(),
-    }
 }

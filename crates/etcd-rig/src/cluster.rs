@@ -5,17 +5,18 @@ use std::process::Stdio;
 use std::sync::Mutex;
 
 use etcd_client::Error;
-use tempfile::TempDir;
+use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
 use tokio::time::timeout;
 
 use crate::attempts::PATIENCE;
 use crate::binaries;
 use crate::certificates::Certificates;
 use crate::connection::Access;
-use crate::leftovers::{directory, kill_all};
 use crate::member::{Condition, Member, Process};
-use crate::network::Network;
 use crate::options::{Options, Tls};
+
+/// Every member carries this variable with the directory of its cluster.
+const MARK: Mark = Mark { prefix: "muster-etcd-", variable: "MUSTER_ETCD_RIG", subdirectory: None };
 
 /// A cluster. Its members are killed, and its directories removed, when it is dropped.
 #[derive(Debug)]
@@ -23,15 +24,15 @@ pub struct Cluster {
     members: Vec<Member>,
     pub(crate) access: Access,
     // After the members, which have their files there.
-    directory: TempDir,
-    _network: Network,
+    _directory: ProcessDir,
+    _network: LoopbackNetwork,
 }
 
 impl Cluster {
     /// Starts a cluster; all its members serve when this returns.
     pub async fn start(options: Options) -> Self {
         assert!((1..=9).contains(&options.members), "a cluster has 1 to 9 members");
-        let (directory, network) = (directory(), Network::claim());
+        let (directory, network) = (ProcessDir::new(MARK), LoopbackNetwork::for_etcd());
         let logs = options.logs.clone().unwrap_or_else(|| directory.path().to_owned());
         std::fs::create_dir_all(&logs).unwrap();
 
@@ -73,13 +74,13 @@ impl Cluster {
             args.extend(options.extra_args.iter().cloned());
             let log = logs.join(format!("etcd-{name}.log"));
             let initial = Mutex::new((everybody.join(","), "new"));
-            let directory = directory.path().to_owned();
+            let mark = directory.variable();
             let process = Mutex::new(Process::default());
-            Member { name, client, client_url, peer_url, data, log, directory, args, initial, process }
+            Member { name, client, client_url, peer_url, data, log, mark, args, initial, process }
         };
         let members: Vec<Member> = numbers.map(member).collect();
         let access = Access { certificates, root_password: None };
-        let mut cluster = Self { members, access, directory, _network: network };
+        let mut cluster = Self { members, access, _directory: directory, _network: network };
         cluster.members.iter().for_each(Member::start);
         cluster.wait_healthy().await;
         if let Some(password) = options.root_password {
@@ -190,6 +191,5 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.members.iter().for_each(Member::kill);
-        kill_all(self.directory.path());
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::binaries;
-use crate::leftovers::MARK;
 
 /// How much of a log is shown when something fails.
 const TAIL: usize = 4096;
@@ -24,8 +23,8 @@ pub struct Member {
     /// Its disk.
     pub(crate) data: PathBuf,
     pub(crate) log: PathBuf,
-    /// The directory of the cluster, which is also the value of the mark.
-    pub(crate) directory: PathBuf,
+    /// Variable of the process, by which a leftover is found.
+    pub(crate) mark: (&'static str, PathBuf),
     /// All but who else is in the cluster.
     pub(crate) args: Vec<String>,
     /// Who else is in the cluster, and whether that is a new one.
@@ -114,7 +113,7 @@ impl Member {
             .args(["--initial-cluster", &everybody, "--initial-cluster-state", state])
             // Only what it is told here: an ETCD_… variable of whoever runs the tests would be another setting.
             .env_clear()
-            .env(MARK, &self.directory)
+            .env(self.mark.0, &self.mark.1)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

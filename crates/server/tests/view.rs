@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
-use muster_core::node::record::NodeRecord;
 use muster_core::txn::{Op, Revision, Txn};
 use muster_server::{View, ViewChange};
 use muster_store::{Outcome, Store};
+use muster_testkit::records::node_record;
 use tokio::sync::mpsc;
 
 async fn put(store: &dyn Store, op: Op) -> Revision {
@@ -41,15 +40,7 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
     let env = EnvName::new("test").unwrap();
     let keys = Keys::new(&env);
     let role = Role::new("web").unwrap();
-    let record = NodeRecord {
-        role: role.clone(),
-        profile: None,
-        labels: BTreeMap::new(),
-        failure_domain: "a".into(),
-        position: 0,
-        flavor: None,
-        leaving: None,
-    };
+    let record = node_record("web", "a", 0);
     let node = |number| NodeName::build(&role, number, None).unwrap();
 
     // The follower waits for somebody to take what it says, and nobody does.

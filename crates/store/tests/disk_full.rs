@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_small_disk::{SmallDisk, passed_in_a_namespace};
 use muster_store::embedded::Options;
 use muster_store::{Embedded, Event, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
+use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use tokio::task::JoinSet;
 
 fn fill(path: &Path, bytes: usize) {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::proxy::Proxy;
-use crate::eventually::{PATIENCE, eventually};
 use crate::http;
 use crate::server::ENV;
 
@@ -171,7 +171,7 @@ impl Fleet {
                 let said = self.replicas[hit].program.said().len();
                 self.replicas[hit].program.cont();
                 // It must have noticed: otherwise this was no lagging watch, and has shown nothing.
-                eventually("the replica has found the gap", PATIENCE, || {
+                eventually("the replica has found the gap", TIMEOUT, || {
                     let said = self.replicas[hit].program.said().split_off(said);
                     if said.contains("the store's history has a gap") { Ok(()) } else { Err(said) }
                 });
@@ -203,7 +203,7 @@ impl Fleet {
         let before = self.wait(self.etcd.revision());
         let body = serde_json::json!({"value": before});
         let path = format!("/v1/envs/{ENV}/data/concerns_nobody");
-        eventually("a replica writes something", PATIENCE, || {
+        eventually("a replica writes something", TIMEOUT, || {
             let mut answers = self
                 .replicas
                 .iter()
@@ -221,7 +221,7 @@ impl Fleet {
         let version = |dump: &muster_etcd_rig::Dump| {
             dump.entries.iter().find(|entry| entry.key.ends_with("/current_version")).map(|entry| entry.mod_revision)
         };
-        eventually("the version changes", PATIENCE * 2, || {
+        eventually("the version changes", TIMEOUT * 2, || {
             let now = self.wait(self.etcd.dump(PREFIX));
             if version(&now) > version(&before) { Ok(()) } else { Err(format!("{:?}", version(&now))) }
         });
@@ -246,7 +246,7 @@ impl Fleet {
     /// Who holds a controller, by the store: the replica whose record has the address of one of ours, and what it calls
     /// itself.
     pub fn holder(&self, controller: ControllerName) -> (usize, ReplicaId) {
-        eventually(&format!("somebody holds the controller {controller}"), PATIENCE, || {
+        eventually(&format!("somebody holds the controller {controller}"), TIMEOUT, || {
             let dump = self.wait(self.etcd.dump(PREFIX));
             let json = |suffix: &str| -> Option<serde_json::Value> {
                 let entry = dump.entries.iter().find(|entry| entry.key.ends_with(suffix))?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_etcd_rig::{Cluster, Follower, Options};
+use muster_testkit::release::ScriptRelease;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -17,7 +18,7 @@ use crate::cluster::judge::Judge;
 use crate::cluster::load::Load;
 use crate::cluster::program::Program;
 use crate::cluster::proxy::Proxy;
-use crate::project::{Project, Release};
+use crate::project::Project;
 use crate::server::{Api, ENV};
 use crate::stage::Stage;
 
@@ -51,7 +52,7 @@ pub struct Setup {
     /// What stands in documents beside it.
     pub documents: String,
     /// All versions have the same content.
-    pub release: Release,
+    pub release: ScriptRelease,
     pub versions: Vec<&'static str>,
 }
 
@@ -227,7 +228,7 @@ fn launch(stage: &Stage, name: &str, args: &[String], logs: &Path) -> Program {
 
 /// Every run writes down that it was made, and for whom; nodes of the role `web` look those of `db` up. Each node takes
 /// another time for it, so that there is always one that reports.
-fn release(journal: &Path) -> Release {
+fn release(journal: &Path) -> ScriptRelease {
     let script = r#"
 echo "$MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
 if [ "$MUSTER_ROLE" = web ]; then echo active_roles::db >> "$MUSTER_LOOKUPS_FILE"; fi
@@ -235,7 +236,7 @@ number=${MUSTER_NODE##*[a-z]}
 sleep "0.$((number * 7 % 10))"
 echo "$MUSTER_VERSION" > "$MUSTER_ROOT/version"
 exit 2"#;
-    Release::script(&script.replace("JOURNAL", journal.to_str().unwrap()))
+    ScriptRelease::new(&script.replace("JOURNAL", journal.to_str().unwrap()))
         .program("right", r#"read version < "$MUSTER_ROOT/version"; [ "$version" = "$MUSTER_VERSION" ]"#)
         .check("{name: right, exec: right, deadline: 30s}")
 }

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use muster_testkit::wait::eventually;
+
 use crate::cluster::fleet::VERSIONS;
-use crate::eventually::eventually;
 use crate::http;
 use crate::server::{Api, ENV};
 
 /// Between two changes: long enough for most nodes to have followed, short enough that some always run.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// For a replica that is there and says nothing, because it is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// For both of them together, while things break and heal.
 const LONG: Duration = Duration::from_secs(120);
 
@@ -105,7 +106,7 @@ impl Operator {
         self.turn += 1;
         let api = &self.replicas[self.turn % self.replicas.len()];
         let path = format!("/v1/envs/{ENV}/current-version");
-        let now = http::try_with("GET", &api.to, &path, None, &[], PATIENCE).map_err(|error| error.to_string())?;
+        let now = http::try_with("GET", &api.to, &path, None, &[], TIMEOUT).map_err(|error| error.to_string())?;
         if now.status != 200 {
             return Err(now.body);
         }
@@ -114,7 +115,7 @@ impl Operator {
         // It goes back and forth between two versions, each time with all nodes: every change is one for everybody.
         let body = serde_json::json!({"version": to, "allow_older": true, "at_once": true});
         let answer =
-            http::try_with("PUT", &api.to, &path, Some(&body), &[], PATIENCE).map_err(|error| error.to_string())?;
+            http::try_with("PUT", &api.to, &path, Some(&body), &[], TIMEOUT).map_err(|error| error.to_string())?;
         let said = answer.json();
         match (answer.status, said["changed"].as_bool(), said["revision"].as_i64()) {
             (200, Some(true), Some(revision)) => {

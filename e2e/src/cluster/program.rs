@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use muster_testkit::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::eventually::eventually;
 
 /// A program that runs, or was killed. It is killed when this is dropped.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use muster_core::replica::{ControllerName, ControllerRecord, PresenceRecord};
 use muster_core::report::Outcome;
 use muster_core::report::record::ObservedRecord;
 use muster_etcd_rig::{Dump, Revision};
+use muster_testkit::wait::eventually;
 
 use crate::cluster::fleet::{Fleet, PREFIX, START};
 use crate::cluster::judge::Executed;
 use crate::cluster::load::Trigger;
-use crate::eventually::eventually;
 
 /// How long a fleet may take to come to rest after a fault. A lease ends after 10 seconds. Agents notice a connection that
 /// died silently after 25, and send reports again within 30; with all of them in a row it is still less than this.

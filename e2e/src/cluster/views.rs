@@ -15,7 +15,7 @@ use crate::server::ENV;
 const MIN_REVISION: &str = "Muster-Min-Revision";
 /// How often a replica may change something of its own (who is connected to whom) in the middle of a comparison.
 const TRIES: usize = 20;
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Fleet {
     /// Asks every replica for everything, and compares. The fleet must be at rest.
@@ -37,7 +37,7 @@ impl Fleet {
         for replica in &self.replicas {
             let mut ask = |path: &str| {
                 let path = format!("/v1/envs/{ENV}/{path}");
-                let answer = http::try_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], PATIENCE);
+                let answer = http::try_with("GET", &replica.api.to, &path, None, &[(MIN_REVISION, &newest)], TIMEOUT);
                 match answer {
                     Ok(answer) if answer.status == 200 => Some(answer.json()),
                     Ok(answer) => {

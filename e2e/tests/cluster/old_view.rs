@@ -4,9 +4,9 @@ use serde_json::json;
 
 use muster_e2e::cluster::fault::Fault;
 use muster_e2e::cluster::fleet::{Fleet, PREFIX};
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::http::Asked;
 use muster_e2e::server::ENV;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 const SLEEPER: usize = 1;
 
@@ -23,13 +23,13 @@ fn a_replica_that_wakes_up_verifies_nothing_from_its_old_view() {
     let to = sleeper.api.to.clone();
     let path = format!("/v1/envs/{ENV}/verify-hosts");
     let question = json!({"version": old, "hosts": nodes});
-    let ask = || Asked::send("POST", &to, &path, Some(&question), &[], PATIENCE).unwrap();
+    let ask = || Asked::send("POST", &to, &path, Some(&question), &[], TIMEOUT).unwrap();
     assert_eq!(ask().answer().unwrap().json()["verified"], true);
     sleeper.program.stop();
     let gone = fleet.begin(Fault::KillEtcd);
     fleet.end(gone);
     fleet.load.trigger();
-    eventually("somebody does not run the old version any more", PATIENCE, || {
+    eventually("somebody does not run the old version any more", TIMEOUT, || {
         let dump = fleet.wait(fleet.etcd.dump(PREFIX));
         let running =
             dump.entries.iter().filter(|entry| entry.key.contains(&format!("/running_version/{old}/"))).count();

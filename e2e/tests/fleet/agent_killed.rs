@@ -2,15 +2,16 @@
 
 use std::fs;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::json;
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
 use muster_e2e::process::Signal;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::{Stage, describe};
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 #[test]
 fn a_run_that_was_cut_off_is_reported_ended_and_made_again() {
@@ -26,12 +27,12 @@ fn a_run_that_was_cut_off_is_reported_ended_and_made_again() {
         journal = journal.display(),
         gate = gate.path().display()
     );
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
     let node = Node::new(&stage, "web1", 1);
     let agent = node.start();
     let run_of = |number: usize| {
-        eventually("the applier has begun", PATIENCE, || {
+        eventually("the applier has begun", TIMEOUT, || {
             let text = fs::read_to_string(&journal).unwrap_or_default();
             let run = text.lines().filter_map(|line| line.strip_prefix("run ")).nth(number).map(str::to_owned);
             run.ok_or(text)
@@ -41,12 +42,12 @@ fn a_run_that_was_cut_off_is_reported_ended_and_made_again() {
     let marked = || muster_marked::find("MUSTER_RUN_ID", &first).unwrap();
     assert!(marked().len() >= 3, "the applier, the grandchild and its sleep: {:?}", marked());
 
-    agent.kill(PATIENCE);
+    agent.kill(TIMEOUT);
     server.api.until_node_is("web1", "silent");
     assert!(marked().len() >= 2, "nobody was there to end them");
 
     let agent = node.start();
-    agent.says("a run was interrupted", PATIENCE);
+    agent.says("a run was interrupted", TIMEOUT);
     let second = run_of(1);
     let left: Vec<_> = marked().iter().map(describe).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -72,14 +73,14 @@ fn an_agent_that_is_told_to_end_ends_its_run_first() {
         journal.display(),
         gate.path().display()
     );
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
     let node = Node::new(&stage, "web1", 1);
     let agent = node.start();
-    eventually("the applier has begun", PATIENCE, || fs::read(&journal).map_err(|error| error.to_string()));
+    eventually("the applier has begun", TIMEOUT, || fs::read(&journal).map_err(|error| error.to_string()));
 
     agent.signal(Signal::TERM);
-    assert_eq!(agent.ended(PATIENCE).code(), 0);
+    assert_eq!(agent.ended(TIMEOUT).code(), 0);
     server.kill();
     stage.is_empty();
 }
@@ -87,13 +88,13 @@ fn an_agent_that_is_told_to_end_ends_its_run_first() {
 #[test]
 fn a_second_agent_of_the_same_node_is_kept_out() {
     let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
     let _server = Server::start(&stage, &project);
     let node = Node::new(&stage, "web1", 1);
     let _first = node.start();
     stage.wait_for("v1", &["web1"]);
 
-    let second = node.start().ended(PATIENCE);
+    let second = node.start().ended(TIMEOUT);
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("another agent uses the state directory"), "{second:?}");
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::process::Started;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
 use muster_e2e::stage::{Stage, describe};
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 4] = ["db1", "web1", "web2", "web3"];
 const VERSIONS: [&str; 3] = ["v1", "v2", "v3"];
@@ -30,7 +31,7 @@ impl Dice {
 
 /// Each run writes down that it has begun and that it has ended. The work in between is done in a session of its own, as
 /// Puppet's is.
-fn release(journal: &str) -> Release {
+fn release(journal: &str) -> ScriptRelease {
     let script = r#"
 echo "begin $MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
 if [ "$MUSTER_ROLE" = web ]; then
@@ -41,7 +42,7 @@ setsid sh -c 'sleep 0.05; echo "$MUSTER_VERSION" > "$MUSTER_ROOT/version"'
 [ "$(cat "$MUSTER_ROOT/version")" = "$MUSTER_VERSION" ] || exit 1
 echo "end $MUSTER_NODE $MUSTER_RUN_ID" >> JOURNAL
 exit 2"#;
-    Release::script(&script.replace("JOURNAL", journal))
+    ScriptRelease::new(&script.replace("JOURNAL", journal))
         .program("right", r#"[ "$(cat "$MUSTER_ROOT/version")" = "$MUSTER_VERSION" ]"#)
         .check("{name: right, exec: right, deadline: 10s}")
 }
@@ -70,7 +71,7 @@ fn the_fleet_arrives_whatever_dies_on_the_way() {
             }
             1 | 2 => {
                 let victim = dice.throw(NODES.len());
-                agents[victim].kill(PATIENCE);
+                agents[victim].kill(TIMEOUT);
                 agents[victim] = nodes[victim].start();
             }
             3 => {
@@ -91,12 +92,12 @@ fn the_fleet_arrives_whatever_dies_on_the_way() {
         });
         assert_eq!(seen["states"].as_array().unwrap().len(), 1, "one state at a time: {seen:#}");
         assert_eq!((&seen["running"], &seen["active"]), (&wanted.into(), &true.into()), "{seen:#}");
-        eventually(&format!("{node} has what it has proved to run"), PATIENCE, || {
+        eventually(&format!("{node} has what it has proved to run"), TIMEOUT, || {
             let version = fs::read_to_string(has.root().join("version")).unwrap_or_default();
             if version.trim() == wanted { Ok(()) } else { Err(version) }
         });
     }
-    eventually("there are the server, the agents, and nothing that a run has left", PATIENCE, || {
+    eventually("there are the server, the agents, and nothing that a run has left", TIMEOUT, || {
         let programs: Vec<_> = stage.processes().iter().map(describe).collect();
         if programs.len() == 1 + NODES.len() { Ok(()) } else { Err(format!("{programs:#?}")) }
     });

@@ -2,14 +2,15 @@
 
 use std::fs;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::process::Started;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::{Stage, describe};
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// A fleet of one node.
 struct One {
@@ -19,7 +20,7 @@ struct One {
 }
 
 impl One {
-    fn new(stage: Stage, release: &Release) -> Self {
+    fn new(stage: Stage, release: &ScriptRelease) -> Self {
         let project = Project::new(&stage, &[("web", 1)]).release("v1", release);
         Self::of(stage, &project, |node| node)
     }
@@ -59,7 +60,7 @@ fn an_applier_that_hangs_is_ended_at_its_deadline_with_all_of_its_processes() {
          while :; do sleep 1; done",
         journal.display()
     );
-    let one = One::new(stage, &Release::script(&script).deadline("1s"));
+    let one = One::new(stage, &ScriptRelease::new(&script).deadline("1s"));
 
     let seen = one.is("failed");
     let deadline = json!({"kind": "deadline", "program": "apply", "seconds": 1});
@@ -72,7 +73,7 @@ fn an_applier_that_hangs_is_ended_at_its_deadline_with_all_of_its_processes() {
 
 #[test]
 fn an_exit_code_that_is_not_understood_is_a_failure() {
-    let one = One::new(Stage::new(), &Release::script("echo all is well; exit 99"));
+    let one = One::new(Stage::new(), &ScriptRelease::new("echo all is well; exit 99"));
     let seen = one.is("failed");
     assert_eq!(seen["why"]["reason"], json!({"kind": "exit_code", "program": "apply", "code": 99}));
     assert!(one.shown().contains("apply ended with exit code 99"), "{}", one.shown());
@@ -83,7 +84,7 @@ fn an_exit_code_that_is_not_understood_is_a_failure() {
 #[test]
 fn an_applier_that_says_success_while_it_waits_for_others_has_failed() {
     let need = r#"{"kind":"role","role":"web","want":3,"have":0}"#;
-    let one = One::new(Stage::new(), &Release::script(&format!("echo '{need}' >> $MUSTER_PENDING_FILE; exit 0")));
+    let one = One::new(Stage::new(), &ScriptRelease::new(&format!("echo '{need}' >> $MUSTER_PENDING_FILE; exit 0")));
     one.is("failed");
     assert!(one.shown().contains("still waits for role web: 0 of 3 active"), "{}", one.shown());
 }
@@ -92,7 +93,7 @@ fn an_applier_that_says_success_while_it_waits_for_others_has_failed() {
 fn a_check_that_fails_and_one_that_hangs_do_not_hold_up_the_others() {
     let stage = Stage::new();
     let journal = stage.path("journal");
-    let release = Release::script("exit 2")
+    let release = ScriptRelease::new("exit 2")
         .program("hang", &format!("echo $MUSTER_RUN_ID >> {}; sleep 1000 & wait", journal.display()))
         .program("no", "echo the pump is dry; exit 1")
         .program("yes", "echo flows")
@@ -113,7 +114,7 @@ fn a_check_that_fails_and_one_that_hangs_do_not_hold_up_the_others() {
     let verdicts: Vec<_> = checks.iter().map(|check| check["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["failed", "failed", "passed", "failed"], "every result is kept: {checks:?}");
     let run = fs::read_to_string(&journal).unwrap();
-    eventually("what the check left is ended", PATIENCE, || {
+    eventually("what the check left is ended", TIMEOUT, || {
         let left: Vec<_> = muster_marked::find("MUSTER_RUN_ID", run.trim()).unwrap().iter().map(describe).collect();
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     });
@@ -124,7 +125,7 @@ fn a_failed_run_is_made_again_by_itself_and_a_repaired_node_is_validated() {
     let stage = Stage::new();
     let repaired = stage.path("repaired");
     let script = format!("test -e {} || exit 1; exit 2", repaired.display());
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
     let _agent = Node::new(&stage, "web1", 1).start();
     let failed = server.api.until_node("web1", "has failed twice", |seen| seen["last"]["attempt"].as_u64() >= Some(2));

@@ -1,16 +1,17 @@
 //! A backup of a living fleet, restored over a later life of it: the agents go back to what it says, and prove it.
 
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::ENV;
 use muster_e2e::stage::Stage;
 use muster_e2e::up::Up;
+use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
 const NODES: [&str; 3] = ["db1", "web1", "web2"];
 
 /// Keeps the version that it applied, so that its check can see another one.
-fn release(version: &str) -> Release {
-    Release::script(&format!("echo {version} > \"$MUSTER_ROOT/version\"; exit 2"))
+fn release(version: &str) -> ScriptRelease {
+    ScriptRelease::new(&format!("echo {version} > \"$MUSTER_ROOT/version\"; exit 2"))
         .program("is-there", &format!("grep -qx {version} \"$MUSTER_ROOT/version\""))
         .check("{name: version, exec: is-there, deadline: 10s}")
 }

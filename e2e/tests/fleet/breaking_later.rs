@@ -3,18 +3,19 @@
 use std::fs;
 use std::path::Path;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
 use muster_e2e::gate::Gate;
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
 
 /// `db` is a process that the run starts if it is not there; `web` looks it up. With a gate that is shut, `db` waits
 /// before it starts anything.
-fn release(gate: &Gate, shut: &Path) -> Release {
+fn release(gate: &Gate, shut: &Path) -> ScriptRelease {
     let script = r#"
 case $MUSTER_ROLE in
 web) echo active_roles::db >> "$MUSTER_LOOKUPS_FILE"; exit 2 ;;
@@ -26,7 +27,7 @@ echo $! > "$MUSTER_ROOT/db.pid"
 exit 2"#;
     let script = script.replace("SHUT", shut.to_str().unwrap()).replace("GATE", gate.path().to_str().unwrap());
     // The shortest pause that a release may ask for.
-    Release::script(&script)
+    ScriptRelease::new(&script)
         .check("{name: alive, process: {pidfile: \"{root}/db.pid\"}, roles: [db], deadline: 1s}")
         .validate_every("10s")
 }

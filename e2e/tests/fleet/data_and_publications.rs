@@ -5,11 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_e2e::eventually::eventually;
 use muster_e2e::project::Project;
 use muster_e2e::server::Api;
 use muster_e2e::stage::Stage;
 use muster_e2e::up::Up;
+use muster_testkit::wait::eventually;
 
 /// Puppet takes as long as it takes.
 const PUPPET: Duration = Duration::from_secs(240);

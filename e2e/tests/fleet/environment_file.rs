@@ -2,18 +2,19 @@
 
 use std::fs;
 
-use muster_e2e::eventually::PATIENCE;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::TIMEOUT;
 
 #[test]
 fn a_malformed_environment_file_is_shown_where_it_is_wrong() {
     let stage = Stage::new();
     let text = "version: 1\nroles:\n  db:\n    cardinality: 1\n    flavour: local\n";
-    let project = Project::with_environment(&stage, text).release("v1", &Release::script("exit 0"));
+    let project = Project::with_environment(&stage, text).release("v1", &ScriptRelease::new("exit 0"));
 
-    let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(PATIENCE);
+    let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let shown = &refused.stderr;
     assert!(shown.contains("environments/test.yaml:5:5"), "file, line and column:\n{shown}");
@@ -23,7 +24,7 @@ fn a_malformed_environment_file_is_shown_where_it_is_wrong() {
     // What is no YAML at all, then no text at all, which has no line.
     for (text, says) in [("roles: [\n", "environments/test.yaml:"), ("", "the environment file is empty")] {
         fs::write(project.dir.join("environments/test.yaml"), text).unwrap();
-        let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(PATIENCE);
+        let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(TIMEOUT);
         assert_eq!(refused.code(), 1, "{refused:?}");
         assert!(refused.stderr.contains(says), "{}", refused.stderr);
     }

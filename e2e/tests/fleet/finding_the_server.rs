@@ -1,15 +1,16 @@
 //! The command line finds the running server by itself, from any directory and any terminal.
 
-use muster_e2e::eventually::PATIENCE;
 use muster_e2e::process::Signal;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::TIMEOUT;
 
 #[test]
 fn any_directory_and_any_terminal_finds_the_server_and_none_that_has_ended() {
     let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 2)]).release("v1", &Release::script("exit 0"));
+    let project = Project::new(&stage, &[("web", 2)]).release("v1", &ScriptRelease::new("exit 0"));
 
     let nobody = stage.ask_from("elsewhere", &["status"]);
     assert_eq!(nobody.code(), 2, "{nobody:?}");
@@ -32,7 +33,7 @@ fn any_directory_and_any_terminal_finds_the_server_and_none_that_has_ended() {
     });
 
     server.process.signal(Signal::TERM);
-    assert_eq!(server.process.ended(PATIENCE).code(), 0);
+    assert_eq!(server.process.ended(TIMEOUT).code(), 0);
     assert!(!state.join("server.json").exists(), "an ended server is not announced any more");
     assert_eq!(stage.ask_from("project", &["status"]).code(), 2);
 

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
 use muster_e2e::http;
 use muster_e2e::process::Process;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::{Api, repository};
 use muster_e2e::stage::{Stage, describe};
 use muster_e2e::up::Up;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// Puppet takes as long as it takes.
 const PUPPET: Duration = Duration::from_secs(240);
@@ -107,8 +108,8 @@ fn the_quickstart_grows_and_shrinks_while_it_runs() {
         asking.join().unwrap()
     });
     assert!(asked > 10, "only {asked} times");
-    up.process.says_after(said, "web3  leaving: waits until lb1 has run without it", PATIENCE);
-    up.process.says_after(said, "web3  gone: its machine was released", PATIENCE);
+    up.process.says_after(said, "web3  leaving: waits until lb1 has run without it", TIMEOUT);
+    up.process.says_after(said, "web3  gone: its machine was released", TIMEOUT);
     assert_eq!(behind_lb(&stage), ["web1", "web2"]);
     let left: Vec<_> = of_machine(&stage, "web3").iter().map(describe).collect();
     assert_eq!(left, [""; 0]);
@@ -156,14 +157,14 @@ fn stamp(value: &Value) -> Timestamp {
 }
 
 /// `lb` looks up the web nodes, and waits at the gate while that is shut.
-fn release(gate: &Gate, shut: &std::path::Path) -> Release {
+fn release(gate: &Gate, shut: &std::path::Path) -> ScriptRelease {
     let script = r#"
 [ $MUSTER_ROLE = lb ] || exit 2
 echo active_roles::web >> "$MUSTER_LOOKUPS_FILE"
 [ -e SHUT ] && read line < GATE
 exit 2"#;
     let script = script.replace("SHUT", shut.to_str().unwrap());
-    Release::script(&script.replace("GATE", gate.path().to_str().unwrap()))
+    ScriptRelease::new(&script.replace("GATE", gate.path().to_str().unwrap()))
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn what_is_killed_while_a_node_leaves_is_finished_by_the_next_start() {
     let project = |webs| Project::new(&stage, &[("web", webs), ("lb", 1)]).release("v1", &release(&gate, &shut));
     let up = Up::start(&stage, &project(2).dir, &[]);
     let api = up.api(&stage, "test");
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     api.until_node("lb1", "has seen both", |lb1| lb1["standing"] == "validated");
 
     fs::write(&shut, "").unwrap();
@@ -185,16 +186,16 @@ fn what_is_killed_while_a_node_leaves_is_finished_by_the_next_start() {
     let shown = stage.ask(&["status"]).stdout;
     assert!(shown.contains("web2  leaving") && shown.contains("waits until lb1 has run without it"), "{shown}");
     assert!(!of_machine(&stage, "web2").is_empty(), "its machine goes on");
-    up.process.kill(PATIENCE);
+    up.process.kill(TIMEOUT);
 
     let up = Up::start(&stage, &dir, &[]);
-    up.process.says("web2  leaving: waits until lb1 has run without it", PATIENCE);
+    up.process.says("web2  leaving: waits until lb1 has run without it", TIMEOUT);
     fs::remove_file(&shut).unwrap();
     gate.let_pass(8);
-    up.process.says("web2  gone: its machine was released", PATIENCE);
+    up.process.says("web2  gone: its machine was released", TIMEOUT);
     assert!(of_machine(&stage, "web2").is_empty() && !stage.path("state/nodes/web2").exists());
     assert_eq!(stage.ask(&["node", "show", "web2"]).code(), 1);
     up.process.interrupt_group();
-    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
     stage.is_empty();
 }

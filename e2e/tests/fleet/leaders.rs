@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::eventually;
 use muster_e2e::process::Started;
 use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::eventually;
 
 /// The grace of a server, the patience with a silent node, and a few starts of Puppet.
 const LOST: Duration = Duration::from_secs(240);

@@ -3,12 +3,13 @@
 use std::fs;
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
-use muster_small_disk::{SmallDisk, passed_in_a_namespace};
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::{TIMEOUT, eventually};
+use muster_testkit::{SmallDisk, passed_in_a_namespace};
 
 #[test]
 fn a_full_disk_of_a_node_is_told_and_loses_no_report() {
@@ -19,14 +20,14 @@ fn a_full_disk_of_a_node_is_told_and_loses_no_report() {
     let (gate, journal) = (Gate::new(stage.path("gate")), stage.path("journal"));
     let script = format!("echo run >> {}\nread line < {}\nexit 2", journal.display(), gate.path().display());
     let project = Project::new(&stage, &[("web", 1)])
-        .release("v1", &Release::script(&script))
-        .release("v2", &Release::script(&script));
+        .release("v1", &ScriptRelease::new(&script))
+        .release("v2", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
     let disk = SmallDisk::mount("1m");
     let node = Node::new(&stage, "web1", 1).state(disk.path().join("agent"));
     let _agent = node.start();
     let begun = |many: usize| {
-        eventually(&format!("{many} runs have begun"), PATIENCE, || {
+        eventually(&format!("{many} runs have begun"), TIMEOUT, || {
             let text = fs::read_to_string(&journal).unwrap_or_default();
             if text.lines().count() == many { Ok(()) } else { Err(text) }
         });

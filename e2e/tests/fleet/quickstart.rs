@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use muster_e2e::eventually::eventually;
 use muster_e2e::http;
 use muster_e2e::server::{Api, repository};
 use muster_e2e::stage::Stage;
 use muster_e2e::up::Up;
+use muster_testkit::wait::eventually;
 
 const NODES: [&str; 4] = ["db1", "web1", "web2", "lb1"];
 /// Puppet takes as long as it takes.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 /// A client that asks again is served before this: a listener that is replaced is away for a moment.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -73,7 +73,7 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     let stage = Stage::new();
 
     // From nothing.
-    let first = Up::start(&stage, &quickstart(), &["--once"]).process.ended(PATIENCE);
+    let first = Up::start(&stage, &quickstart(), &["--once"]).process.ended(TIMEOUT);
     assert_eq!(first.code(), 0, "{}\n{}", first.stdout, first.stderr);
     assert!(first.stdout.contains("all 4 nodes validated at v1"), "{}", first.stdout);
     for (node, reason) in
@@ -92,7 +92,7 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     // Again, from where it was.
     let up = Up::start(&stage, &quickstart(), &[]);
     let api = up.api(&stage, "quickstart");
-    up.process.says("all 4 nodes validated at v1", PATIENCE);
+    up.process.says("all 4 nodes validated at v1", TIMEOUT);
     assert_eq!(api.node("db1")["incarnation"], 1, "the same agent's life goes on");
     both_answer(&stage, "v1", "Hello. db says: To pass muster is to be inspected and found fit.");
     assert_eq!(stage.ask(&["verify-hosts", "v2", "--all"]).code(), 1);
@@ -142,12 +142,12 @@ fn the_quickstart_comes_up_by_itself_stays_up_while_it_is_upgraded_and_comes_bac
     assert_eq!(asked(&["status", "--server", "http://127.0.0.1:9"]).code(), 2);
 
     up.process.interrupt_group();
-    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
     stage.is_empty();
     assert!(through_lb(&stage).is_err());
 
     // And once more: it is where it was left.
-    let last = Up::start(&stage, &quickstart(), &["--once"]).process.ended(PATIENCE);
+    let last = Up::start(&stage, &quickstart(), &["--once"]).process.ended(TIMEOUT);
     assert_eq!(last.code(), 0, "{}\n{}", last.stdout, last.stderr);
     assert!(last.stdout.contains("all 4 nodes validated at v2"), "{}", last.stdout);
     stage.is_empty();

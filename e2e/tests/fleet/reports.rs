@@ -1,12 +1,13 @@
 //! Reports as they may come over the wire: twice, late, of an earlier life, of nobody.
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::PATIENCE;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::TIMEOUT;
 
 /// A report as an agent makes it.
 fn report(incarnation: u64, seq: u64, phase: &str, result: &str) -> Value {
@@ -45,7 +46,7 @@ fn status(api: &Api) -> Value {
 #[test]
 fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
     let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
     let server = Server::start(&stage, &project);
     let api = &server.api;
 
@@ -88,7 +89,7 @@ fn a_report_that_is_late_or_repeated_or_of_an_earlier_life_changes_nothing() {
 #[test]
 fn what_is_no_report_is_refused_with_a_problem_that_says_why() {
     let stage = Stage::new();
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script("exit 0"));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"));
     let server = Server::start(&stage, &project);
     let api = &server.api;
     // Not the revision of the store: the server writes of itself, too.
@@ -125,11 +126,11 @@ fn an_agent_of_a_node_that_nobody_knows_is_told_so_and_runs_nothing() {
     let stage = Stage::new();
     let ran = stage.path("ran");
     let script = format!("touch {}", ran.display());
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(&script));
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
 
     let stranger = Node::new(&stage, "web7", 7).start();
-    let said = stranger.says("the server refuses this node", PATIENCE);
+    let said = stranger.says("the server refuses this node", TIMEOUT);
     assert!(said.contains("web7 is not in the design of test"), "{said}");
 
     let nodes = server.api.get("nodes");

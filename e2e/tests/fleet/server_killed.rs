@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
 use muster_e2e::process::Started;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 5] = ["web1", "web2", "web3", "web4", "web5"];
 
@@ -25,13 +26,13 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
         gate.path().display()
     );
     let project = Project::new(&stage, &[("web", 5)])
-        .release("v1", &Release::script(&script))
-        .release("v2", &Release::script(&script));
+        .release("v1", &ScriptRelease::new(&script))
+        .release("v2", &ScriptRelease::new(&script));
     let server = Server::start(&stage, &project);
     let numbered = NODES.iter().zip(1..);
     let agents: Vec<_> = numbered.map(|(name, number)| Node::new(&stage, name, number).start()).collect();
     let started = |many: usize| {
-        eventually(&format!("{many} runs have begun"), PATIENCE, || {
+        eventually(&format!("{many} runs have begun"), TIMEOUT, || {
             let text = fs::read_to_string(&journal).unwrap_or_default();
             if text.lines().count() >= many { Ok(text) } else { Err(text) }
         })
@@ -42,7 +43,7 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
     server.kill();
     gate.let_pass(5);
     for agent in &agents {
-        agent.says("validated", PATIENCE);
+        agent.says("validated", TIMEOUT);
     }
     let server = Server::start(&stage, &project);
     stage.wait_for("v1", &NODES);
@@ -54,7 +55,7 @@ fn a_killed_server_costs_no_report_and_causes_no_run() {
     let said: Vec<usize> = agents.iter().map(Started::lines).collect();
     gate.let_pass(5);
     for (agent, said) in agents.iter().zip(said) {
-        agent.says_after(said, "validated", PATIENCE);
+        agent.says_after(said, "validated", TIMEOUT);
     }
     Server::start(&stage, &project).kill();
     let server = Server::start(&stage, &project);

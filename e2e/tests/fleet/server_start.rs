@@ -2,13 +2,14 @@
 
 use std::net::TcpListener;
 
-use muster_e2e::eventually::PATIENCE;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::TIMEOUT;
 
 fn project(stage: &Stage) -> Project {
-    Project::new(stage, &[("web", 1)]).release("v1", &Release::script("exit 0"))
+    Project::new(stage, &[("web", 1)]).release("v1", &ScriptRelease::new("exit 0"))
 }
 
 #[test]
@@ -34,7 +35,7 @@ fn a_taken_port_is_named_with_how_to_choose_another() {
     let project = project(&stage);
     let taken = TcpListener::bind(stage.listen()).unwrap();
 
-    let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(PATIENCE);
+    let refused = Server::launch(&stage, &project.dir, &stage.path("state")).ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let says = format!("{} is taken by another process", stage.listen());
     assert!(refused.stderr.contains(&says) && refused.stderr.contains("--listen"), "{}", refused.stderr);
@@ -59,8 +60,8 @@ fn a_release_that_changed_after_it_was_registered_is_refused() {
     let project = project(&stage);
     Server::start(&stage, &project).kill();
 
-    let changed = project.release("v1", &Release::script("exit 2"));
-    let refused = Server::launch(&stage, &changed.dir, &stage.path("state")).ended(PATIENCE);
+    let changed = project.release("v1", &ScriptRelease::new("exit 2"));
+    let refused = Server::launch(&stage, &changed.dir, &stage.path("state")).ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("release v1 has changed since it was registered"), "{}", refused.stderr);
 }

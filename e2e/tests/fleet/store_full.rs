@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::{Value, json};
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::PATIENCE;
 use muster_e2e::gate::Gate;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
 use muster_e2e::stage::Stage;
-use muster_small_disk::{SmallDisk, passed_in_a_namespace};
+use muster_testkit::wait::TIMEOUT;
+use muster_testkit::{SmallDisk, passed_in_a_namespace};
 
 #[test]
 fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_there_is_space() {
@@ -21,8 +22,8 @@ fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_ther
     let gate = Gate::new(stage.path("gate"));
     let script = format!("read line < {}; exit 2", gate.path().display());
     let project = Project::new(&stage, &[("web", 1)])
-        .release("v1", &Release::script(&script))
-        .release("v2", &Release::script("exit 2"));
+        .release("v1", &ScriptRelease::new(&script))
+        .release("v2", &ScriptRelease::new("exit 2"));
     let disk = SmallDisk::mount("24m");
     let state = disk.path().join("state");
     let server = Server::start_at(&stage, &project.dir, &state);
@@ -44,7 +45,7 @@ fn a_full_disk_of_the_server_refuses_changes_loses_nothing_and_goes_on_when_ther
 
     // The run ends, its reports cannot be taken, and its agent keeps them.
     gate.let_pass(1);
-    agent.says("a report was not taken; it is kept", PATIENCE);
+    agent.says("a report was not taken; it is kept", TIMEOUT);
     let node = api.node("web1");
     assert_eq!((&node["history"], &node["running"]), (&json!([]), &json!(null)), "{node:#}");
 

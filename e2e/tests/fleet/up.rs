@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::process::{Process, Signal};
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::stage::{Stage, describe};
 use muster_e2e::up::Up;
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 3] = ["db1", "web1", "web2"];
 
@@ -28,8 +29,8 @@ echo $! > "$MUSTER_ROOT/pid"
 exit 2
 "#;
 
-fn serving() -> Release {
-    Release::script(SERVES).check("{name: serves, process: {pidfile: \"{root}/pid\"}, deadline: 5s}")
+fn serving() -> ScriptRelease {
+    ScriptRelease::new(SERVES).check("{name: serves, process: {pidfile: \"{root}/pid\"}, deadline: 5s}")
 }
 
 fn project(stage: &Stage) -> Project {
@@ -50,7 +51,7 @@ fn is_agent(process: &Process) -> bool {
 
 /// The one agent of each node, and the one service.
 fn one_agent_and_one_service_each(stage: &Stage) -> BTreeMap<&'static str, (u32, u32)> {
-    eventually("each node has one agent and one service", PATIENCE, || {
+    eventually("each node has one agent and one service", TIMEOUT, || {
         let machines = machines(stage);
         let split = machines.iter().map(|(node, processes)| {
             let (agents, others): (Vec<_>, Vec<_>) = processes.iter().partition(|process| is_agent(process));
@@ -68,30 +69,30 @@ fn a_fleet_comes_up_waits_for_itself_and_ends_with_ctrl_c() {
     let stage = Stage::new();
     let project = project(&stage);
     let up = Up::start(&stage, &project.dir, &[]);
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     stage.wait_for("v1", &NODES);
     let before = one_agent_and_one_service_each(&stage);
 
     // A second one on the same state is refused, and the first one is none the worse for it.
-    let second = Up::start(&stage, &project.dir, &["--listen", "127.0.0.1:0"]).process.ended(PATIENCE);
+    let second = Up::start(&stage, &project.dir, &["--listen", "127.0.0.1:0"]).process.ended(TIMEOUT);
     assert_eq!(second.code(), 1, "{second:?}");
     assert!(second.stderr.contains("in use"), "{}", second.stderr);
     assert_eq!(one_agent_and_one_service_each(&stage), before);
 
     up.process.interrupt_group();
-    let ended = up.process.ended(PATIENCE);
+    let ended = up.process.ended(TIMEOUT);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.contains("the state is kept in"), "{}", ended.stderr);
     stage.is_empty();
     assert_eq!(stage.ask(&["status", "--state", "state"]).code(), 2, "nobody answers any more");
 
     // The next one goes on from there: the same lives, and nothing is forgotten.
-    let again = Up::start(&stage, &project.dir, &["--once"]).process.ended(PATIENCE);
+    let again = Up::start(&stage, &project.dir, &["--once"]).process.ended(TIMEOUT);
     assert_eq!(again.code(), 0, "{again:?}");
     stage.is_empty();
     let up = Up::start(&stage, &project.dir, &[]);
     let api = up.api(&stage, "test");
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     let db1 = api.node("db1");
     assert_eq!(db1["incarnation"], 1, "{db1:#}");
     assert_eq!(db1["history"].as_array().unwrap().len(), 3, "one run for each start: {db1:#}");
@@ -102,16 +103,16 @@ fn a_killed_up_is_taken_over_by_the_next_one() {
     let stage = Stage::new();
     let project = project(&stage);
     let up = Up::start(&stage, &project.dir, &[]);
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     let before = one_agent_and_one_service_each(&stage);
-    up.process.kill(PATIENCE);
+    up.process.kill(TIMEOUT);
 
     // Its agents are alone, and go on; so do the services.
     assert_eq!(one_agent_and_one_service_each(&stage), before);
 
     let up = Up::start(&stage, &project.dir, &[]);
     let api = up.api(&stage, "test");
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     let after = one_agent_and_one_service_each(&stage);
     for node in NODES {
         assert_ne!(after[node].0, before[node].0, "{node} has an agent that this driver has started");
@@ -124,7 +125,7 @@ fn a_killed_up_is_taken_over_by_the_next_one() {
 
     // What the killed one has started is ended with the rest.
     up.process.interrupt_group();
-    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
     stage.is_empty();
 }
 
@@ -134,16 +135,16 @@ fn an_impatient_operator_and_a_closed_terminal_end_it_as_well() {
     let project = project(&stage);
     // Before anything is up, and twice.
     let up = Up::start(&stage, &project.dir, &[]);
-    up.process.says("API: ", PATIENCE);
+    up.process.says("API: ", TIMEOUT);
     up.process.interrupt_group();
     up.process.signal(Signal::INT);
-    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
     stage.is_empty();
 
     let up = Up::start(&stage, &project.dir, &[]);
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     up.process.signal(Signal::HUP);
-    assert_eq!(up.process.ended(PATIENCE).code(), 0);
+    assert_eq!(up.process.ended(TIMEOUT).code(), 0);
     stage.is_empty();
 }
 
@@ -152,7 +153,7 @@ fn a_fleet_whose_port_is_taken_starts_nothing() {
     let stage = Stage::new();
     let project = project(&stage);
     let _taken = std::net::TcpListener::bind(stage.listen()).unwrap();
-    let refused = Up::start(&stage, &project.dir, &[]).process.ended(PATIENCE);
+    let refused = Up::start(&stage, &project.dir, &[]).process.ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let says = format!("{} is taken by another process", stage.listen());
     assert!(refused.stderr.contains(&says), "{}", refused.stderr);
@@ -166,7 +167,7 @@ fn an_agent_that_dies_is_started_again() {
     let project = project(&stage);
     let up = Up::start(&stage, &project.dir, &[]);
     let api = up.api(&stage, "test");
-    up.process.says("all 3 nodes validated at v1", PATIENCE);
+    up.process.says("all 3 nodes validated at v1", TIMEOUT);
     let before = one_agent_and_one_service_each(&stage);
 
     let (agent, service) = before["web1"];
@@ -184,8 +185,8 @@ fn an_agent_that_dies_is_started_again() {
 fn a_fleet_that_cannot_become_validated_ends_once_with_the_reasons() {
     let stage = Stage::new();
     let script = SERVES.replace("setsid", "[ $MUSTER_ROLE = db ] && { echo the disk is on fire; exit 7; }\nsetsid");
-    let project = Project::new(&stage, &[("db", 1), ("web", 2)]).release("v1", &Release::script(&script));
-    let ended = Up::start(&stage, &project.dir, &["--once"]).process.ended(PATIENCE * 2);
+    let project = Project::new(&stage, &[("db", 1), ("web", 2)]).release("v1", &ScriptRelease::new(&script));
+    let ended = Up::start(&stage, &project.dir, &["--once"]).process.ended(TIMEOUT * 2);
     assert_eq!(ended.code(), 1, "{ended:?}");
     let (_, reasons) = ended.stdout.split_once("the fleet cannot become validated by itself:").unwrap();
     assert!(reasons.contains("db1: apply ended with exit code 7"), "{reasons}");
@@ -198,8 +199,8 @@ fn a_fleet_that_cannot_become_validated_ends_once_with_the_reasons() {
 fn a_fleet_that_waits_for_what_nobody_has_ends_once_with_what_it_waits_for() {
     let stage = Stage::new();
     let script = "echo a licence from the vendor; exit 75";
-    let project = Project::new(&stage, &[("web", 1)]).release("v1", &Release::script(script));
-    let ended = Up::start(&stage, &project.dir, &["--once"]).process.ended(PATIENCE);
+    let project = Project::new(&stage, &[("web", 1)]).release("v1", &ScriptRelease::new(script));
+    let ended = Up::start(&stage, &project.dir, &["--once"]).process.ended(TIMEOUT);
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stdout.contains("web1: waiting for a licence from the vendor"), "{}", ended.stdout);
     stage.is_empty();
@@ -210,7 +211,7 @@ fn the_first_version_is_that_of_a_new_environment_only() {
     let stage = Stage::new();
     let project = project(&stage);
     let once =
-        |first: &str| Up::start(&stage, &project.dir, &["--once", "--first-version", first]).process.ended(PATIENCE);
+        |first: &str| Up::start(&stage, &project.dir, &["--once", "--first-version", first]).process.ended(TIMEOUT);
     let begun = once("v2");
     assert_eq!(begun.code(), 0, "{begun:?}");
     assert!(begun.stdout.contains("all 3 nodes validated at v2"), "{}", begun.stdout);
@@ -230,7 +231,7 @@ fn a_malformed_project_starts_nothing() {
     let stage = Stage::new();
     let text = "roles:\n  db: {cardinality: one, flavor: local}\n";
     let project = Project::with_environment(&stage, text).release("v1", &serving());
-    let refused = Up::start(&stage, &project.dir, &[]).process.ended(PATIENCE);
+    let refused = Up::start(&stage, &project.dir, &[]).process.ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     let shown = &refused.stderr;
     assert!(shown.contains("environments/test.yaml:2:21"), "file, line and column:\n{shown}");
@@ -239,7 +240,7 @@ fn a_malformed_project_starts_nothing() {
     assert_eq!(refused.stdout, "");
     stage.is_empty();
 
-    let refused = Up::start(&stage, &stage.path("elsewhere"), &[]).process.ended(PATIENCE);
+    let refused = Up::start(&stage, &stage.path("elsewhere"), &[]).process.ended(TIMEOUT);
     assert_eq!(refused.code(), 1, "{refused:?}");
     assert!(refused.stderr.contains("environments"), "{}", refused.stderr);
 }

@@ -3,17 +3,18 @@
 use std::fs;
 use std::path::Path;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::json;
 
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// `db` waits at the gate, `web` needs a `db`, and `cache` needs nobody.
-fn release(gate: &Path) -> Release {
+fn release(gate: &Path) -> ScriptRelease {
     let script = r#"
 case $MUSTER_ROLE in
 db) read line < GATE; exit 2 ;;
@@ -24,7 +25,7 @@ web)
     exit 75 ;;
 cache) exit 0 ;;
 esac"#;
-    Release::script(&script.replace("GATE", gate.to_str().unwrap()))
+    ScriptRelease::new(&script.replace("GATE", gate.to_str().unwrap()))
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn a_node_runs_again_when_what_it_looked_up_has_changed_and_nobody_else_does() {
 fn content_that_is_not_what_was_registered_is_not_executed() {
     let stage = Stage::new();
     let ran = stage.path("ran");
-    let script = Release::script(&format!("touch {}; exit 2", ran.display()));
+    let script = ScriptRelease::new(&format!("touch {}; exit 2", ran.display()));
     let project = Project::new(&stage, &[("web", 1)]).release("v1", &script);
     let server = Server::start(&stage, &project);
     // Somebody changes the bundle after the server has registered it.
@@ -101,18 +102,18 @@ fn many_causes_at_once_make_one_further_run() {
     let mut project = Project::new(&stage, &[("web", 1)]);
     let versions: Vec<String> = (1..=9).map(|number| format!("v{number}")).collect();
     for version in &versions {
-        project = project.release(version, &Release::script(&script));
+        project = project.release(version, &ScriptRelease::new(&script));
     }
     let server = Server::start(&stage, &project);
     let agent = Node::new(&stage, "web1", 1).start();
     let ran = || fs::read_to_string(&journal).unwrap_or_default();
-    eventually("the first run has begun", PATIENCE, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
+    eventually("the first run has begun", TIMEOUT, || if ran() == "v1\n" { Ok(()) } else { Err(ran()) });
 
     // While it runs the operator changes the mind, often.
     for version in &versions[1..] {
         assert_eq!(server.api.trigger_update(version).status, 200);
     }
-    agent.says("the node should run version=v9", PATIENCE);
+    agent.says("the node should run version=v9", TIMEOUT);
     gate.let_pass(2);
     stage.wait_for("v9", &["web1"]);
     assert_eq!(ran(), "v1\nv9\n", "one run at a time, and what came meanwhile is one further run");
@@ -125,14 +126,14 @@ fn a_version_that_was_left_and_called_back_is_proved_again() {
     let write = format!("echo $MUSTER_VERSION >> {}", journal.display());
     let waits = format!("{write}; read line < {}; exit 2", gate.path().display());
     let project = Project::new(&stage, &[("web", 1)])
-        .release("v1", &Release::script(&format!("{write}; exit 2")))
-        .release("v2", &Release::script(&waits));
+        .release("v1", &ScriptRelease::new(&format!("{write}; exit 2")))
+        .release("v2", &ScriptRelease::new(&waits));
     let server = Server::start(&stage, &project);
     let _agent = Node::new(&stage, "web1", 1).start();
     stage.wait_for("v1", &["web1"]);
 
     assert_eq!(server.api.trigger_update("v2").status, 200);
-    eventually("the node is on its way to v2", PATIENCE, || {
+    eventually("the node is on its way to v2", TIMEOUT, || {
         let ran = fs::read_to_string(&journal).unwrap();
         if ran == "v1\nv2\n" { Ok(()) } else { Err(ran) }
     });

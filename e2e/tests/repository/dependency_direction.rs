@@ -75,7 +75,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-server",
         ours: None,
-        never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim"],
+        never: &["muster-cli", "muster-agent", "muster-etcd-rig", "muster-sim", "muster-testkit"],
         why: "it is started by the operator's tool and speaks to agents over the wire alone",
     },
     Rule {
@@ -87,17 +87,22 @@ const RULES: &[Rule] = &[
     Rule {
         name: "muster-cli",
         ours: None,
-        never: &["muster-etcd-rig", "muster-sim"],
+        never: &["muster-etcd-rig", "muster-sim", "muster-testkit"],
         why: "it is the operator's binary and links what it starts, and nothing that is for tests",
     },
     Rule { name: "muster-bench", ours: None, never: &[], why: "nothing depends on it" },
     Rule {
         name: "muster-etcd-rig",
-        ours: Some(&["muster-marked"]),
+        ours: Some(&["muster-core", "muster-marked", "muster-release", "muster-testkit"]),
         never: &["muster-store"],
         why: "it judges Muster's own backend from outside and shares no code with it",
     },
-    Rule { name: "muster-small-disk", ours: Some(&[]), never: &[], why: "it is for tests, whatever they test" },
+    Rule {
+        name: "muster-testkit",
+        ours: Some(&["muster-core", "muster-marked", "muster-release"]),
+        never: &["etcd-client", "reqwest", "axum", "redb"],
+        why: "it is built for the tests of almost every crate, and has to build fast",
+    },
     Rule {
         name: "muster-sim",
         ours: Some(&[

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use muster_testkit::wait::until;
 use tokio_util::sync::CancellationToken;
 
 use muster_core::names::{Role, RunId, Version};
@@ -224,12 +225,7 @@ async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
     let pid: u32 = fs::read_to_string(script.node.root.join("pid")).unwrap().trim().parse().unwrap();
     assert_eq!(living(&[pid.cast_signed()]), [pid.cast_signed()]);
     // A search may miss it at the moment when it becomes what it was started as.
-    let found = async {
-        while script.processes() != [pid] {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), found).await.expect("it does not carry the mark");
+    until("the process carries the mark", || script.processes() == [pid]).await;
     muster_marked::end_all(environment::RUN_ID, script.run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 

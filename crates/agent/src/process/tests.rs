@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use muster_testkit::wait::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::process::children::Children;
@@ -64,13 +65,8 @@ async fn who_is_left_behind_can_go_on_printing() {
     let program = shell(dir.path(), "behind", script, Leftovers::Stay);
     assert!(matches!(ended(&program).await, Ended::Exited(0)));
     let length = || fs::metadata(&program.output).unwrap().len();
-    let until = length() + 100;
-    let printed = async {
-        while length() < until {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), printed).await.expect("nothing more is printed");
+    let target = length() + 100;
+    until("more is printed", || length() >= target).await;
     mark::end_all(&program.mark, mark::SHORT_GRACE).await;
 }
 

@@ -129,10 +129,10 @@ async fn a_check_that_hangs_fails_at_its_deadline_and_leaves_nothing() {
 /// A disk that holds much less than the check prints.
 #[tokio::test]
 async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
-    if muster_small_disk::passed_in_a_namespace() {
+    if muster_testkit::passed_in_a_namespace() {
         return;
     }
-    let disk = muster_small_disk::SmallDisk::mount("1m");
+    let disk = muster_testkit::SmallDisk::mount("1m");
     let mut fixture = Fixture::new("prints");
     fixture.node.layout = crate::state_dir::StateDir::open(&disk.path().join("state")).unwrap().layout();
     let checks = serde_json::json!([{"name": "prints", "exec": "prints", "deadline": "5m"}]);

@@ -1,12 +1,12 @@
 //! What an agent does between runs: it looks whether all is well, reacts to changes, and answers questions.
 
 use std::fs;
-use std::time::Duration;
 
 use muster_core::node::service_state::{ServiceState, ValidationResult};
 use muster_core::node::status::Activity;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, LookupChange, Outcome, Report, RunResult, Verdict};
+use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
@@ -24,15 +24,6 @@ fn operator(id: &str) -> Cause {
 
 fn lines(fixture: &Fixture, file: &str) -> usize {
     fs::read_to_string(fixture.path().join("root").join(file)).unwrap_or_default().lines().count()
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let so = async {
-        while !is_so() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), so).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 async fn validated(server: &mut FakeServer) -> Report {
@@ -59,7 +50,7 @@ async fn a_node_that_breaks_later_is_reported_once_and_run_again() {
     validated(&mut server).await;
     server.activity(|now| *now == Activity::Idle).await;
 
-    until("there is no validation between runs", || lines(&fixture, "checks") >= 2).await;
+    until("the node is validated between runs", || lines(&fixture, "checks") >= 2).await;
     fs::remove_file(fixture.path().join("root/well")).unwrap();
     let reports = |heard: Vec<Heard>| heard.iter().filter(|heard| matches!(heard, Heard::Report(_))).count();
     assert_eq!(reports(server.heard_already()), 0, "when all is as it was, nothing is said");
@@ -151,7 +142,7 @@ async fn a_hook_that_failed_at_what_is_no_more_is_made_up_for_by_the_next_valida
         let ledger = fs::read(fixture.state().join("ledger.json")).unwrap();
         serde_json::from_slice::<serde_json::Value>(&ledger).unwrap()["hooks"]["members"]["attempt"] == 0
     };
-    until("the failure is not forgotten", forgotten).await;
+    until("the failure is forgotten", forgotten).await;
 }
 
 #[tokio::test]
@@ -182,7 +173,7 @@ async fn a_preview_says_what_would_change_once_for_each_question() {
     }
     let previews = reports.iter().filter(|report| matches!(report.outcome, Outcome::Previewed(_)));
     assert_eq!(previews.count(), 1, "what was asked once is answered once");
-    until("the run after the restart is not made", || lines(&fixture, "runs") == 2).await;
+    until("the run after the restart is made", || lines(&fixture, "runs") == 2).await;
 }
 
 /// The first preview, hook or check hangs, and the agent is killed; later ones end well.
@@ -190,7 +181,7 @@ const HANGS_ONCE: &str = "test -e $MUSTER_ROOT/hung && exit 0; touch $MUSTER_ROO
 
 /// Kills the agent while something hangs, and gives the name of that run.
 async fn killed_while_it_hangs(fixture: &Fixture, agent: crate::fixture::Agent) -> String {
-    until("nothing hangs", || fixture.path().join("root/hung").exists()).await;
+    until("the script hangs", || fixture.path().join("root/hung").exists()).await;
     let ledger: serde_json::Value =
         serde_json::from_slice(&fs::read(fixture.state().join("ledger.json")).unwrap()).unwrap();
     let run = ledger["running"]["run"].as_str().expect("something runs").to_owned();

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use muster_core::node::status::Activity;
 use muster_core::report::{Outcome, Verdict};
-use muster_small_disk::{SmallDisk, passed_in_a_namespace};
+use muster_testkit::wait::until;
+use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
@@ -63,12 +64,7 @@ async fn a_disk_that_fills_up_during_a_run_loses_no_report() {
     let _agent = fixture.start();
     server.activity(|now| matches!(now, Activity::Applying { .. })).await;
     let root = fixture.path().join("root");
-    let begun = async {
-        while !root.exists() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), begun).await.expect("the run does not begin");
+    until("the run has begun", || root.exists()).await;
 
     disk.fill();
     fs::write(root.join("go"), "").unwrap();

@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
@@ -27,15 +26,13 @@ use muster_core::report::Report;
 use muster_core::report::record::{ObservedRecord, RunHistory};
 use muster_core::report::status_move::{self, StatusMove};
 use muster_core::txn::Revision;
+use muster_testkit::wait::within;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::run_log::LogPiece;
 use muster_wire::sse;
 use muster_wire::sync::{DesiredResponse, DesiredState, ReportAck, ReportResult, SyncEvent, SyncOpen};
 
 use crate::bundles;
-
-/// Nothing that a test waits for takes this long; it only ends a test that would wait for ever.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the server hears.
 #[derive(Debug)]
@@ -198,7 +195,7 @@ impl FakeServer {
                 }
             }
         };
-        let stream = tokio::time::timeout(PATIENCE, open).await.expect("no stream is open");
+        let stream = within("a stream is open", open).await;
         stream.send(event).await.unwrap();
     }
 
@@ -208,7 +205,7 @@ impl FakeServer {
     }
 
     pub(crate) async fn heard(&mut self) -> Heard {
-        tokio::time::timeout(PATIENCE, self.heard.recv()).await.expect("the agent says nothing").unwrap()
+        within("the agent sends something", self.heard.recv()).await.unwrap()
     }
 
     /// Waits for the next report.
@@ -242,7 +239,7 @@ impl FakeServer {
 
     /// Waits for the next piece of the log of a run.
     pub(crate) async fn log(&mut self) -> (RunId, LogPiece) {
-        tokio::time::timeout(PATIENCE, self.logs.recv()).await.expect("no run says anything").unwrap()
+        within("a run writes to its log", self.logs.recv()).await.unwrap()
     }
 
     /// Refuses the next so many pieces of logs, after it has heard them.
@@ -314,7 +311,7 @@ async fn bind(address: SocketAddr) -> std::net::TcpListener {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, bound).await.expect("the port is not let go")
+    within("the port is free", bound).await
 }
 
 async fn sync(State(shared): State<Arc<Shared>>, Json(open): Json<SyncOpen>) -> Response {

@@ -2,22 +2,19 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use jiff::Timestamp;
 use muster_core::lookup::snapshot::Snapshot;
-use muster_core::names::{NodeName, Role, Version};
+use muster_core::names::{NodeName, Role};
 use muster_core::report::Interfaces;
 use muster_core::txn::{Generation, Revision};
 use muster_release::key::SigningKey;
-use muster_release::manifest::{self, ReleaseLabel};
-use muster_release::pack::pack_into;
-use muster_release::tree::Tree;
+use muster_testkit::release::{ScriptRelease, SignedBundle, write_script};
+use muster_testkit::wait::within;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
 use crate::bundles;
@@ -72,18 +69,13 @@ impl Fixture {
 
     /// Writes a release whose applier is a shell script; `spec` is added to its release.yaml.
     pub(crate) fn release(&self, version: &str, script: &str, spec: &str) -> DesiredState {
-        let release = self.path().join("releases").join(version);
-        fs::create_dir_all(&release).unwrap();
-        fs::write(release.join("release.yaml"), format!("applier: script\nmanifest: apply\n{spec}")).unwrap();
-        self.executable(version, "apply", script);
+        ScriptRelease::new(script).spec(spec).write(&self.path().join("releases").join(version));
         self.desired(version, 1)
     }
 
     /// Adds an executable to a release.
     pub(crate) fn executable(&self, version: &str, name: &str, script: &str) {
-        let path = self.path().join("releases").join(version).join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&self.path().join("releases").join(version).join(name), script);
     }
 
     /// Packs and signs a release, and lets the servers have it. Its serial is the number.
@@ -93,27 +85,18 @@ impl Fixture {
 
     /// The same with an end.
     pub(crate) fn desired_until(&self, version: &str, number: u64, expires: Option<Timestamp>) -> DesiredState {
-        let tree = Tree::read(&self.path().join("releases").join(version)).unwrap();
-        let (bundle, packed) = pack_into(&tree, &self.path().join("packed")).unwrap();
-        let version = Version::new(version).unwrap();
-        let label = ReleaseLabel {
-            version: version.clone(),
-            serial: number,
-            created: Timestamp::UNIX_EPOCH,
-            expires,
-            previous: None,
-        };
-        let manifest = manifest::create(label, &packed);
-        let signed = manifest::sign(&manifest, std::slice::from_ref(&self.key)).unwrap();
-        bundles::put(&self.path().join("bundles"), &version, &packed.digest, &fs::read(bundle).unwrap());
+        let dir = self.path().join("releases").join(version);
+        let built = SignedBundle::build(&dir, version, number, expires, std::slice::from_ref(&self.key));
+        let digest = &built.manifest.digest;
+        bundles::put(&self.path().join("bundles"), &built.manifest.version, digest, &built.bundle);
         DesiredState {
             generation: Generation { epoch: 1, number },
-            version,
-            digest: packed.digest.to_string(),
+            digest: digest.to_string(),
+            version: built.manifest.version,
             serial: number,
             allow_older: false,
             confirm_within: None,
-            manifest: signed,
+            manifest: built.signed,
         }
     }
 
@@ -175,8 +158,7 @@ impl Agent {
 
     /// Waits for the end of the agent; its exit code.
     pub(crate) async fn ended(mut self) -> Option<i32> {
-        let ended = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await;
-        ended.expect("the agent does not end").unwrap().code()
+        within("the agent has ended", self.child.wait()).await.unwrap().code()
     }
 
     /// `kill -9`.

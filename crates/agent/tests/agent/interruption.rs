@@ -9,6 +9,7 @@ use muster_core::names::RunId;
 use muster_core::node::status::Activity;
 use muster_core::report::reason::RunReason;
 use muster_core::report::{Cause, Outcome, Report, RunResult, Verdict};
+use muster_testkit::wait::until;
 
 use crate::fake_server::FakeServer;
 use crate::fixture::{Fixture, greeting, with_dbs};
@@ -28,12 +29,7 @@ async fn run_that_hangs(server: &mut FakeServer, fixture: &Fixture) -> RunId {
         unreachable!()
     };
     let hung = fixture.path().join("root/hung");
-    let there = async {
-        while !hung.exists() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), there).await.expect("the run does not begin");
+    until("the run has begun", || hung.exists()).await;
     run
 }
 
@@ -148,13 +144,8 @@ async fn a_service_that_writes_to_the_output_of_its_run_outlives_the_run_and_the
     let alive = fixture.path().join("root/alive");
     let ticks = || fs::metadata(&alive).map(|file| file.len()).unwrap_or_default();
     let ticks_on = async || {
-        let until = ticks() + 20;
-        let on = async {
-            while ticks() < until {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), on).await.expect("the service does not go on");
+        let target = ticks() + 20;
+        until("the service keeps running", || ticks() >= target).await;
     };
     ticks_on().await;
     agent.killed().await;
@@ -184,10 +175,5 @@ async fn orphans_that_end_are_reaped() {
         let ppid = |stat: &str| stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok();
         stats.filter(|stat| ppid(stat) == Some(parent)).count()
     };
-    let gone = async {
-        while children() > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("ended orphans are still there");
+    until("ended orphans are reaped", || children() == 0).await;
 }

@@ -9,6 +9,7 @@ use muster_core::names::Role;
 use muster_core::node::pause::{NodePause, PauseRecord, PauseScope};
 use muster_core::node::status::Activity;
 use muster_core::report::{Cause, LookupChange, Outcome, RunResult, Verdict};
+use muster_testkit::wait::until;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{FakeServer, Heard};
@@ -50,16 +51,8 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     server.say(SyncEvent::Pause { pause: Some(paused(None)) }).await;
     server.say(news(with_dbs(2, &["db1"]))).await;
     server.say(asked("1")).await;
-    let written = async {
-        loop {
-            let ledger = fs::read_to_string(fixture.state().join("ledger.json")).unwrap_or_default();
-            if ledger.contains("\"by\":\"bob\"") {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), written).await.expect("what was asked for is not written down");
+    let ledger = || fs::read_to_string(fixture.state().join("ledger.json")).unwrap_or_default();
+    until("the requested run is in the ledger", || ledger().contains("\"by\":\"bob\"")).await;
     agent.killed().await;
 
     server.greet_with(greeting(&desired, with_dbs(2, &["db1"])));
@@ -68,12 +61,7 @@ async fn what_comes_in_a_pause_waits_for_its_end_through_restarts() {
     assert_eq!((open.pause, open.asked.as_deref()), (Some(paused(None)), Some("1")));
     // It is looked at all the same; and since it is as it was, nothing is said.
     let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
-    let looked = async {
-        while checks() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), looked).await.expect("a paused node is not validated");
+    until("a paused node is validated", || checks() >= 2).await;
     // Said again, as after a reconnection: it was taken before.
     server.say(asked("1")).await;
     assert_eq!(runs(&fixture), 1, "nothing runs in a pause");
@@ -159,8 +147,8 @@ async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
         validated(&mut server).await;
 
         let pause = Duration::from_secs(4);
-        let until = server_now + SignedDuration::try_from(pause).unwrap();
-        server.say(SyncEvent::Pause { pause: Some(paused(Some(until))) }).await;
+        let end = server_now + SignedDuration::try_from(pause).unwrap();
+        server.say(SyncEvent::Pause { pause: Some(paused(Some(end))) }).await;
         server.say(asked("1")).await;
         let asked_for = server.report().await;
         assert_eq!(asked_for.causes, [Cause::Operator { id: "1".into(), by: "bob".into() }]);
@@ -168,12 +156,7 @@ async fn a_node_whose_clock_is_an_hour_off_does_all_in_its_time() {
         validated(&mut server).await;
 
         let checks = || fs::read_to_string(fixture.path().join("root/checks")).unwrap_or_default().lines().count();
-        let looked = async {
-            while checks() < runs(&fixture) + 1 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), looked).await.expect("there is no validation between runs");
+        until("the node is validated between runs", || checks() > runs(&fixture)).await;
         assert_eq!(runs(&fixture), 2);
     };
     tokio::join!(lives(SignedDuration::from_hours(1)), lives(SignedDuration::from_hours(-1)));

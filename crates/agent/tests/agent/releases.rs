@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::names::Version;
@@ -14,7 +13,8 @@ use muster_release::key::SigningKey;
 use muster_release::manifest::{self, ReleaseLabel};
 use muster_release::pack::BundleInfo;
 use muster_release::trust;
-use muster_small_disk::{SmallDisk, passed_in_a_namespace};
+use muster_testkit::wait::until;
+use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
@@ -103,12 +103,7 @@ async fn an_agent_that_was_killed_in_the_middle_goes_on_where_it_ended_also_with
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
-    let arrived = async {
-        while fs::metadata(&part).map_or(0, |meta| meta.len()) < 500_000 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("nothing arrives");
+    until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
     agent.killed().await;
     let before = fs::metadata(&part).unwrap().len();
 
@@ -171,12 +166,7 @@ async fn a_part_that_was_damaged_on_the_node_is_fetched_again_whole() {
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let agent = fixture.start();
     let part = part(&fixture, &desired);
-    let arrived = async {
-        while fs::metadata(&part).map_or(0, |meta| meta.len()) < 500_000 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("nothing arrives");
+    until("half of the bundle has arrived", || fs::metadata(&part).map_or(0, |meta| meta.len()) >= 500_000).await;
     agent.killed().await;
     // As after a power cut: the length is there, and the bytes are not.
     let length = fs::metadata(&part).unwrap().len() as usize;
@@ -468,12 +458,7 @@ async fn with_the_server_away_a_release_that_is_here_runs() {
     server.stop();
     // A new start is a reason to run.
     let _agent = fixture.start();
-    let ran = async {
-        while runs(&fixture) < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), ran).await.expect("the node does not run");
+    until("the node runs again", || runs(&fixture) >= 2).await;
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::fs;
 use muster_core::node::status::Activity;
 use muster_core::report::{Cause, Outcome, RunResult, Verdict};
 use muster_core::txn::Generation;
+use muster_testkit::wait::until;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
@@ -24,15 +25,6 @@ async fn validated(server: &mut FakeServer, fixture: &Fixture) -> DesiredState {
 pub(crate) fn waiting_reports(fixture: &Fixture) -> usize {
     let files = fs::read_dir(fixture.state().join("outbox")).unwrap().flatten();
     files.filter(|file| file.path().extension().is_some_and(|extension| extension == "json")).count()
-}
-
-pub(crate) async fn until(is_so: impl Fn() -> bool, else_says: &str) {
-    let so = async {
-        while !is_so() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(30), so).await.expect(else_says);
 }
 
 pub(crate) async fn both_reports(server: &mut FakeServer) -> [u64; 2] {
@@ -93,10 +85,10 @@ async fn reports_wait_for_a_server_that_is_away_and_arrive_once_and_in_order() {
     let desired = fixture.release("v1", wait, "");
     server.greet_with(greeting(&desired, with_dbs(1, &[])));
     let _agent = fixture.start();
-    until(|| fixture.path().join("root/begun").exists(), "the run does not begin").await;
+    until("the run has begun", || fixture.path().join("root/begun").exists()).await;
     let address = server.stop();
     fs::write(fixture.path().join("root/go"), "").unwrap();
-    until(|| waiting_reports(&fixture) == 2, "the reports are not kept").await;
+    until("both reports are kept", || waiting_reports(&fixture) == 2).await;
 
     let mut server = FakeServer::start_at(address).await;
     assert_eq!(both_reports(&mut server).await, [1, 2]);
@@ -177,11 +169,11 @@ async fn a_node_that_was_set_back_begins_anew_and_is_believed() {
     }
     let expected = ["opened Some(1)", "report 1 3", "opened None", "report 2 3", "report 2 4"];
     assert_eq!(heard, expected, "the report of the old number is kept, and sent again under the new incarnation");
-    until(|| server.observed().seq == 4, "the server has not taken it").await;
+    until("the server has accepted the report", || server.observed().seq == 4).await;
     let now = server.observed();
     assert_eq!(now.incarnation, 2);
     assert_ne!(now.last, old.last, "the server shows the state of now");
-    until(|| waiting_reports(&fixture) == 0, "reports still wait").await;
+    until("all reports are sent", || waiting_reports(&fixture) == 0).await;
 }
 
 #[tokio::test]
@@ -197,7 +189,7 @@ async fn a_report_that_is_outdated_in_every_life_is_dropped_and_the_next_goes_on
         sent.push((report.incarnation, report.seq));
     }
     assert_eq!(sent, [(1, 1), (2, 1), (2, 2)]);
-    until(|| waiting_reports(&fixture) == 0, "reports still wait").await;
+    until("all reports are sent", || waiting_reports(&fixture) == 0).await;
 }
 
 #[tokio::test]
@@ -240,7 +232,7 @@ async fn a_word_that_is_lost_is_told_again() {
     let _agent = fixture.start();
     server.activity(|now| matches!(now, Activity::Applying { .. })).await;
     server.lose_activities(2);
-    until(|| fixture.path().join("root").exists(), "the run does not begin").await;
+    until("the run has begun", || fixture.path().join("root").exists()).await;
     fs::write(fixture.path().join("root/go"), "").unwrap();
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Pending));
     says(&mut server, |now| *now == Activity::Idle).await;
@@ -260,7 +252,7 @@ async fn a_ping_is_answered_whatever_the_agent_does() {
         server.say(SyncEvent::Ping).await;
         says(&mut server, is_applying).await;
     }
-    until(|| fixture.path().join("root").exists(), "the run does not begin").await;
+    until("the run has begun", || fixture.path().join("root").exists()).await;
     fs::write(fixture.path().join("root/go"), "").unwrap();
     server.report().await;
     // The report does not arrive: until it does, the server hears what it has heard before, but it hears something.

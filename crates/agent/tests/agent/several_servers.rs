@@ -3,12 +3,13 @@
 use std::fs;
 
 use muster_core::node::status::Activity;
+use muster_testkit::wait::until;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::SyncEvent;
 
 use crate::fake_server::{Answer, FakeServer};
 use crate::fixture::{Agent, Fixture, greeting, with_dbs};
-use crate::server_faults::{FINE, both_reports, until, waiting_reports};
+use crate::server_faults::{FINE, both_reports, waiting_reports};
 
 struct Story {
     fixture: Fixture,
@@ -46,14 +47,14 @@ fn runs(fixture: &Fixture) -> usize {
 async fn when_a_server_is_killed_the_reports_go_to_the_other_and_nothing_is_run() {
     let refused = [Answer::Refuse(ProblemCode::StoreUnavailable); 100];
     let Story { fixture, first, mut second, agent: _agent } = begin(&refused).await;
-    until(|| waiting_reports(&fixture) == 2, "the reports are not kept").await;
+    until("both reports are kept", || waiting_reports(&fixture) == 2).await;
     let address = first.stop();
 
     let open = second.opened().await;
     assert_eq!((open.incarnation, open.away, open.activity), (Some(1), true, Activity::Idle));
     second.take_all();
     while second.report().await.seq != 2 {}
-    until(|| waiting_reports(&fixture) == 0, "reports still wait").await;
+    until("all reports are sent", || waiting_reports(&fixture) == 0).await;
     assert_eq!(runs(&fixture), 1);
     assert_eq!(second.observed().seq, 2);
 

@@ -3,25 +3,26 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_cli::discovery::{Announced, Announcement, Places, announce};
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::txn::Generation;
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::node::record::NodeRecord;
-use muster_core::node::status::Activity;
-use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::SignedManifest;
+use muster_core::names::{EnvName, Role, RunId};
 use muster_core::report::reason::{Need, RunReason};
+
+use muster_core::node::status::Activity;
 use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
-use muster_core::txn::Generation;
-use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+pub(crate) use muster_testkit::records::{node, version};
+use muster_testkit::records::{node_records, release_records};
+pub(crate) use muster_testkit::release::write_file as write;
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::SyncOpen;
 use tokio::io::AsyncWriteExt;
@@ -31,14 +32,6 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
 pub(crate) const QUICKSTART: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
-
-pub(crate) fn node(name: &str) -> NodeName {
-    NodeName::new(name).unwrap()
-}
-
-pub(crate) fn version(text: &str) -> Version {
-    Version::new(text).unwrap()
-}
 
 /// What differs from run to run, and nothing else.
 pub(crate) const FILTERS: [(&str, &str); 8] = [
@@ -226,24 +219,10 @@ impl Fleet {
     }
 
     pub(crate) async fn register(&self, env: &str, nodes: &[(&str, &str)]) {
-        let record = |(position, (name, role)): (usize, &(&str, &str))| {
-            let record = NodeRecord {
-                role: Role::new(*role).unwrap(),
-                profile: None,
-                labels: BTreeMap::new(),
-                failure_domain: "rack1".into(),
-                position: position.try_into().unwrap(),
-                flavor: None,
-                leaving: None,
-            };
-            (node(name), record)
-        };
         let registration = Registration {
             env: EnvName::new(env).unwrap(),
-            nodes: nodes.iter().enumerate().map(record).collect(),
-            releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))]
-                .map(|(name, release)| (version(name), release))
-                .into(),
+            nodes: node_records(nodes, "rack1"),
+            releases: release_records(&["v1", "v2"]),
             first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
@@ -341,12 +320,6 @@ impl Fleet {
     }
 }
 
-/// Writes a file with everything above it.
-pub(crate) fn write(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-}
-
 /// A terminal of 72 columns: where to read what is written to it, and what to give to a command.
 pub(crate) fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -366,18 +339,4 @@ pub(crate) fn read_terminal(mut reader: File) -> String {
     // A terminal whose other end is closed ends with an error.
     let _ = reader.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
-}
-
-/// A release that nobody has built: its bundle is its name.
-fn release(name: &str, serial: u64) -> ReleaseRecord {
-    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
-    ReleaseRecord {
-        digest: digest.clone(),
-        serial,
-        size: name.len() as u64,
-        content: digest,
-        signed: SignedManifest::default(),
-        pushed: Timestamp::UNIX_EPOCH,
-        by: "test".into(),
-    }
 }

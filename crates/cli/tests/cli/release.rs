@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use muster_testkit::release::ScriptRelease;
+
 use crate::fixture::{Machine, shown, write};
 use crate::snapshot;
 
@@ -26,10 +28,8 @@ macro_rules! with_keys {
 }
 
 pub(crate) fn small_release(dir: &Path) {
-    write(&dir.join("release.yaml"), "applier: script\nmanifest: apply\n");
+    ScriptRelease::new("exit 0").write(dir);
     write(&dir.join("data/common.yaml"), "greeting: Hello\n");
-    write(&dir.join("apply"), "#!/bin/sh\nexit 0\n");
-    fs::set_permissions(dir.join("apply"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 async fn with_release_and_key() -> Machine {

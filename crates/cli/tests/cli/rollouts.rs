@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+use muster_testkit::wait::until_changed;
 
 use crate::fixture::{Fleet, Machine, shown, version, write};
 use crate::robots::Robots;
@@ -59,17 +60,8 @@ async fn at_v2() -> (Fleet, Robots) {
 }
 
 async fn until(fleet: &Fleet, what: &str, is_so: impl Fn(&muster_core::fleet::Fleet) -> bool) {
-    let mut steps = fleet.app.view.subscribe();
-    let wait = async {
-        loop {
-            steps.mark_unchanged();
-            if fleet.app.view.fleets().get(&fleet.env).is_some_and(&is_so) {
-                return;
-            }
-            steps.changed().await.unwrap();
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not so in time: {what}"));
+    let holds = || fleet.app.view.fleets().get(&fleet.env).is_some_and(&is_so);
+    until_changed(what, fleet.app.view.subscribe(), holds).await;
 }
 
 async fn record(fleet: &Fleet, id: RolloutId, what: &str, is_so: impl Fn(&RolloutRecord) -> bool) {

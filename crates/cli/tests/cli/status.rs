@@ -266,7 +266,7 @@ async fn a_failure_domain_that_is_silent_as_a_whole_is_shown() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), held).await.expect("the domain is held");
+    muster_testkit::wait::within("the domain is held", held).await;
     let text = fleet.muster(&["status"]).await;
     let expected = "failure domain rack1: 4 of 4 nodes are silent at once, which is the network's fault or the server's: \
                     nobody there is declared lost\n";

@@ -67,12 +67,7 @@ async fn an_upload_that_is_cut_off_leaves_nothing_behind() {
     let body = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
     assert!(fixture.client.upload_bundle(&fixture.env, &name, body).await.is_err());
     // Nobody answers whoever has gone; the server notices in its own time.
-    let nothing_left = async {
-        while !files(&fixture).is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(std::time::Duration::from_secs(20), nothing_left).await.unwrap();
+    muster_testkit::wait::until("no file is left", || files(&fixture).is_empty()).await;
     assert!(fixture.client.bundle(&fixture.env, &name).await.is_err());
 }
 

@@ -1,20 +1,20 @@
 //! A real server on a real store, in this process.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
-use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
+use muster_core::names::{EnvName, RunId};
+
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::node::record::NodeRecord;
-use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::SignedManifest;
 use muster_core::report::{Cause, Counts, Facts, Interfaces, Outcome, Report, RunResult, Verdict};
 use muster_core::txn::Revision;
-use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 use muster_store::Store;
+pub(crate) use muster_testkit::records::{node, release_record, version};
+use muster_testkit::records::{node_records, release_records};
+use muster_testkit::wait::{until, until_changed};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{ReportAck, SyncEvent, SyncOpen};
 use tokio::task::JoinHandle;
@@ -29,28 +29,6 @@ pub(crate) struct Fixture {
     url: String,
     stop: CancellationToken,
     server: JoinHandle<std::io::Result<()>>,
-}
-
-pub(crate) fn node(name: &str) -> NodeName {
-    NodeName::new(name).unwrap()
-}
-
-pub(crate) fn version(text: &str) -> Version {
-    Version::new(text).unwrap()
-}
-
-/// A release that nobody has built: its bundle is its name.
-pub(crate) fn release(name: &str, serial: u64) -> ReleaseRecord {
-    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
-    ReleaseRecord {
-        digest: digest.clone(),
-        serial,
-        size: name.len() as u64,
-        content: digest,
-        signed: SignedManifest::default(),
-        pushed: Timestamp::UNIX_EPOCH,
-        by: "test".into(),
-    }
 }
 
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
@@ -89,22 +67,10 @@ impl Fixture {
         let url = format!("http://{}", server.address());
         let client = Client::new(&url).unwrap();
         let server = tokio::spawn(server.run());
-        let record = |(position, (name, role)): (usize, &(&str, &str))| {
-            let record = NodeRecord {
-                role: Role::new(*role).unwrap(),
-                profile: None,
-                labels: BTreeMap::new(),
-                failure_domain: "default".into(),
-                position: position as u32,
-                flavor: None,
-                leaving: None,
-            };
-            (node(name), record)
-        };
         let registration = Registration {
             env: env.clone(),
-            nodes: nodes.iter().enumerate().map(record).collect(),
-            releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))].map(|(v, r)| (version(v), r)).into(),
+            nodes: node_records(nodes, "default"),
+            releases: release_records(&["v1", "v2"]),
             first_version: FirstVersion::Default(version("v1")),
             epoch: 7,
         };
@@ -133,12 +99,7 @@ impl Fixture {
         server.await.unwrap().unwrap();
         drop(app);
         // Connections have ended then, and their tasks let go of the store in a moment. Whoever comes next needs it.
-        let let_go = async {
-            while Arc::strong_count(&store) > 1 {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(20), let_go).await.expect("somebody keeps the store");
+        until("no task holds the store", || Arc::strong_count(&store) == 1).await;
         dir
     }
 
@@ -206,18 +167,7 @@ impl Fixture {
 
     /// Waits until the view shows something.
     pub(crate) async fn wait_for(&self, what: &str, mut shows: impl FnMut(&muster_core::fleet::Fleet) -> bool) {
-        let mut steps = self.app.view.subscribe();
-        let seen = async {
-            loop {
-                steps.mark_unchanged();
-                if shows(&self.app.view.fleets()[&self.env]) {
-                    return;
-                }
-                steps.changed().await.unwrap();
-            }
-        };
-        let within = std::time::Duration::from_secs(20);
-        tokio::time::timeout(within, seen).await.unwrap_or_else(|_| panic!("never happened: {what}"));
+        until_changed(what, self.app.view.subscribe(), || shows(&self.app.view.fleets()[&self.env])).await;
     }
 }
 

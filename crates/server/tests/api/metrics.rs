@@ -1,19 +1,19 @@
 //! What monitoring reads: it is well formed, it tells the truth, and it does not grow.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::names::{NodeName, Role, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::node::record::NodeRecord;
+use muster_core::names::{NodeName, RunId};
+
 use muster_core::report::{Outcome as RunOutcome, Report, RunResult, Verdict};
 use muster_core::txn::{Guard, Op, Txn};
 use muster_server::{FirstVersion, Registration, register};
+use muster_testkit::records::node_record;
 use muster_wire::sync::{ReportResult, SyncOpen};
 
-use crate::fixture::{CHANGED, Fixture, PASSED, node, release, version};
+use crate::fixture::{CHANGED, Fixture, PASSED, node, release_record, version};
 use crate::openmetrics::Scrape;
 
 async fn scrape(fixture: &Fixture) -> Scrape {
@@ -100,7 +100,7 @@ async fn it_says_what_happened() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+    muster_testkit::wait::within("the stream has ended", gone).await;
     fixture.stop().await;
 }
 
@@ -165,19 +165,11 @@ async fn nothing_grows_however_much_happens() {
 }
 
 fn design(fixture: &Fixture, nodes: impl Iterator<Item = NodeName>, round: u64) -> Registration {
-    let record = NodeRecord {
-        role: Role::new("web").unwrap(),
-        profile: None,
-        labels: BTreeMap::new(),
-        failure_domain: "default".into(),
-        position: 0,
-        flavor: None,
-        leaving: None,
-    };
+    let record = node_record("web", "default", 0);
     Registration {
         env: fixture.env.clone(),
         nodes: nodes.map(|name| (name, record.clone())).collect(),
-        releases: BTreeMap::from([(version(&format!("w{round}")), release(&format!("w{round}"), 10 + round))]),
+        releases: BTreeMap::from([(version(&format!("w{round}")), release_record(&format!("w{round}"), 10 + round))]),
         first_version: FirstVersion::Default(version("v1")),
         epoch: 7,
     }

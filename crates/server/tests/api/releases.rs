@@ -1,59 +1,41 @@
 //! Pushing releases, looking at them, and downloading them.
 
-use std::os::unix::fs::PermissionsExt;
-
-use jiff::Timestamp;
-use muster_core::release::manifest::{Manifest, SignedManifest};
+use muster_core::release::manifest::Manifest;
 use muster_release::key::SigningKey;
-use muster_release::manifest::{ReleaseLabel, create, sign};
-use muster_release::pack::pack;
-use muster_release::tree::Tree;
+use muster_release::manifest::sign;
+use muster_testkit::release::{SignedBundle, write_file, write_script};
 use muster_wire::client::ClientError;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::release::{BundleState, PushReleaseResponse, SignatureTrust};
 
 use crate::fixture::{Fixture, version};
 
-/// A release that somebody has built.
-pub(crate) struct BuiltRelease {
-    pub(crate) bundle: Vec<u8>,
-    pub(crate) manifest: Manifest,
-    pub(crate) signed: SignedManifest,
-}
-
 pub(crate) fn key() -> SigningKey {
     SigningKey::generate("test").unwrap()
 }
 
 /// A release with a script that says a word, which makes its content.
-pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> BuiltRelease {
+pub(crate) fn build(name: &str, serial: u64, word: &str, keys: &[SigningKey]) -> SignedBundle {
     build_with(name, serial, "applier: script\nmanifest: run\n", word, keys)
 }
 
-fn build_with(name: &str, serial: u64, spec: &str, word: &str, keys: &[SigningKey]) -> BuiltRelease {
+fn build_with(name: &str, serial: u64, spec: &str, word: &str, keys: &[SigningKey]) -> SignedBundle {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("release.yaml"), spec).unwrap();
-    std::fs::write(dir.path().join("run"), format!("#!/bin/sh\necho {word}\n")).unwrap();
-    std::fs::set_permissions(dir.path().join("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut bundle = Vec::new();
-    let packed = pack(&Tree::read(dir.path()).unwrap(), &mut bundle).unwrap();
-    let created = Timestamp::from_second(1_800_000_000).unwrap();
-    let label = ReleaseLabel { version: version(name), serial, created, expires: None, previous: None };
-    let manifest = create(label, &packed);
-    let signed = sign(&manifest, keys).unwrap();
-    BuiltRelease { bundle, manifest, signed }
+    write_file(&dir.path().join("release.yaml"), spec);
+    write_script(&dir.path().join("run"), &format!("echo {word}"));
+    SignedBundle::build(dir.path(), name, serial, None, keys)
 }
 
-pub(crate) async fn upload(fixture: &Fixture, built: &BuiltRelease) {
+pub(crate) async fn upload(fixture: &Fixture, built: &SignedBundle) {
     fixture.client.upload_bundle(&fixture.env, &built.manifest.digest, built.bundle.clone()).await.unwrap();
 }
 
-pub(crate) async fn register(fixture: &Fixture, built: &BuiltRelease) -> Result<PushReleaseResponse, ClientError> {
+pub(crate) async fn register(fixture: &Fixture, built: &SignedBundle) -> Result<ReleasePushed, ClientError> {
     let Manifest { version, .. } = &built.manifest;
     fixture.client.push_release(&fixture.env, version, built.signed.clone(), Some("ann@desk")).await
 }
 
-pub(crate) async fn push(fixture: &Fixture, built: &BuiltRelease) -> PushReleaseResponse {
+pub(crate) async fn push(fixture: &Fixture, built: &SignedBundle) -> ReleasePushed {
     upload(fixture, built).await;
     register(fixture, built).await.unwrap()
 }

@@ -144,13 +144,7 @@ async fn only_so_many_are_kept(fixture: &Fixture, many: usize) {
     let blobs = fixture.dir.path().join("blobs");
     // The two bundles of the fixture are no reports.
     let kept = || walk(&blobs) - 2 - walk(&blobs.join(".replicas")) - usize::from(blobs.join(".store").exists());
-    let removed = async {
-        while kept() != many {
-            tokio::task::yield_now().await;
-        }
-    };
-    let removed = tokio::time::timeout(std::time::Duration::from_secs(30), removed).await;
-    assert!(removed.is_ok(), "{many} reports are kept, and no more: not {}", kept());
+    muster_testkit::wait::until(&format!("exactly {many} reports are kept"), || kept() == many).await;
 }
 
 fn walk(dir: &std::path::Path) -> usize {

@@ -1,17 +1,16 @@
 //! The agents' stream: what each is told, and that nobody else is.
 
-use std::collections::BTreeMap;
-
+use muster_core::txn::Generation;
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
 use muster_core::names::Role;
-use muster_core::node::record::NodeRecord;
 use muster_core::node::status::{Activity, NodeState};
 use muster_core::txn::{Generation, Op, Txn};
+use muster_testkit::records::node_record;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::{SyncEvent, SyncOpen};
 
-use crate::fixture::{Fixture, PASSED, next, node, release, version};
+use crate::fixture::{Fixture, PASSED, next, node, release_record, version};
 
 const FLEET: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
@@ -39,7 +38,7 @@ async fn a_new_agent_is_told_everything_and_one_that_knows_it_nothing() {
     assert_eq!((asked.desired.as_ref(), asked.pause), (Some(&desired), None), "who asks hears the same");
     assert_eq!(
         (desired.version, desired.digest, desired.generation.epoch),
-        (version("v1"), release("v1", 1).digest, 7)
+        (version("v1"), release_record("v1", 1).digest, 7)
     );
     drop(stream);
 
@@ -222,15 +221,7 @@ async fn a_role_that_appears_wakes_those_who_missed_it() {
     let fixture = Fixture::start(&FLEET).await;
     let mut web = fixture.open("web1", &caught_up(&fixture, &["active_roles::cache::eth0"])).await;
     next(&mut web).await;
-    let record = NodeRecord {
-        role: Role::new("cache").unwrap(),
-        profile: None,
-        labels: BTreeMap::new(),
-        failure_domain: "default".into(),
-        position: 9,
-        flavor: None,
-        leaving: None,
-    };
+    let record = node_record("cache", "default", 9);
     let key = Keys::new(&fixture.env).node(&node("cache1"));
     fixture.store.commit(Txn::new().op(Op::put_json(key, &record).unwrap())).await.unwrap();
     let SyncEvent::Snapshot { changed, .. } = next(&mut web).await else { panic!("the role is there now") };

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, NodeName};
 use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::names::EnvName;
+
 use muster_etcd_rig::Options;
 use muster_server::{App, Clock, Config, LeasePace, Server};
 use muster_store::{Access, Store};
+pub(crate) use muster_testkit::records::node;
+use muster_testkit::wait::until_changed;
 use muster_wire::client::{Client, ClientError};
 use muster_wire::design::{ApplyDesign, ApplyDesignResponse, DesignInput, SourceBundle, SourceFile};
 use muster_wire::problem::Problem;
@@ -19,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::way::Way;
 
-const WITHIN: Duration = Duration::from_secs(60);
 /// Whoever is killed is missed soon; and nobody else loses a lease, however busy the machine is.
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(5), keep_every: Duration::from_millis(400) };
 
@@ -40,10 +42,6 @@ pub(crate) struct Replica {
 
 pub(crate) fn env() -> EnvName {
     EnvName::new("test").unwrap()
-}
-
-pub(crate) fn node(name: &str) -> NodeName {
-    NodeName::new(name).unwrap()
 }
 
 pub(crate) fn keys() -> Keys {
@@ -112,17 +110,8 @@ impl Replica {
 
     /// Waits until its view shows something.
     pub(crate) async fn sees(&self, what: &str, mut shows: impl FnMut(&Fleet) -> bool) {
-        let mut steps = self.app.view.subscribe();
-        let seen = async {
-            loop {
-                steps.mark_unchanged();
-                if self.app.view.fleets().get(&env()).is_some_and(&mut shows) {
-                    return;
-                }
-                steps.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(WITHIN, seen).await.unwrap_or_else(|_| panic!("never seen: {what}"));
+        let holds = || self.app.view.fleets().get(&env()).is_some_and(&mut shows);
+        until_changed(what, self.app.view.subscribe(), holds).await;
     }
 
     pub(crate) fn nodes(&self) -> Vec<String> {

@@ -136,12 +136,7 @@ on_both_stores! {
         }
         assert!(blobs > 5, "{blobs}");
         let b = place.replica().await;
-        let swept = async {
-            while b.app.blobs.get(&orphan).is_some() {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(60), swept).await.expect("the orphan is swept");
+        muster_testkit::wait::until("the orphan is swept", || b.app.blobs.get(&orphan).is_none()).await;
         for number in [1, 2] {
             b.client.design_nodes(&env(), Some(DesignRevision(number))).await.unwrap();
         }

@@ -1,13 +1,10 @@
 //! Rollouts go the way that the applied design says.
 
-use jiff::Timestamp;
 use muster_core::design::DesignRevision;
-use muster_core::names::{Role, Version};
-use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::SignedManifest;
+use muster_core::names::Role;
 use muster_core::rollout::strategy::{Amount, Reach};
 use muster_core::txn::{Op, Txn};
-use muster_server::Blobs;
+use muster_testkit::records::{release_record, version};
 use muster_wire::design::SourceBundle;
 use muster_wire::problem::ProblemCode;
 use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategySource};
@@ -22,23 +19,10 @@ fn site(after: &str, rollout: &str) -> Vec<SourceBundle> {
     vec![bundle("site", &[("environments/test.yaml", &roles)])]
 }
 
-fn version(text: &str) -> Version {
-    Version::new(text).unwrap()
-}
-
-/// A release that nobody has built: its bundle is its name.
+/// Registers a release that was never built.
 async fn release(a: &Replica, name: &str, serial: u64) {
-    let digest = format!("sha256:{}", a.app.blobs.put(name.as_bytes()).unwrap());
-    assert_eq!(digest, format!("sha256:{}", Blobs::digest(name.as_bytes())));
-    let record = ReleaseRecord {
-        digest: digest.clone(),
-        serial,
-        size: 2,
-        content: digest,
-        signed: SignedManifest::default(),
-        pushed: Timestamp::UNIX_EPOCH,
-        by: "test".into(),
-    };
+    a.app.blobs.put(name.as_bytes()).unwrap();
+    let record = release_record(name, serial);
     let put = Op::put_json(keys().release(&version(name)), &record).unwrap();
     a.app.store.commit(Txn::new().op(put)).await.unwrap();
 }

@@ -1,6 +1,5 @@
 //! A store, and as many servers on it as a test wants.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,14 +8,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::names::{EnvName, NodeName, ReplicaId, Role, Version};
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::node::record::NodeRecord;
-use muster_core::release::ReleaseRecord;
-use muster_core::release::manifest::SignedManifest;
+use muster_core::names::{EnvName, NodeName, ReplicaId};
 use muster_core::replica::PresenceRecord;
-use muster_server::{App, Blobs, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
+use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
+
 use muster_store::{Access, Store};
+pub(crate) use muster_testkit::records::{node, version};
+use muster_testkit::records::{node_records, release_records};
+pub(crate) use muster_testkit::wait::until;
+use muster_testkit::wait::{until_changed, within};
 use muster_wire::client::{Client, SyncStream};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinHandle;
@@ -28,7 +29,6 @@ use crate::way::Way;
 const PACE: LeasePace = LeasePace { ttl: Duration::from_secs(3), keep_every: Duration::from_millis(400) };
 /// For tests that wait for no lease to end: however busy the machine is, none does.
 const PATIENT: LeasePace = LeasePace { ttl: Duration::from_secs(30), keep_every: Duration::from_millis(400) };
-const WITHIN: Duration = Duration::from_secs(40);
 
 pub(crate) fn env() -> EnvName {
     EnvName::new("test").unwrap()
@@ -36,14 +36,6 @@ pub(crate) fn env() -> EnvName {
 
 pub(crate) fn keys() -> Keys {
     Keys::new(&env())
-}
-
-pub(crate) fn node(name: &str) -> NodeName {
-    NodeName::new(name).unwrap()
-}
-
-pub(crate) fn version(text: &str) -> Version {
-    Version::new(text).unwrap()
 }
 
 pub(crate) struct Cluster {
@@ -126,37 +118,11 @@ impl Cluster {
     }
 }
 
-/// A release that nobody has built: its bundle is its name.
-pub(crate) fn release(name: &str, serial: u64) -> ReleaseRecord {
-    let digest = format!("sha256:{}", Blobs::digest(name.as_bytes()));
-    ReleaseRecord {
-        digest: digest.clone(),
-        serial,
-        size: name.len() as u64,
-        content: digest,
-        signed: SignedManifest::default(),
-        pushed: Timestamp::UNIX_EPOCH,
-        by: "test".into(),
-    }
-}
-
 pub(crate) fn registration(nodes: &[(&str, &str)]) -> Registration {
-    let record = |(position, (name, role)): (usize, &(&str, &str))| {
-        let record = NodeRecord {
-            role: Role::new(*role).unwrap(),
-            profile: None,
-            labels: BTreeMap::new(),
-            failure_domain: "default".into(),
-            position: position as u32,
-            flavor: None,
-            leaving: None,
-        };
-        (node(name), record)
-    };
     Registration {
         env: env(),
-        nodes: nodes.iter().enumerate().map(record).collect(),
-        releases: [("v1", release("v1", 1)), ("v2", release("v2", 2))].map(|(v, r)| (version(v), r)).into(),
+        nodes: node_records(nodes, "default"),
+        releases: release_records(&["v1", "v2"]),
         first_version: FirstVersion::Default(version("v1")),
         epoch: 7,
     }
@@ -175,8 +141,7 @@ impl Replica {
 
     /// Waits until it ends by itself, and says why.
     pub(crate) async fn ends(&mut self) -> std::io::Error {
-        let ended = tokio::time::timeout(WITHIN, &mut self.server).await;
-        ended.expect("it goes on").unwrap().expect_err("nobody has stopped it")
+        within("the replica ends", &mut self.server).await.unwrap().expect_err("nobody has stopped it")
     }
 
     /// Ends it as a power cut does: nothing is said to anybody.
@@ -188,17 +153,8 @@ impl Replica {
 
     /// Waits until its view shows something.
     pub(crate) async fn sees(&self, what: &str, mut shows: impl FnMut(&Fleet) -> bool) {
-        let mut steps = self.app.view.subscribe();
-        let seen = async {
-            loop {
-                steps.mark_unchanged();
-                if self.app.view.fleets().get(&env()).is_some_and(&mut shows) {
-                    return;
-                }
-                steps.changed().await.unwrap();
-            }
-        };
-        tokio::time::timeout(WITHIN, seen).await.unwrap_or_else(|_| panic!("never seen: {what}"));
+        let holds = || self.app.view.fleets().get(&env()).is_some_and(&mut shows);
+        until_changed(what, self.app.view.subscribe(), holds).await;
     }
 
     /// Waits until the store says that a node's agent is connected to some replica, or to none.
@@ -224,15 +180,4 @@ impl Replica {
 
 pub(crate) fn presence(fleet: &Fleet, name: &NodeName) -> Option<PresenceRecord> {
     fleet.get(name)?.presence.as_ref().map(|(presence, _)| presence.clone())
-}
-
-/// Waits until something holds. What it looks at is in several servers and in the store, and nothing tells of all of
-/// them together: so it looks again and again, and however slow the machine is, only what never happens fails.
-pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(WITHIN, wait).await.unwrap_or_else(|_| panic!("never happened: {what}"));
 }

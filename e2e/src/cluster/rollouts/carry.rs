@@ -6,15 +6,15 @@ use muster_core::keys::{Key, parse};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::{ActiveRollout, RolloutPhase, RolloutRecord};
+use muster_testkit::wait::eventually;
 use serde_json::{Value, json};
 
 use crate::cluster::fleet::{Fleet, PREFIX};
-use crate::eventually::eventually;
 use crate::http;
 use crate::server::ENV;
 
 /// A replica that is there and says nothing is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// For the next grants, whatever has happened: a lease ends, another replica takes over, agents find it.
 const GOES_ON: Duration = Duration::from_secs(150);
 
@@ -130,7 +130,7 @@ impl Fleet {
     fn try_post(&self, turn: usize, path: &str, body: &Value) -> Result<Value, String> {
         let api = &self.replicas[turn % self.replicas.len()].api;
         let path = format!("/v1/envs/{ENV}/{path}");
-        match http::try_with("POST", &api.to, &path, Some(body), &[], PATIENCE) {
+        match http::try_with("POST", &api.to, &path, Some(body), &[], TIMEOUT) {
             Ok(answer) if answer.status == 200 => Ok(answer.json()),
             Ok(answer) => Err(format!("{answer:?}")),
             Err(error) => Err(error.to_string()),

@@ -5,9 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use muster_testkit::release::ScriptRelease;
+use muster_testkit::wait::eventually;
+
 use crate::cluster::fleet::{Fleet, PREFIX, START, Setup};
-use crate::eventually::eventually;
-use crate::project::Release;
 use crate::stage::Stage;
 
 const RACKS: [&str; 3] = ["a", "b", "c"];
@@ -123,7 +124,7 @@ fn program(text: &str, journal: &Path) -> String {
     format!("#!/bin/sh\n{}\n", text.replace("JOURNAL", journal.to_str().unwrap()))
 }
 
-fn release(journal: &Path) -> Release {
+fn release(journal: &Path) -> ScriptRelease {
     let of = |text: &str| text.replace("JOURNAL", journal.to_str().unwrap());
-    Release::script(&of(SCRIPT)).program("right", &of(CHECK)).check("{name: right, exec: right, deadline: 30s}")
+    ScriptRelease::new(&of(SCRIPT)).program("right", &of(CHECK)).check("{name: right, exec: right, deadline: 30s}")
 }

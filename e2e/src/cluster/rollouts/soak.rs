@@ -7,6 +7,7 @@ use muster_core::report::Outcome;
 use muster_core::report::record::ObservedRecord;
 use muster_core::rollout::record::{PauseReason, RolloutPhase, RolloutRecord};
 use muster_etcd_rig::Dump;
+use muster_testkit::wait::eventually;
 
 use super::carry::Carried;
 use super::chapters::{Chapter, PACE, Turn, chapters};
@@ -16,7 +17,6 @@ use crate::cluster::fault::last_for;
 use crate::cluster::fleet::{Fleet, PREFIX};
 use crate::cluster::settle::servers;
 use crate::cluster::soak::{announce, asked_for};
-use crate::eventually::eventually;
 
 /// For a rollout to come to its end after all faults have: half a minute is usual, and a node whose server was stopped
 /// notices that after 25 seconds.

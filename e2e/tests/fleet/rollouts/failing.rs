@@ -4,9 +4,10 @@ use std::fs;
 
 use super::{shown, until};
 use muster_e2e::agent::Node;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::{Api, Server};
 use muster_e2e::stage::Stage;
+use muster_testkit::release::ScriptRelease;
 
 const NODES: [&str; 3] = ["web1", "web2", "web3"];
 const ENVIRONMENT: &str = "
@@ -38,7 +39,7 @@ fn ran(api: &Api, version: &str) -> Vec<&'static str> {
 fn a_manifest_that_fails_on_the_first_node_stops_there_and_goes_back_if_asked_to() {
     let stage = Stage::new();
     let project = Project::with_environment(&stage, ENVIRONMENT)
-        .release("v1", &Release::script("exit 0"))
+        .release("v1", &ScriptRelease::new("exit 0"))
         .puppet_release("v2", GOOD)
         .puppet_release("v3", BAD);
     let server = Server::start(&stage, &project);

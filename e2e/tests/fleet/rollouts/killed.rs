@@ -6,16 +6,17 @@ use std::fs;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
+use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
 use super::{shown, text, time, until};
 use muster_e2e::agent::Node;
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::gate::Gate;
 use muster_e2e::process::{Process, Started};
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 const NODES: [&str; 4] = ["web1", "web2", "web3", "web4"];
 const ROLES: &str = "
@@ -36,7 +37,7 @@ impl<'a> Ready<'a> {
     fn new(stage: &'a Stage, rollout: &str, first: &str, second: &str) -> Self {
         let release = |more: &str| {
             let journal = journal(stage);
-            Release::script(&format!("echo $MUSTER_NODE $MUSTER_VERSION >> {}\n{more}\nexit 2", journal.display()))
+            ScriptRelease::new(&format!("echo $MUSTER_NODE $MUSTER_VERSION >> {}\n{more}\nexit 2", journal.display()))
         };
         let project = Project::with_environment(stage, &format!("{ROLES}{rollout}"))
             .release("v1", &release(first))
@@ -91,7 +92,7 @@ fn lines(path: &PathBuf) -> Vec<String> {
 
 /// Waits until somebody has written so many lines of this kind.
 fn until_written(path: &PathBuf, suffix: &str, many: usize) -> Vec<String> {
-    eventually(&format!("{many} lines end with {suffix:?}"), PATIENCE, || {
+    eventually(&format!("{many} lines end with {suffix:?}"), TIMEOUT, || {
         let lines: Vec<String> = lines(path).into_iter().filter(|line| line.ends_with(suffix)).collect();
         if lines.len() >= many { Ok(lines) } else { Err(format!("{lines:?}")) }
     })

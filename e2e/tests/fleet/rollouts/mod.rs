@@ -11,8 +11,8 @@ mod steered;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use muster_e2e::eventually::{PATIENCE, eventually};
 use muster_e2e::stage::Stage;
+use muster_testkit::wait::{TIMEOUT, eventually};
 
 /// What a rollout says of itself; none: the last one that was started.
 fn shown(stage: &Stage, id: Option<&str>) -> Value {
@@ -21,7 +21,7 @@ fn shown(stage: &Stage, id: Option<&str>) -> Value {
 
 /// Waits until a rollout stands like this; gives all that it says then.
 fn until(stage: &Stage, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    eventually(&format!("the rollout {what}"), PATIENCE, || {
+    eventually(&format!("the rollout {what}"), TIMEOUT, || {
         let shown = shown(stage, None);
         if is_so(&shown) { Ok(shown) } else { Err(format!("{shown:#}")) }
     })

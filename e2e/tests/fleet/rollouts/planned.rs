@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use muster_testkit::release::ScriptRelease;
 use serde_json::Value;
 
 use super::{nodes_of, shown, text, time};
 use muster_e2e::agent::Node;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
 
@@ -43,7 +44,7 @@ fn names(waves: &Value) -> Vec<Vec<String>> {
 #[test]
 fn the_plan_that_is_printed_is_the_order_in_which_nodes_went() {
     let stage = Stage::new();
-    let release = Release::script("exit 2");
+    let release = ScriptRelease::new("exit 2");
     let project = Project::with_environment(&stage, ENVIRONMENT);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let server = Server::start(&stage, &project);

@@ -4,9 +4,10 @@ use std::thread;
 
 use super::{nodes_of, time, until};
 use muster_e2e::agent::Node;
-use muster_e2e::project::{Project, Release};
+use muster_e2e::project::Project;
 use muster_e2e::server::Server;
 use muster_e2e::stage::Stage;
+use muster_testkit::release::ScriptRelease;
 
 const NODES: [&str; 3] = ["web1", "web2", "web3"];
 const ENVIRONMENT: &str = "
@@ -20,7 +21,7 @@ rollout:
 #[test]
 fn pause_and_promote_at_once_and_a_second_start() {
     let stage = Stage::new();
-    let release = Release::script("exit 2");
+    let release = ScriptRelease::new("exit 2");
     let project = Project::with_environment(&stage, ENVIRONMENT);
     let project = ["v1", "v2", "v3"].into_iter().fold(project, |project, version| project.release(version, &release));
     let _server = Server::start(&stage, &project);

@@ -154,7 +154,7 @@ async fn checks_end_when_the_rollout_is_stopped() {
     let mut asking = open.await.unwrap();
     fixture.say(id, RolloutVerb::Pause).await;
     let ended = tokio::task::spawn_blocking(move || std::io::copy(&mut asking, &mut std::io::sink()).unwrap());
-    tokio::time::timeout(std::time::Duration::from_secs(20), ended).await.expect("it goes on").unwrap();
+    muster_testkit::wait::within("the check has ended", ended).await.unwrap();
     assert_eq!(fixture.rollout(id).await.record.waves[0].gate, None);
     fixture.stop().await;
 }

@@ -16,7 +16,7 @@ use muster_core::txn::{Op, Txn};
 use muster_wire::client::{RolloutRef, RolloutVerb, StatusQuery};
 use muster_wire::rollout::{OperateRequest, OperateResponse, PlanRequest, RolloutStatus, Start, StartRequest};
 
-use crate::fixture::{Fixture, release, version};
+use crate::fixture::{Fixture, release_record, version};
 use robots::Robots;
 
 const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];
@@ -64,7 +64,7 @@ impl Fixture {
 
     async fn add_release(&self, name: &str, serial: u64) {
         self.app.blobs.put(name.as_bytes()).unwrap();
-        let put = Op::put_json(Keys::new(&self.env).release(&version(name)), &release(name, serial)).unwrap();
+        let put = Op::put_json(Keys::new(&self.env).release(&version(name)), &release_record(name, serial)).unwrap();
         self.store.commit(Txn::new().op(put)).await.unwrap();
         self.wait_for("the release", |fleet| fleet.releases().contains_key(&version(name))).await;
     }

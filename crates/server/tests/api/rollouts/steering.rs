@@ -39,7 +39,7 @@ async fn a_wave_waits_for_a_person_and_a_pause_outlasts_a_promotion() {
     let said = Some(paused.revision.max(promoted.revision));
     let mut looks = fixture.app.rollouts_checked_at.subscribe();
     let looked = looks.wait_for(|at| *at >= said);
-    tokio::time::timeout(std::time::Duration::from_secs(20), looked).await.expect("nobody looks").unwrap();
+    muster_testkit::wait::within("the controller has reconciled the rollout", looked).await.unwrap();
     assert_eq!(fixture.rollout(id).await.record.grants, granted);
     let again = fixture.say(id, RolloutVerb::Pause).await;
     assert!(!again.changed);

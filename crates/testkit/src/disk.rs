@@ -1,4 +1,4 @@
-//! The disk.
+//! A small file system that a test can fill.
 
 use std::ffi::CString;
 use std::fs;
@@ -10,32 +10,47 @@ use tempfile::TempDir;
 
 use crate::namespace::is_own;
 
-/// A file system of its own.
+/// A tmpfs of limited size, mounted in the mount namespace of one test.
+///
+/// Only root may mount, so a test begins with [`crate::passed_in_a_namespace`], which runs it again in a namespace where it
+/// is root. No other process sees the mount, and it ends with the test, also when the test is killed.
+///
+/// ```no_run
+/// # use muster_testkit::{SmallDisk, passed_in_a_namespace};
+/// // #[test]
+/// fn full_disk_is_reported() {
+///     if passed_in_a_namespace() {
+///         return;
+///     }
+///     let disk = SmallDisk::mount("1m");
+///     disk.fill();
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SmallDisk {
-    at: PathBuf,
+    mount_point: PathBuf,
     /// Removed after the disk is unmounted.
     _directory: TempDir,
 }
 
 impl SmallDisk {
-    /// `size` as mount(8) takes it, such as `8m`.
+    /// Mounts a disk. `size` is as in mount(8), such as `8m`.
     pub fn mount(size: &str) -> Self {
         assert!(is_own(), "a test that mounts must begin with `if passed_in_a_namespace() {{ return; }}`");
         let directory = tempfile::tempdir().unwrap();
-        let at = directory.path().join("disk");
-        fs::create_dir(&at).unwrap();
+        let mount_point = directory.path().join("disk");
+        fs::create_dir(&mount_point).unwrap();
         let options = CString::new(format!("size={size}")).unwrap();
-        mount("muster", &at, "tmpfs", MountFlags::empty(), &*options)
-            .expect("cannot mount a small tmpfs, though this is a mount namespace of its own");
-        Self { at, _directory: directory }
+        mount("muster", &mount_point, "tmpfs", MountFlags::empty(), &*options)
+            .expect("cannot mount a small tmpfs in the test's own mount namespace");
+        Self { mount_point, _directory: directory }
     }
 
     pub fn path(&self) -> &Path {
-        &self.at
+        &self.mount_point
     }
 
-    /// Takes all the space that is left.
+    /// Uses up all free space.
     pub fn fill(&self) {
         let mut ballast = fs::OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
         for size in [64 * 1024, 4096, 1] {
@@ -44,19 +59,19 @@ impl SmallDisk {
         }
     }
 
-    /// Gives it back.
+    /// Frees the space that [`Self::fill`] used up.
     pub fn make_space(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
 
     fn ballast(&self) -> PathBuf {
-        self.at.join("ballast")
+        self.mount_point.join("ballast")
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = unmount(&self.at, UnmountFlags::DETACH);
+        let _ = unmount(&self.mount_point, UnmountFlags::DETACH);
     }
 }
 
@@ -68,7 +83,7 @@ mod tests {
     use crate::passed_in_a_namespace;
 
     #[test]
-    fn it_is_full_when_told_so_and_nobody_else_sees_it() {
+    fn filled_disk_is_full_and_not_seen_by_other_processes() {
         if passed_in_a_namespace() {
             return;
         }
@@ -88,7 +103,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "must begin with `if passed_in_a_namespace()")]
-    fn a_test_that_would_mount_for_everybody_is_stopped() {
+    fn mounting_outside_a_namespace_panics() {
         SmallDisk::mount("1m");
     }
 }
