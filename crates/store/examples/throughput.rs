@@ -1,4 +1,5 @@
-//! How many transactions of the size of a report an embedded store commits in a second, and with how many fsyncs.
+//! Measures the transactions per second of an embedded store, with transactions of the size of a report, and its
+//! fsyncs.
 //!
 //! `cargo run --release -p muster-store --example throughput [PATH [WRITERS [SECONDS]]]`
 #![allow(clippy::print_stdout)]
@@ -52,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// What a validated report writes: the moves of the status leaves, and what was observed.
+/// The writes of a validated report: status leaves and the observed record.
 fn report(writer: usize, n: u64, last: Option<Revision>) -> Txn {
     let node = format!("/muster/prod/{{}}/web{writer}");
     let key = |kind: &str| node.replace("{}", kind);

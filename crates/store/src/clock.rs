@@ -1,4 +1,4 @@
-//! Time for leases, passed in: tests and the simulator move it by hand.
+//! The clock of leases. It is passed in, so that tests and the simulator can control time.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A clock that only moves forward. Moments are counted from its start: leases need no calendar.
+/// A monotonic clock. Times are counted from its start, because leases need no calendar.
 pub trait Clock: Debug + Send + Sync + 'static {
     fn now(&self) -> Duration;
 
-    /// Resolves when the clock has reached a moment.
+    /// Resolves when the clock has reached this time.
     fn reached(&self, moment: Duration) -> BoxFuture<'_, ()>;
 }
 
@@ -43,7 +43,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved.
+/// A clock that only moves when it is advanced.
 #[derive(Debug)]
 pub struct ManualClock {
     now: watch::Sender<Duration>,

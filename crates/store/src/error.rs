@@ -1,4 +1,4 @@
-//! What can go wrong with a store that is open. Opening has errors of its own, see [`crate::OpenError`].
+//! Errors of an open store. Opening has errors of its own, see [`crate::OpenError`].
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,71 +7,69 @@ use muster_core::txn::{LeaseId, Revision};
 
 use crate::limits::Invalid;
 
-/// What lies behind an error. Shared, because one failed fsync is the answer to every writer of its group.
+/// The source of an error. Shared, because one failed fsync is the error of all requests of a group.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// Why a store did not do what it was asked.
+/// An operation of the store failed.
 ///
-/// The variants differ in what the caller should do next, and that is why they are apart: after
-/// [`Unavailable`](StoreError::Unavailable) and [`Full`](StoreError::Full) *nothing* was written and the same request
-/// may be sent again; after [`Unknown`](StoreError::Unknown) it may have been, and only reading back can tell. In a
-/// cluster it may even be written a little later; a change whose guards name what it was made from cannot do harm then.
+/// The variants differ in what the caller should do next. After [`Unavailable`](StoreError::Unavailable) and
+/// [`Full`](StoreError::Full) *nothing* was written, and the request may be sent again. After
+/// [`Unknown`](StoreError::Unknown) the change may have been made, and the caller has to read back. In a cluster it may
+/// even be made later; guards on everything that the change was computed from make that harmless.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The request breaks a rule of the contract, on every backend alike. Sending it again cannot help.
+    /// The request breaks a limit of the contract, on every backend. A retry fails the same way.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 
-    #[error(
-        "revision {asked} has been compacted, the oldest that can still be read is {oldest}: read the latest state"
-    )]
+    #[error("revision {asked} has been compacted, the oldest readable revision is {oldest}: read the latest state")]
     Compacted { asked: Revision, oldest: Revision },
 
-    /// Seen after a store was restored from a backup, or replaced: the reader knows a later life of it.
-    #[error("revision {asked} has not happened yet, the store is at {head}: it may have been restored from a backup")]
+    /// The store was restored from a backup or replaced: the reader has seen a later state.
+    #[error("revision {asked} is in the future, the store is at {head}: it may have been restored from a backup")]
     Ahead { asked: Revision, head: Revision },
 
-    #[error("lease {} has ended: grant a new one, and put its keys again", .lease.0)]
+    #[error("lease {} has expired: grant a new one and put its keys again", .lease.0)]
     LeaseEnded { lease: LeaseId },
 
-    #[error("{store}: no space left, nothing was written: make room, and it takes changes again")]
+    #[error("{store}: no space left, nothing was written: free some space and retry")]
     Full {
         store: String,
         #[source]
         cause: Cause,
     },
 
-    #[error("{store}: not available at the moment, nothing was written")]
+    #[error("{store}: unavailable, nothing was written")]
     Unavailable {
         store: String,
         #[source]
         cause: Cause,
     },
 
-    #[error("{store}: it is unknown whether the change was made: read back what it should have changed")]
+    #[error("{store}: the result of the change is unknown: read back the changed keys")]
     Unknown {
         store: String,
         #[source]
         cause: Cause,
     },
 
-    #[error("{store}: its content is damaged: stop the server, keep a copy of the store's files, and restore a backup")]
+    #[error("{store}: the content is corrupt: stop the server, keep a copy of the store's files, and restore a backup")]
     Corrupt {
         store: String,
         #[source]
         cause: Cause,
     },
 
-    #[error("the store has been closed")]
+    #[error("the store is closed")]
     Closed,
 }
 
-/// A cause that is no error value of any library.
+/// A cause that has no error type of its own.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Said(pub(crate) String);
+pub(crate) struct TextCause(pub(crate) String);
 
-/// Makes a [`Cause`] of a sentence.
-pub(crate) fn said(what: impl Into<String>) -> Cause {
-    Arc::new(Said(what.into()))
+/// Makes a [`Cause`] from a text.
+pub(crate) fn text_cause(what: impl Into<String>) -> Cause {
+    Arc::new(TextCause(what.into()))
 }

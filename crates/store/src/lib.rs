@@ -1,52 +1,51 @@
-//! The revisioned key-value store under everything: a contract ([`Store`]) and its backends.
+//! Revisioned key-value store: the contract ([`Store`]) and its backends.
 //!
-//! Whoever decides something in Muster returns a [`Txn`], plain data: what must hold, and what then becomes true. A
-//! store carries it out whole or not at all, gives it the next [`Revision`], and tells every [`Watch`] of it. That is
-//! all the coordination there is: no locks, no queues between parts, no other memory that must not be lost.
+//! Code that decides something returns a [`Txn`]: guards that must hold, and operations to carry out. A store commits
+//! all of it or nothing, gives it the next [`Revision`] and delivers it to every [`Watch`]. There is no other
+//! coordination between processes: no locks, no queues, and no other state that must survive a crash.
 //!
-//! Which backend is behind the contract is nobody's business but the operator's ([`open`]). What all of them promise
-//! is written in [`Store`] and in [`Event`], and checked on each by one suite (the module `contract`, with the
-//! feature `contract-tests`); what they all refuse is in [`limits`].
+//! The operator chooses the backend ([`open`]). The promises of all backends are in [`Store`] and [`Event`]. One test
+//! suite checks them on each backend (module `contract`, feature `contract-tests`). The limits of requests are in
+//! [`limits`].
 //!
 //! # The embedded backend
 //!
 //! ```text
 //! callers ──requests (bounded)──▶ writer thread ──▶ one redb commit, one fsync ──▶ recent ─┬─▶ watches (pull)
 //!    ▲                             owns the order                                position ─┘        │
-//!    └──────────── answers ──────────────┘                       redb snapshots ◀── get, range ─────┘ if behind
-//! lease keeper (task): deadlines, in memory ──Revoke──▶ writer
+//!    └──────────── replies ──────────────┘                       redb snapshots ◀── get, range ─────┘ if behind
+//! lease expiry (task): deadlines, in memory ──Revoke──▶ writer
 //! ```
 //!
-//! - The **writer** is the only one that changes the file. It takes everything that waits, carries it out in order
-//!   against the state that earlier requests left, commits once, and answers. Many writers share one fsync; one writer
-//!   alone waits for nobody.
-//! - A **watch** has no task and no queue. It pulls from the last transactions in memory, or from the history in the
-//!   file when it has fallen behind, or starts again with a snapshot when that is compacted. A slow reader costs
-//!   nobody anything.
-//! - **Leases** are in the file, their deadlines only in memory: a keep-alive writes nothing.
-//! - After a full disk the writer opens the file anew by itself; watches stay, and notice nothing.
+//! - The **writer** is the only thread that changes the file. It takes all waiting requests, applies them in order,
+//!   commits once, and replies. Many requests share one fsync. A single request does not wait for others.
+//! - A **watch** has no task and no queue. It reads the recent transactions from memory. When it has fallen behind it
+//!   reads the history from the file. When that was compacted it starts again with a snapshot. A slow reader costs
+//!   nothing.
+//! - **Leases** are in the file. Their deadlines are in memory, so a keep-alive writes nothing.
+//! - After a full disk the writer reopens the file by itself. Watches continue.
 //!
 //! # The etcd backend
 //!
 //! ```text
-//! callers ──▶ ask ──▶ pool: one member until it fails ──▶ etcd (linearizable reads, transactions, leases)
-//!              ▲ again elsewhere, if that is safe                  │
-//! watches (pull) ◀── assemble ◀── one stream each ◀────────────────┘
-//! compaction (task): once a minute, from what passing answers said
+//! callers ──▶ request ──▶ pool: one member until it fails ──▶ etcd (linearizable reads, transactions, leases)
+//!               ▲ retry at another member, if that is safe          │
+//! watches (pull) ◀── event assembly ◀── one stream each ◀───────────┘
+//! compaction (task): once a minute, from revisions seen in responses
 //! ```
 //!
-//! - A **change** is sent once. What certainly did not happen is tried again elsewhere; what may have is
-//!   [`StoreError::Unknown`]. The difference is made in one place, from etcd's own words.
-//! - A **watch** has no task here either: what nobody reads waits in etcd. When its stream breaks it goes on at another
-//!   member; when the store is another one, or was compacted, it says so and starts again.
-//! - **Quiet** costs nothing: whether a watch has missed something is asked only when somebody heard of a newer revision.
+//! - A **change** is sent once. If it was certainly not applied, it is retried at another member. If it may have been
+//!   applied, the result is [`StoreError::Unknown`]. One module classifies etcd's errors.
+//! - A **watch** has no task. Events that are not read yet wait in etcd. A broken stream is resumed at another member.
+//!   After a compaction, or when the store was replaced, the watch reports a gap and starts again.
+//! - A **quiet** watch costs nothing: it checks for missed events only when a newer revision is known.
 //!
-//! # What a backend must never do
+//! # A backend must never
 //!
-//! Answer before it is durable, or show a reader or a watch what may still be undone. Show half a transaction. Say "not
-//! done" of what may have been done. Let a reader hold up a writer, or a slow watch use more memory. Understand a value.
+//! Reply before a change is durable, or show a reader or a watch a change that may still be rolled back. Show part of a
+//! transaction. Report "not applied" for a change that may have been applied. Let a reader delay a writer, or use more
+//! memory for a slow watch. Interpret a value.
 
-mod access;
 pub mod clock;
 #[cfg(feature = "contract-tests")]
 pub mod contract;
@@ -59,14 +58,13 @@ mod open;
 mod store;
 mod watch;
 
-pub use self::access::Access;
 pub use self::clock::{Clock, ManualClock, SystemClock};
 pub use self::embedded::Embedded;
 pub use self::error::{Cause, StoreError};
 pub use self::etcd::Etcd;
 pub use self::health::{Alarm, AlarmKind, Health, Member, MemberState, Sharing};
 pub use self::limits::Invalid;
-pub use self::open::{OpenError, open};
+pub use self::open::{Access, OpenError, open};
 pub use self::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
 pub use self::watch::{Change, Event, GapCause, Watch, WatchFrom};
 pub use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};

@@ -1,4 +1,4 @@
-//! What a request may hold, the same on every backend, so that what works on one machine works on a cluster.
+//! Limits of requests. They are the same on every backend, so that what works on one machine works on a cluster.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use muster_core::txn::{Op, Txn};
 
 pub use muster_core::txn::MAX_VALUE;
 
-/// Keys are paths of names; the longest legal one is far below this.
+/// Keys are paths of names; the longest valid path is far below this.
 pub const MAX_KEY: usize = 1024;
 
-/// etcd refuses more operations in one transaction, and as many comparisons.
+/// etcd's limit of operations, and of comparisons, in one transaction.
 pub const MAX_OPS: usize = 128;
 
-/// Keys and values of one transaction together: etcd refuses requests over 1.5 MiB, and its encoding needs some of that.
+/// All keys and values of one transaction. etcd refuses requests over 1.5 MiB; its encoding needs part of that.
 pub const MAX_TXN: usize = 1024 * 1024;
 
-/// A request that no backend takes.
+/// A request that breaks a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    #[error("a key is empty: every key has a name")]
+    #[error("a key is empty")]
     EmptyKey,
     #[error("the key {key:.64}… has {len} bytes, at most {MAX_KEY} are allowed")]
     LongKey { key: String, len: usize },
     #[error(
-        "the value of {key} has {len} bytes, at most {MAX_VALUE} are allowed: store it as a blob, and its digest here"
+        "the value of {key} has {len} bytes, at most {MAX_VALUE} are allowed: store it as a blob and put its digest here"
     )]
     BigValue { key: String, len: usize },
     #[error("the transaction has {count} operations, at most {MAX_OPS} are allowed: split it")]
@@ -33,13 +33,13 @@ pub enum Invalid {
     ManyGuards { count: usize },
     #[error("the transaction has {len} bytes of keys and values, at most {MAX_TXN} are allowed: split it")]
     BigTxn { len: usize },
-    #[error("the transaction names {key} in two operations: the result would depend on their order")]
-    TwiceNamed { key: String },
-    #[error("a lease of {ttl:?} is too short to be kept alive: ask for at least a second")]
+    #[error("the transaction has two operations on {key}: the result would depend on their order")]
+    DuplicateKey { key: String },
+    #[error("a lease of {ttl:?} is too short to be kept alive: use at least one second")]
     ShortLease { ttl: Duration },
 }
 
-/// Checks a transaction against the limits, before anything of it is sent anywhere.
+/// Checks a transaction against the limits before it is sent.
 pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
     if txn.ops.len() > MAX_OPS {
         return Err(Invalid::ManyOps { count: txn.ops.len() });
@@ -60,7 +60,7 @@ pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
             return Err(Invalid::BigValue { key: op.key().to_owned(), len: value_len(op) });
         }
         if !named.insert(op.key()) {
-            return Err(Invalid::TwiceNamed { key: op.key().to_owned() });
+            return Err(Invalid::DuplicateKey { key: op.key().to_owned() });
         }
     }
     if len > MAX_TXN {
@@ -69,7 +69,7 @@ pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks the name of a key.
+/// Checks the length of a key.
 pub fn check_key(key: &str) -> Result<(), Invalid> {
     if key.is_empty() {
         return Err(Invalid::EmptyKey);
@@ -80,7 +80,8 @@ pub fn check_key(key: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Leases are counted in whole seconds by etcd, and a shorter one would end between two keep-alives.
+/// Checks the time to live of a lease. etcd counts leases in whole seconds, and a shorter one would expire between two
+/// keep-alives.
 pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
     if ttl < Duration::from_secs(1) { Err(Invalid::ShortLease { ttl }) } else { Ok(()) }
 }

@@ -1,13 +1,15 @@
-//! Opening a store by what people write on a command line.
+//! Opens a store by its specification, such as `etcd://a:2379,b:2379`, and holds the credentials for it.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::access::{Access, without_user};
-use crate::embedded::{self, Embedded, Options};
-use crate::etcd::{self, Etcd};
+use crate::embedded::{Embedded, Options};
+use crate::etcd::Etcd;
 use crate::store::Store;
+use crate::{embedded, etcd};
 
-/// Why a store could not be opened.
+/// A store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
@@ -23,13 +25,76 @@ pub enum OpenError {
     Etcd(#[from] etcd::OpenError),
 }
 
-/// Opens the store that a specification names: `embedded:PATH`, or `etcd://HOST:PORT[,HOST:PORT…]`. What a cluster asks
-/// for is in `access`; a file asks for nothing, and does not look at it.
+/// Opens the store of a specification: `embedded:PATH`, or `etcd://HOST:PORT[,HOST:PORT…]`. Only etcd uses `access`.
 pub async fn open(spec: &str, access: &Access) -> Result<Arc<dyn Store>, OpenError> {
     match spec.split_once(':') {
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
         Some(("embedded", path)) => Ok(Arc::new(Embedded::open(path, Options::default()).await?)),
         Some(("etcd", _)) => Ok(Arc::new(Etcd::open(spec, access, etcd::Options::default()).await?)),
         _ => Err(OpenError::Unknown { given: without_user(spec) }),
+    }
+}
+
+/// Credentials for etcd. The embedded store needs none.
+///
+/// A CA or a certificate turns TLS on.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// PEM file with the CAs that must have signed the servers' certificates.
+    pub ca: Option<PathBuf>,
+    /// PEM file with the client certificate, for servers that require one.
+    pub cert: Option<PathBuf>,
+    /// PEM file with the key of the client certificate.
+    pub key: Option<PathBuf>,
+    pub user: Option<String>,
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A printed configuration must not show the password.
+        let password = self.password.as_ref().map(|_| "(hidden)");
+        f.debug_struct("Access")
+            .field("ca", &self.ca)
+            .field("cert", &self.cert)
+            .field("key", &self.key)
+            .field("user", &self.user)
+            .field("password", &password)
+            .finish()
+    }
+}
+
+/// An address without the part before `@`, which may be a password. Error messages repeat the given address.
+pub(crate) fn without_user(address: &str) -> String {
+    let Some((before, hosts)) = address.rsplit_once('@') else { return address.to_owned() };
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| scheme.chars().all(|c| c.is_ascii_alphanumeric())) {
+        Some(scheme) => format!("{scheme}://…@{hosts}"),
+        None => format!("…@{hosts}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, without_user};
+
+    #[test]
+    fn user_and_password_are_removed_from_addresses() {
+        for (given, shown) in [
+            ("etcd://a:1,b:2", "etcd://a:1,b:2"),
+            ("etcd://me:s3cret@a:1", "etcd://…@a:1"),
+            ("etcd://me:s3cret@a:1,me:s3cret@b:1", "etcd://…@b:1"),
+            ("me:s://3cret@a:1", "…@a:1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_user(given), shown);
+        }
+    }
+
+    #[test]
+    fn password_is_not_printed() {
+        let access = Access { user: Some("muster".into()), password: Some("s3cret".into()), ..Access::default() };
+        let printed = format!("{access:?}");
+        assert!(printed.contains("muster") && !printed.contains("s3cret"), "{printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! The contract: what every backend promises.
+//! The contract of every backend.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use crate::error::StoreError;
 use crate::health::{Health, Sharing};
 use crate::watch::{Watch, WatchFrom};
 
-/// A key with its value, as of some revision.
+/// A key and its value at some revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     pub key: String,
     pub value: Bytes,
-    /// When it was last put: what [`Guard::Unchanged`](muster_core::txn::Guard::Unchanged) compares.
+    /// The revision of the last put, compared by [`Guard::Unchanged`](muster_core::txn::Guard::Unchanged).
     pub revision: Revision,
-    /// The lease that it goes with, if any.
+    /// The lease that deletes the key when it expires.
     pub lease: Option<LeaseId>,
 }
 
-/// All keys under a prefix at one revision, in the order of their bytes.
+/// All keys under a prefix at one revision, sorted by bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
     pub kvs: Vec<KeyValue>,
-    /// The revision at which all of this was true together.
+    /// The revision at which all of this was true.
     pub revision: Revision,
 }
 
-/// What became of a transaction.
+/// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All of it happened, durably. When the operations changed nothing (there were none, or they deleted keys that
-    /// were not there) no revision is made, and this is the one at which the guards held.
+    /// The transaction is durable. If it changed nothing (no operations, or deletes of keys that do not exist) it made
+    /// no revision; this is then the revision at which the guards held.
     Committed { revision: Revision },
-    /// Nothing of it happened, because these keys were not as their guards said at that revision.
-    Refused { revision: Revision, failed: Vec<String> },
+    /// Nothing was written, because the guards of these keys did not hold at this revision.
+    Conflict { revision: Revision, failed: Vec<String> },
 }
 
-/// A lease that was granted.
+/// A granted lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     pub id: LeaseId,
-    /// How long it lives after the last keep-alive: at least what was asked for.
+    /// Time to live after the last keep-alive: at least the requested time.
     pub ttl: Duration,
 }
 
@@ -53,59 +53,59 @@ pub struct Stats {
     /// Transactions that made a revision.
     pub transactions: u64,
     /// Transactions whose guards did not hold.
-    pub refused: u64,
-    /// Durable commits that carried them: one for many, when writers are many.
+    pub conflicts: u64,
+    /// Durable commits. Concurrent transactions share one.
     pub groups: u64,
-    /// Calls to fsync, really counted, where this process makes them; 0 where another does.
+    /// Calls to fsync by this process; 0 on etcd.
     pub fsyncs: u64,
-    /// Bytes of the store's file; 0 where there is none.
+    /// Size of the store's file; 0 on etcd.
     pub bytes: u64,
 }
 
-/// Revisioned keys, with compare-and-swap transactions, watches and leases.
+/// Revisioned keys with compare-and-swap transactions, watches and leases.
 ///
-/// - Every transaction that changes something gets the next revision; its changes are seen together or not at all.
-/// - An answer means that it is durable. Reads see every transaction that was answered before they were asked.
-/// - History is kept for a while: reads and watches can start in the past until it has been compacted.
+/// - Every transaction that changes something gets the next revision. Its changes become visible together.
+/// - A reply means that the change is durable. Reads see every transaction that was acknowledged before.
+/// - History is kept for some time: reads and watches can start at a past revision until it was compacted.
 ///
-/// A future that is dropped before it answered leaves the outcome unknown, like a connection that broke.
+/// If a future is dropped before it completes, the result is unknown, as after a broken connection.
 pub trait Store: std::fmt::Debug + Send + Sync + 'static {
-    /// The name to show people, such as `embedded:/var/lib/muster/store`.
+    /// Display name, such as `embedded:/var/lib/muster/store`.
     fn name(&self) -> &str;
 
-    /// One key, as of now.
+    /// Reads one key.
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>>;
 
-    /// All keys that start with a prefix (all there are, if it is empty), now or at a past revision.
+    /// Reads all keys with a prefix (all keys, if it is empty), at the latest or at a past revision.
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>>;
 
-    /// Carries out a transaction, or nothing of it.
+    /// Commits a transaction, or nothing of it.
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>>;
 
-    /// Follows all keys that start with a prefix. Nothing happens until it is first polled; dropping it ends it.
+    /// Watches all keys with a prefix. It starts when it is first polled and ends when it is dropped.
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch;
 
-    /// Grants a lease; it ends when it is not kept alive for as long as its time to live.
+    /// Grants a lease. It expires when it is not kept alive for its time to live.
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>>;
 
-    /// Lets a lease live for its whole time again. Makes no revision.
+    /// Resets the time to live of a lease. Makes no revision.
     fn keep_alive(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Ends a lease now. Its keys go in one transaction, as when it ends by itself.
+    /// Ends a lease now. Its keys are deleted in one transaction, as when it expires.
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// Forgets what was before a revision; that revision itself can still be read. Doing it again changes nothing.
+    /// Discards the history before a revision. That revision stays readable. Idempotent.
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The revision of the last transaction that was answered.
+    /// The revision of the last acknowledged transaction.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
-    /// What this process has done to the store so far.
+    /// Counters of this process.
     fn stats(&self) -> Stats;
 
-    /// Who else may write to it.
+    /// Other processes that may write to the store.
     fn sharing(&self) -> Sharing;
 
-    /// Asks the store how it is, and each of its members. Never fails: what does not answer is part of the answer.
+    /// Checks the store and each of its members. Never fails: errors are part of the result.
     fn health(&self) -> BoxFuture<'_, Health>;
 }

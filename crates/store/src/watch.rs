@@ -1,4 +1,4 @@
-//! Following a prefix: a snapshot, then every change, and a word when changes were missed.
+//! Watches: a snapshot of a prefix, then every change, and a gap when changes were missed.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,16 +10,16 @@ use muster_core::txn::Revision;
 use crate::error::StoreError;
 use crate::store::KeyValue;
 
-/// Where a watch starts.
+/// Start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// With a snapshot of what is there, and then everything after it.
+    /// With a snapshot, followed by all later changes.
     Now,
-    /// With what happened after this revision, for a reader that knows the state at it.
+    /// With the changes after this revision, for a reader that has the state at it.
     After(Revision),
 }
 
-/// One change of one key.
+/// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Put(KeyValue),
@@ -35,44 +35,44 @@ impl Change {
     }
 }
 
-/// Why changes were missed.
+/// Reason for a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapCause {
-    /// What came next has been compacted.
+    /// The next changes have been compacted.
     Compacted { oldest: Revision },
-    /// The reader knows a revision that this store has not reached: it was restored from a backup, or is another one.
+    /// The reader's revision is later than the store's: the store was restored from a backup or replaced.
     Ahead { head: Revision },
-    /// The connection was lost and could not be taken up where it was.
+    /// The connection was lost and could not be resumed.
     Lost,
 }
 
-/// What a watch says.
+/// Event of a watch.
 ///
-/// The order is always `Snapshot* SnapshotEnd (Changes | Progress)* [Gap, and from the start]`; a watch that starts
-/// [`After`](WatchFrom::After) a revision leaves out the first snapshot. Revisions only grow until a gap.
+/// The order is always `Snapshot* SnapshotEnd (Changes | Progress)* [Gap, and from the start]`. A watch that starts
+/// [`After`](WatchFrom::After) a revision has no first snapshot. Revisions only grow until a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Some of the keys, in order. There may be several of these, or none when nothing is there.
+    /// Some of the keys, in order. A snapshot consists of any number of these, or of none.
     Snapshot(Vec<KeyValue>),
-    /// The snapshot is complete: this is what the store held at this revision, and what is not in it does not exist.
+    /// The snapshot is complete at this revision: keys that are not in it do not exist.
     SnapshotEnd { revision: Revision },
     /// *All* changes that one transaction made under the prefix. Never empty.
     Changes { revision: Revision, changes: Vec<Change> },
-    /// Everything under the prefix up to this revision has been said: what came since was elsewhere. A reader that
-    /// was asked for a minimum revision needs this, or a change of another environment would leave it waiting.
+    /// Everything under the prefix up to this revision has been delivered; later transactions changed other keys. A
+    /// reader that waits for a minimum revision needs this.
     ///
-    /// What is there at this revision is what was there at the last word. A key that was put and deleted again in
-    /// between may go unmentioned: old versions of etcd cannot be asked for more.
+    /// The keys are the same as after the previous event. A key that was put and deleted in between may be missing: old
+    /// versions of etcd have no request for that.
     Progress { revision: Revision },
-    /// Changes after this revision may have been missed. Forget everything: a whole snapshot follows.
+    /// Changes after this revision may have been missed. The reader discards its state; a complete snapshot follows.
     Gap { after: Revision, cause: GapCause },
 }
 
-/// A watch that is running; see [`Event`] for what it says.
+/// A running watch. See [`Event`] for its events.
 ///
-/// It is a stream without an end. After an error it may be polled again and goes on where it was, except after
-/// [`StoreError::Closed`], which it then says for ever. It holds no queue of its own: a reader that falls behind
-/// reads on from the history, and gets a [`Gap`](Event::Gap) when that has been compacted.
+/// The stream has no end. After an error it can be polled again and continues where it was, except after
+/// [`StoreError::Closed`], which is final. It has no queue of its own: a slow reader continues from the history, and
+/// gets a [`Gap`](Event::Gap) when that was compacted.
 pub struct Watch(BoxStream<'static, Result<Event, StoreError>>);
 
 impl Watch {
@@ -81,7 +81,7 @@ impl Watch {
         Self(events.boxed())
     }
 
-    /// The next event. Safe to cancel: nothing is lost when this future is dropped.
+    /// The next event. Cancel safe: no event is lost when this future is dropped.
     pub async fn next(&mut self) -> Result<Event, StoreError> {
         self.0.next().await.unwrap_or(Err(StoreError::Closed))
     }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent writers and watches.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::mirror::Mirror;
 use super::{Subject, all, commit, text};
 use crate::store::{Outcome, Store};
 
-pub async fn swaps_lose_no_update(subject: &dyn Subject) {
+pub async fn compare_and_swap_loses_no_update(subject: &dyn Subject) {
     const WRITERS: u64 = 8;
     const EACH: u64 = 25;
     let store = subject.store();
@@ -26,7 +26,7 @@ pub async fn swaps_lose_no_update(subject: &dyn Subject) {
     assert_eq!(text(&all(&*store, "").await), [("counter", (WRITERS * EACH).to_string().as_str())]);
 }
 
-/// Reads, and writes one more if nobody wrote meanwhile; again, until that works.
+/// Increments with compare-and-swap until it succeeds.
 async fn increment(store: &dyn Store, key: &str) {
     loop {
         let seen = store.get(key).await.unwrap();
@@ -40,7 +40,7 @@ async fn increment(store: &dyn Store, key: &str) {
     }
 }
 
-pub async fn of_many_creators_one_wins(subject: &dyn Subject) {
+pub async fn one_of_many_creators_wins(subject: &dyn Subject) {
     let store = subject.store();
     let mut creators = JoinSet::new();
     for n in 0..16 {
@@ -56,7 +56,7 @@ pub async fn of_many_creators_one_wins(subject: &dyn Subject) {
     assert_eq!(text(&all(&*store, "").await), [("k", won[0].0.to_string().as_str())]);
 }
 
-/// Watches that start at any time, before, among and after the writes, see each change once and end equal.
+/// Watches that start before, during and after the writes see each change once, and end equal to the store.
 pub async fn every_watch_ends_equal_to_the_store(subject: &dyn Subject) {
     const WRITERS: usize = 4;
     const EACH: usize = 60;
@@ -75,7 +75,7 @@ pub async fn every_watch_ends_equal_to_the_store(subject: &dyn Subject) {
     let mut mirrors = JoinSet::new();
     let (finished, ends) = tokio::sync::watch::channel(None);
     for n in 0..6 {
-        // Each starts a little later: when the writers have come this far.
+        // Each starts a little later, at a revision of the writers.
         let (store, mut ends): (Arc<dyn Store>, _) = (store.clone(), ends.clone());
         mirrors.spawn(async move {
             while store.revision().await.unwrap() < Revision(n * 30) {
@@ -96,7 +96,7 @@ pub async fn every_watch_ends_equal_to_the_store(subject: &dyn Subject) {
     }
 }
 
-/// Puts and deletes over few keys, some of them elsewhere, so that the writers meet.
+/// Puts and deletes of few keys, also outside of the prefix, so that the writers conflict.
 fn busy(writer: usize, n: usize) -> Txn {
     let mut txn = Txn::new().op(Op::put(format!("n/{}", n % 5), format!("{writer}/{n}")));
     if n.is_multiple_of(3) {

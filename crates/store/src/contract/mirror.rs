@@ -1,4 +1,4 @@
-//! A reader that keeps a copy by watching, as every view does, and checks the rules of [`Event`] on the way.
+//! A copy of a prefix that is kept by a watch, as the server's view is. It checks the rules of [`Event`].
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) fn as_text(change: Change) -> (String, Option<String>) {
     }
 }
 
-/// A copy of everything under a prefix. It panics when the watch breaks its rules.
+/// A copy of all keys under a prefix. It panics when the watch breaks its rules.
 #[derive(Debug)]
 pub struct Mirror {
     watch: Watch,
@@ -31,19 +31,19 @@ impl Mirror {
         Self { watch, copy: BTreeMap::new(), revision: Revision(0), gaps: 0, in_snapshot: true }
     }
 
-    /// Follows the watch until the copy is that of a revision, or a later one.
+    /// Follows the watch until the copy has reached a revision.
     pub async fn reach(&mut self, revision: Revision) {
         while !self.has_reached(revision) {
             self.step().await.unwrap();
         }
     }
 
-    /// Whether the copy is that of a revision, or a later one.
+    /// Whether the copy has reached a revision.
     pub fn has_reached(&self, revision: Revision) -> bool {
         !self.in_snapshot && self.revision >= revision
     }
 
-    /// Takes one event. After an error the next step goes on where this one was.
+    /// Handles one event. After an error the next call continues.
     pub async fn step(&mut self) -> Result<(), StoreError> {
         let event = self.watch.next().await?;
         self.take(event);

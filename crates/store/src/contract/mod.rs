@@ -1,20 +1,18 @@
-//! What every backend must do, as tests. A backend's own tests say how to get one and how its time passes
-//! ([`Subject`]), and run all of them with [`contract_tests!`](crate::contract_tests).
+//! Contract tests of all backends. A backend provides a [`Subject`] and runs all tests with
+//! [`contract_tests!`](crate::contract_tests).
 //!
-//! The tests assume a store of their own, but neither where its revisions start nor that they follow one another
-//! without holes, and none of them waits for time: where something has to happen first, they watch for it.
+//! The tests assume an empty store. They do not assume its first revision, nor revisions without holes. No test waits
+//! for time: it watches for the event that it needs.
 
-// These are tests, in a library only so that several backends can run them.
+// In a library, so that several backends can run them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
 
-pub mod compacting;
 pub mod concurrency;
-pub mod leasing;
-pub mod limiting;
+pub mod leases;
 mod mirror;
-pub mod reading;
-pub mod transacting;
-pub mod watching;
+pub mod reads;
+pub mod transactions;
+pub mod watches;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,52 +24,52 @@ pub use self::mirror::Mirror;
 use crate::store::{KeyValue, Outcome, Store};
 use crate::watch::{Event, Watch};
 
-/// A fresh store of some backend, and its time.
+/// An empty store of a backend, and control over its time.
 pub trait Subject: Send + Sync {
     fn store(&self) -> Arc<dyn Store>;
 
-    /// Lets this much time pass for its leases.
+    /// Advances the time of its leases.
     fn pass(&self, time: Duration) -> BoxFuture<'_, ()>;
 }
 
-/// Runs every test of the contract, each on a subject of its own: `contract_tests!(async { MySubject::new().await });`
+/// Runs every contract test, each on a subject of its own: `contract_tests!(async { MySubject::new().await });`
 #[macro_export]
 macro_rules! contract_tests {
     ($subject:expr) => {
         $crate::contract_tests! { @each $subject;
-            transacting: a_transaction_happens_whole_at_one_revision;
-            transacting: a_failed_guard_refuses_everything_and_is_named;
-            transacting: guards_tell_absent_from_present_and_one_change_from_another;
-            transacting: what_changes_nothing_makes_no_revision;
-            transacting: putting_the_same_value_is_a_change;
-            limiting: what_is_too_big_is_refused_by_name;
-            limiting: what_is_just_small_enough_is_taken;
-            limiting: a_key_named_twice_is_refused;
-            reading: a_prefix_is_bytes_and_ends_where_it_should;
-            reading: the_past_reads_as_it_was;
-            reading: the_future_cannot_be_read;
-            reading: an_empty_key_is_no_key;
-            compacting: what_is_compacted_cannot_be_read;
-            compacting: the_present_survives_compaction;
-            compacting: the_future_cannot_be_compacted;
-            watching: a_snapshot_comes_first_and_then_what_changes;
-            watching: an_empty_prefix_has_an_empty_snapshot;
-            watching: a_large_snapshot_is_whole;
-            watching: a_transaction_is_seen_at_once_and_cut_to_the_prefix;
-            watching: what_happens_elsewhere_is_only_progress;
-            watching: a_watch_can_start_in_the_past;
-            watching: a_compacted_past_is_a_gap_and_then_a_snapshot;
-            watching: an_unknown_future_is_a_gap_and_then_a_snapshot;
-            watching: a_reader_that_comes_back_late_misses_nothing;
-            watching: giving_up_a_wait_loses_nothing;
-            leasing: keys_go_with_their_lease_in_one_transaction;
-            leasing: a_revoked_lease_ends_now;
-            leasing: a_lease_that_is_kept_alive_lives;
-            leasing: an_ended_lease_is_of_no_use;
-            leasing: a_key_goes_with_its_last_lease_only;
-            leasing: a_lease_itself_is_no_revision;
-            concurrency: swaps_lose_no_update;
-            concurrency: of_many_creators_one_wins;
+            transactions: transaction_is_atomic_at_one_revision;
+            transactions: failed_guard_is_a_conflict_and_named;
+            transactions: guards_compare_presence_and_revision;
+            transactions: no_op_transaction_makes_no_revision;
+            transactions: put_of_the_same_value_is_a_change;
+            transactions: request_over_a_limit_is_refused;
+            transactions: request_at_the_limits_is_accepted;
+            transactions: duplicate_key_is_refused;
+            reads: prefix_matches_bytes_exactly;
+            reads: past_revision_reads_as_it_was;
+            reads: future_revision_cannot_be_read;
+            reads: empty_key_is_refused;
+            reads: compacted_revision_cannot_be_read;
+            reads: present_survives_compaction;
+            reads: future_revision_cannot_be_compacted;
+            watches: watch_starts_with_a_snapshot_then_changes;
+            watches: snapshot_of_no_keys_is_empty;
+            watches: large_snapshot_is_complete;
+            watches: transaction_is_one_event_within_the_prefix;
+            watches: changes_outside_the_prefix_are_progress;
+            watches: watch_can_start_at_a_past_revision;
+            watches: compacted_start_is_a_gap_and_a_snapshot;
+            watches: future_start_is_a_gap_and_a_snapshot;
+            watches: late_reader_misses_nothing;
+            watches: cancelled_wait_loses_nothing;
+            leases: expired_lease_deletes_its_keys_in_one_txn;
+            leases: revoked_lease_ends_at_once;
+            leases: kept_alive_lease_does_not_expire;
+            leases: expired_lease_is_refused;
+            leases: key_belongs_to_its_last_lease;
+            leases: granting_a_lease_makes_no_revision;
+            concurrency: compare_and_swap_loses_no_update;
+            concurrency: one_of_many_creators_wins;
             concurrency: every_watch_ends_equal_to_the_store;
         }
     };
@@ -86,11 +84,11 @@ macro_rules! contract_tests {
     };
 }
 
-/// Commits what must succeed.
+/// Commits a transaction that must succeed.
 async fn commit(store: &dyn Store, txn: Txn) -> Revision {
     match store.commit(txn).await.unwrap() {
         Outcome::Committed { revision } => revision,
-        Outcome::Refused { failed, .. } => panic!("refused because of {failed:?}"),
+        Outcome::Refused { failed, .. } => panic!("conflict on {failed:?}"),
     }
 }
 
@@ -102,7 +100,7 @@ async fn delete(store: &dyn Store, key: &str) -> Revision {
     commit(store, Txn::new().op(Op::delete(key))).await
 }
 
-/// Key and value as text, for comparisons that are easy to read.
+/// Keys and values as text.
 fn text(kvs: &[KeyValue]) -> Vec<(&str, &str)> {
     kvs.iter().map(|kv| (kv.key.as_str(), std::str::from_utf8(&kv.value).unwrap())).collect()
 }
@@ -111,7 +109,7 @@ async fn all(store: &dyn Store, prefix: &str) -> Vec<KeyValue> {
     store.range(prefix, None).await.unwrap().kvs
 }
 
-/// The next event that says more than progress.
+/// The next event other than progress.
 async fn news(watch: &mut Watch) -> Event {
     loop {
         match watch.next().await.unwrap() {
@@ -123,7 +121,7 @@ async fn news(watch: &mut Watch) -> Event {
     }
 }
 
-/// Reads a whole snapshot, which must come next.
+/// Reads a complete snapshot, which must come next.
 async fn snapshot(watch: &mut Watch) -> (Vec<KeyValue>, Revision) {
     let mut kvs = Vec::new();
     loop {
@@ -131,7 +129,7 @@ async fn snapshot(watch: &mut Watch) -> (Vec<KeyValue>, Revision) {
             Event::Snapshot(some) => kvs.extend(some),
             Event::SnapshotEnd { revision } => return (kvs, revision),
             other @ (Event::Changes { .. } | Event::Progress { .. } | Event::Gap { .. }) => {
-                panic!("in the middle of a snapshot: {other:?}")
+                panic!("within a snapshot: {other:?}")
             }
         }
     }

@@ -1,15 +1,14 @@
-//! One request on the tables of an open write transaction.
+//! Applies one request to the tables of an open write transaction.
 
 use muster_core::txn::{Guard, LeaseId, Op, Revision};
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::fault::Fault;
-use super::record::{Moved, Record, lease_id};
-use super::tables::{HISTORY, KEYS, LEASED, LEASES, META};
+use super::errors::Fault;
+use super::format::{HISTORY, HistoryEntry, KEYS, LEASED, LEASES, META, Record, lease_id};
 use crate::store::KeyValue;
 use crate::watch::Change;
 
-/// All tables, opened for writing: they show what earlier requests of the same group did.
+/// All tables, opened for writing. They show the changes of earlier requests of the same group.
 pub(super) struct Tables<'t> {
     pub(super) keys: Table<'t, &'static str, &'static [u8]>,
     pub(super) history: Table<'t, u64, &'static [u8]>,
@@ -29,7 +28,7 @@ impl<'t> Tables<'t> {
         })
     }
 
-    /// The keys that are not as their guards say.
+    /// Keys whose guards do not hold.
     pub(super) fn failed(&self, guards: &[Guard]) -> Result<Vec<String>, Fault> {
         let mut failed = Vec::new();
         for guard in guards {
@@ -46,7 +45,7 @@ impl<'t> Tables<'t> {
         Ok(failed)
     }
 
-    /// The first lease that some operation wants to use and that is not there.
+    /// The first lease of the operations that does not exist.
     pub(super) fn ended_lease(&self, ops: &[Op]) -> Result<Option<LeaseId>, Fault> {
         for op in ops {
             if let Op::Put { lease: Some(lease), .. } = op
@@ -58,7 +57,7 @@ impl<'t> Tables<'t> {
         Ok(None)
     }
 
-    /// Carries out the operations as one revision. Without any change there is no row, and no revision to give away.
+    /// Applies the operations as one revision. Without a change no row is written.
     pub(super) fn apply(&mut self, ops: Vec<Op>, revision: u64) -> Result<Applied, Fault> {
         let mut applied = Applied { changes: Vec::with_capacity(ops.len()), row_bytes: 0 };
         let mut row = Vec::new();
@@ -94,7 +93,7 @@ impl<'t> Tables<'t> {
         let after = Record { revision, lease: lease.map_or(0, |lease| lease.0), value };
         let was = self.keys.insert(key, after.encode().as_slice())?;
         let before = was.as_ref().map(|was| Record::decode(was.value())).transpose()?;
-        Moved { key, after: Some(after), before }.append_to(row);
+        HistoryEntry { key, after: Some(after), before }.append_to(row);
 
         let left = before.map_or(0, |before| before.lease);
         if left != after.lease {
@@ -110,7 +109,7 @@ impl<'t> Tables<'t> {
     fn delete(&mut self, key: &str, row: &mut Vec<u8>) -> Result<bool, Fault> {
         let Some(was) = self.keys.remove(key)? else { return Ok(false) };
         let before = Record::decode(was.value())?;
-        Moved { key, after: None, before: Some(before) }.append_to(row);
+        HistoryEntry { key, after: None, before: Some(before) }.append_to(row);
         let left = before.lease;
         drop(was);
         self.leave(left, key)?;
@@ -124,7 +123,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Ends a lease, and gives the operations that remove its keys. None if there is no such lease.
+    /// Ends a lease and returns the operations that delete its keys. None if there is no such lease.
     pub(super) fn end_lease(&mut self, lease: i64) -> Result<Option<Vec<Op>>, Fault> {
         if self.leases.remove(lease)?.is_none() {
             return Ok(None);
@@ -142,7 +141,7 @@ impl<'t> Tables<'t> {
     }
 }
 
-/// What a transaction did.
+/// Changes of an applied transaction.
 pub(super) struct Applied {
     pub(super) changes: Vec<Change>,
     pub(super) row_bytes: u64,

@@ -1,23 +1,22 @@
-//! Forgetting history, so that the file does not grow with the age of the fleet. redb uses freed pages again.
+//! Compaction of the history, so that the file does not grow with time. redb reuses freed pages.
 
 use redb::ReadableTable;
 
+use super::Options;
 use super::apply::Tables;
-use super::fault::Fault;
-use super::numbers::Numbers;
-use super::options::Options;
+use super::errors::Fault;
+use super::format::StoreCounters;
 
-/// How far the history may outgrow its bound before the excess is removed at once: removing neighbours together
-/// rewrites each page once, removing them one by one rewrites it every time.
+/// Revisions over the limit before the excess is removed. Rows that are removed together rewrite each page once.
 const SLACK: u64 = 512;
 
-/// The revision to compact to now, if the history has outgrown its bounds.
-pub(super) fn due(tables: &Tables<'_>, numbers: &Numbers, options: &Options) -> Result<Option<u64>, Fault> {
+/// The revision to compact to, if the history exceeds its limits.
+pub(super) fn due(tables: &Tables<'_>, numbers: &StoreCounters, options: &Options) -> Result<Option<u64>, Fault> {
     let mut target = numbers.compacted;
     if numbers.head - numbers.compacted > options.keep_revisions.saturating_add(SLACK) {
         target = numbers.head - options.keep_revisions;
     }
-    // An eighth of slack, for the same reason.
+    // One eighth of slack, for the same reason.
     if numbers.history_bytes > options.keep_bytes.saturating_add(options.keep_bytes / 8) {
         let mut left = numbers.history_bytes;
         for row in tables.history.range(numbers.compacted + 1..=numbers.head)? {
@@ -32,8 +31,8 @@ pub(super) fn due(tables: &Tables<'_>, numbers: &Numbers, options: &Options) -> 
     Ok((target > numbers.compacted).then_some(target))
 }
 
-/// Removes the history up to and including a revision: what is before it can be read no more.
-pub(super) fn compact(tables: &mut Tables<'_>, numbers: &mut Numbers, to: u64) -> Result<(), Fault> {
+/// Removes the history up to and including a revision.
+pub(super) fn compact(tables: &mut Tables<'_>, numbers: &mut StoreCounters, to: u64) -> Result<(), Fault> {
     let mut removed = 0;
     tables.history.retain_in(..=to, |_, row| {
         removed += row.len() as u64;

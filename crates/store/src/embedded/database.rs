@@ -1,32 +1,31 @@
-//! Opening the file: creating it whole or not at all, and telling apart all that can be wrong with it.
+//! Opens and creates the file. Creation is atomic, and each defect of a file has an error of its own.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable};
 
 use super::file::{FileLog, LoggedFile};
-use super::numbers::Numbers;
-use super::tables::{FORMAT, HISTORY, KEYS, LEASED, LEASES, META};
+use super::format::{FORMAT, HISTORY, KEYS, LEASED, LEASES, META, StoreCounters};
 
-/// Why an embedded store could not be opened.
+/// An embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("the store {} is in use by another process: stop that one, or give this one a store of its own", .path.display())]
+    #[error("the store {} is in use by another process: stop that process, or choose another store", .path.display())]
     InUse { path: PathBuf },
 
-    #[error("{} is not a store of Muster: give the path of one, or of a file that does not exist yet", .path.display())]
+    #[error("{} is not a store of Muster: give the path of a store, or of a new file", .path.display())]
     Foreign {
         path: PathBuf,
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    #[error("the store {} is damaged: keep a copy of the file, and restore a backup", .path.display())]
+    #[error("the store {} is corrupt: keep a copy of the file and restore a backup", .path.display())]
     Corrupt {
         path: PathBuf,
         #[source]
@@ -47,19 +46,19 @@ pub enum OpenError {
 
 const FORMAT_KEY: &str = "format";
 
-/// The first bytes of every file of redb. A file without them was never a store, however damaged.
+/// The first bytes of every redb file. A file without them was never a store.
 const MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
-/// A database that is open, and what the writer has to know of it.
+/// An open database, with the state that the writer needs.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenDatabase {
     pub(super) database: Database,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: StoreCounters,
     pub(super) leases: Vec<(i64, Duration)>,
 }
 
-/// Opens the file, creating it (and its directory) if there is none.
-pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<Opened, OpenError> {
+/// Opens the file. Creates it, and its directory, if it does not exist.
+pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenError> {
     let exists = path.try_exists().map_err(|cause| OpenError::Io { doing: "look at", path: path.to_owned(), cause })?;
     if !exists {
         create(path)?;
@@ -67,21 +66,21 @@ pub(super) fn open_or_create(path: &Path, cache: usize, log: &Arc<FileLog>) -> R
     open(path, cache, log)
 }
 
-/// Opens a file that is there.
-pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<Opened, OpenError> {
+/// Opens an existing file.
+pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<OpenDatabase, OpenError> {
     let io = |doing, cause| OpenError::Io { doing, path: path.to_owned(), cause };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
     check_magic(path, &file)?;
-    let backend = LoggedFile::new(file, Arc::clone(log)).map_err(|e| refuse(path, e))?;
+    let backend = LoggedFile::new(file, Arc::clone(log)).map_err(|e| open_error(path, e))?;
     let database =
-        Builder::new().set_cache_size(cache).create_with_backend(backend).map_err(|error| refuse(path, error))?;
-    let numbers = read_numbers(path, &database)?;
-    let leases = read_leases(&database).map_err(|error| unreadable(path, "read", error))?;
-    Ok(Opened { database, numbers, leases })
+        Builder::new().set_cache_size(cache).create_with_backend(backend).map_err(|error| open_error(path, error))?;
+    let numbers = read_counters(path, &database)?;
+    let leases = read_leases(&database).map_err(|error| storage_error(path, "read", error))?;
+    Ok(OpenDatabase { database, numbers, leases })
 }
 
-/// Makes a new store under another name and gives it its own when it is complete, so that a crash at any point
-/// leaves a whole store or none. A link fails if the name is taken: of two that start at once, one makes it.
+/// Creates a store under a temporary name and links it when it is complete, so that a crash leaves a complete store or
+/// none. The link fails if the name exists: of two processes that start together, one creates the store.
 fn create(path: &Path) -> Result<(), OpenError> {
     let io = |doing, cause| OpenError::Io { doing, path: path.to_owned(), cause };
     let directory = match path.parent() {
@@ -104,17 +103,17 @@ fn create(path: &Path) -> Result<(), OpenError> {
     let removed = fs::remove_file(&draft);
     result?;
     removed.map_err(|e| io("create", e))?;
-    // The name, too, has to survive a power failure.
+    // The directory entry has to survive a power failure, too.
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|e| io("sync the directory of", e))
 }
 
 fn initialise(path: &Path, draft: &Path) -> Result<(), OpenError> {
     let fill = || -> Result<(), redb::Error> {
         let database = Builder::new().create(draft)?;
-        // It comes to hold secrets; nothing is in it yet.
+        // The store will contain secrets.
         fs::set_permissions(draft, fs::Permissions::from_mode(0o600))?;
         let txn = database.begin_write()?;
-        // Every table is made here, so that readers may rely on all of them.
+        // All tables are created here: readers rely on them.
         txn.open_table(KEYS)?;
         txn.open_table(HISTORY)?;
         txn.open_table(LEASES)?;
@@ -123,7 +122,7 @@ fn initialise(path: &Path, draft: &Path) -> Result<(), OpenError> {
         txn.commit()?;
         Ok(())
     };
-    fill().map_err(|error| unreadable(path, "create", error))
+    fill().map_err(|error| storage_error(path, "create", error))
 }
 
 fn check_magic(path: &Path, mut file: &File) -> Result<(), OpenError> {
@@ -131,21 +130,21 @@ fn check_magic(path: &Path, mut file: &File) -> Result<(), OpenError> {
     let foreign = |cause| OpenError::Foreign { path: path.to_owned(), cause };
     match io::Read::read_exact(&mut file, &mut first) {
         Ok(()) if first == MAGIC => Ok(()),
-        Ok(()) => Err(foreign("its first bytes are those of another kind of file".into())),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(foreign("it is too short to be one".into())),
+        Ok(()) => Err(foreign("the first bytes are not those of a store".into())),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(foreign("the file is too short".into())),
         Err(cause) => Err(OpenError::Io { doing: "read", path: path.to_owned(), cause }),
     }
 }
 
-fn refuse(path: &Path, error: DatabaseError) -> OpenError {
+fn open_error(path: &Path, error: DatabaseError) -> OpenError {
     if let DatabaseError::DatabaseAlreadyOpen = error {
         return OpenError::InUse { path: path.to_owned() };
     }
-    unreadable(path, "open", error.into())
+    storage_error(path, "open", error.into())
 }
 
-/// Sorts out what redb says: an error of the system is passed on, anything else is wrong with the content.
-fn unreadable(path: &Path, doing: &'static str, error: redb::Error) -> OpenError {
+/// Converts an error of redb: I/O errors are passed on, all others mean bad content.
+fn storage_error(path: &Path, doing: &'static str, error: redb::Error) -> OpenError {
     let path = path.to_owned();
     if let redb::Error::Io(cause) = error {
         return OpenError::Io { doing, path, cause };
@@ -156,20 +155,20 @@ fn unreadable(path: &Path, doing: &'static str, error: redb::Error) -> OpenError
     OpenError::Corrupt { path, cause: error }
 }
 
-fn read_numbers(path: &Path, database: &Database) -> Result<Numbers, OpenError> {
-    let read = || -> Result<(Option<u64>, Numbers), redb::Error> {
+fn read_counters(path: &Path, database: &Database) -> Result<StoreCounters, OpenError> {
+    let read = || -> Result<(Option<u64>, StoreCounters), redb::Error> {
         let txn = database.begin_read()?;
         let meta = txn.open_table(META)?;
         let format = meta.get(FORMAT_KEY)?.map(|format| format.value());
-        Ok((format, Numbers::read(&meta)?))
+        Ok((format, StoreCounters::read(&meta)?))
     };
     match read() {
         Ok((Some(FORMAT), numbers)) => Ok(numbers),
         Ok((Some(found), _)) => Err(OpenError::Format { path: path.to_owned(), found }),
         Ok((None, _)) => {
-            Err(OpenError::Foreign { path: path.to_owned(), cause: "it does not say which format it has".into() })
+            Err(OpenError::Foreign { path: path.to_owned(), cause: "the file has no format version".into() })
         }
-        Err(error) => Err(unreadable(path, "read", error)),
+        Err(error) => Err(storage_error(path, "read", error)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The file under redb, with a count of the real fsyncs and a memory of the last error.
+//! The file under redb, with a counter of fsyncs and a record of the last error.
 
 use std::fs::File;
 use std::io;
@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-/// Which operation on the file failed. It decides whether the store may go on.
+/// The operation on the file that failed. It decides whether the store may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum FileOp {
     Read,
     Write,
     Resize,
-    /// After a failed fsync the kernel may hold pages that it believes clean and that are not on the disk: what is
-    /// read back proves nothing then.
+    /// After a failed fsync the kernel may hold pages that it considers clean and that are not on disk. Reading them
+    /// back proves nothing.
     Sync,
 }
 
-/// What happened to the file, kept outside of redb, which only says "previous I/O error" afterwards.
+/// Record of I/O errors. redb itself only reports "previous I/O error" later.
 #[derive(Debug, Default)]
 pub(super) struct FileLog {
     fsyncs: AtomicU64,
-    failed: Mutex<Option<(Step, Arc<io::Error>)>>,
+    failed: Mutex<Option<(FileOp, Arc<io::Error>)>>,
 }
 
 impl FileLog {
@@ -33,24 +33,24 @@ impl FileLog {
     }
 
     /// The first error since the last call.
-    pub(super) fn take_failure(&self) -> Option<(Step, Arc<io::Error>)> {
+    pub(super) fn take_failure(&self) -> Option<(FileOp, Arc<io::Error>)> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn note<T>(&self, step: Step, result: io::Result<T>) -> io::Result<T> {
+    fn note<T>(&self, op: FileOp, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
-            // An `io::Error` cannot be cloned; the code of the system, or the words, carry what matters.
+            // An `io::Error` cannot be cloned; its code or its text is enough.
             let copy = error
                 .raw_os_error()
                 .map_or_else(|| io::Error::new(error.kind(), error.to_string()), io::Error::from_raw_os_error);
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            failed.get_or_insert((step, Arc::new(copy)));
+            failed.get_or_insert((op, Arc::new(copy)));
         }
         result
     }
 }
 
-/// redb's own file backend, watched by a [`FileLog`].
+/// redb's file backend, with a [`FileLog`].
 #[derive(Debug)]
 pub(super) struct LoggedFile {
     file: FileBackend,
@@ -71,20 +71,20 @@ impl StorageBackend for LoggedFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.log.note(Step::Read, self.file.read(offset, out))
+        self.log.note(FileOp::Read, self.file.read(offset, out))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.log.note(Step::Resize, self.file.set_len(len))
+        self.log.note(FileOp::Resize, self.file.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
         self.log.fsyncs.fetch_add(1, Ordering::Relaxed);
-        self.log.note(Step::Sync, self.file.sync_data())
+        self.log.note(FileOp::Sync, self.file.sync_data())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.log.note(Step::Write, self.file.write(offset, data))
+        self.log.note(FileOp::Write, self.file.write(offset, data))
     }
 
     fn close(&self) -> io::Result<()> {

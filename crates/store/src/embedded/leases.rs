@@ -1,8 +1,8 @@
-//! Who must be kept alive until when. The file knows which leases there are; their deadlines are only here.
+//! Deadlines of leases. The file has the leases; their deadlines are only in memory, so that a keep-alive writes
+//! nothing.
 //!
-//! So a keep-alive costs no write. After the store was opened again every lease has its full time: when it was last
-//! kept alive is not known, its holder could not reach us meanwhile, and ending it early would take from a live
-//! holder what it rightly holds. (etcd does the same when its leader changes.)
+//! When the store is opened every lease gets its full time to live. The time of its last keep-alive is unknown, and its
+//! holder could not reach the store meanwhile. (etcd does the same when its leader changes.)
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,19 @@ use std::time::Duration;
 use muster_core::txn::LeaseId;
 use tokio::sync::Notify;
 
-use super::request::{Request, Waiting};
+use super::request::{PendingReply, Request};
 use super::shared::Shared;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
-/// How long to wait before trying again to end a lease whose end could not be written: the disk is full, say.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Pause before the next attempt to end a lease, for example while the disk is full.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(super) struct LeaseBook {
+pub(super) struct LeaseDeadlines {
     clock: Arc<dyn Clock>,
     entries: Mutex<HashMap<i64, Entry>>,
-    /// Tells the keeper that the next deadline may be another one.
+    /// Wakes the expiry task: the next deadline may have changed.
     changed: Notify,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct LeaseBook {
 struct Entry {
     ttl: Duration,
     deadline: Duration,
-    /// Its time was over: it cannot be kept alive any more, even if its keys are not yet gone.
-    over: bool,
+    /// It has expired and cannot be kept alive, even if its keys still exist.
+    expired: bool,
 }
 
-impl LeaseBook {
+impl LeaseDeadlines {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, entries: Mutex::default(), changed: Notify::new() }
     }
@@ -44,34 +44,34 @@ impl LeaseBook {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a lease with its full time.
-    pub(super) fn enter(&self, lease: i64, ttl: Duration) {
+    /// Adds a lease with its full time to live.
+    pub(super) fn insert(&self, lease: i64, ttl: Duration) {
         let deadline = self.clock.now().saturating_add(ttl);
-        self.entries().insert(lease, Entry { ttl, deadline, over: false });
+        self.entries().insert(lease, Entry { ttl, deadline, expired: false });
         self.changed.notify_one();
     }
 
-    /// Makes the book agree with the file: leases that it does not know get their full time, those that are gone go.
-    pub(super) fn agree_with(&self, file: &[(i64, Duration)]) {
+    /// Synchronises with the file: unknown leases get their full time to live, missing ones are removed.
+    pub(super) fn sync_with(&self, file: &[(i64, Duration)]) {
         self.entries().retain(|lease, _| file.iter().any(|(known, _)| known == lease));
         for (lease, ttl) in file {
             let known = self.entries().contains_key(lease);
             if !known {
-                self.enter(*lease, *ttl);
+                self.insert(*lease, *ttl);
             }
         }
     }
 
-    pub(super) fn strike(&self, lease: i64) {
+    pub(super) fn remove(&self, lease: i64) {
         self.entries().remove(&lease);
     }
 
     pub(super) fn keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
         let now = self.clock.now();
         match self.entries().get_mut(&lease.0) {
-            // The deadline decides, and not whether the keeper has seen it yet: the same answer on a slow machine.
-            Some(entry) if !entry.over && entry.deadline > now => {
-                // Only later than before, so the keeper need not be woken: it looks again when it wakes.
+            // The deadline decides, not the expiry task: the result is the same on a slow machine.
+            Some(entry) if !entry.expired && entry.deadline > now => {
+                // The deadline only moves later, so the expiry task is not woken.
                 entry.deadline = now.saturating_add(entry.ttl);
                 Ok(())
             }
@@ -83,23 +83,23 @@ impl LeaseBook {
         self.entries().values().map(|entry| entry.deadline).min()
     }
 
-    /// Marks the leases whose time is over, and names them.
-    fn over(&self) -> Vec<i64> {
+    /// Marks and returns the expired leases.
+    fn expired(&self) -> Vec<i64> {
         let now = self.clock.now();
         let mut entries = self.entries();
-        let over = entries.iter_mut().filter(|(_, entry)| entry.deadline <= now);
-        let mut over: Vec<i64> = over
+        let expired = entries.iter_mut().filter(|(_, entry)| entry.deadline <= now);
+        let mut expired: Vec<i64> = expired
             .map(|(lease, entry)| {
-                entry.over = true;
+                entry.expired = true;
                 *lease
             })
             .collect();
-        over.sort_unstable();
-        over
+        expired.sort_unstable();
+        expired
     }
 
     fn postpone(&self, lease: i64) {
-        let deadline = self.clock.now().saturating_add(AGAIN);
+        let deadline = self.clock.now().saturating_add(RETRY_PAUSE);
         if let Some(entry) = self.entries().get_mut(&lease) {
             entry.deadline = deadline;
         }
@@ -118,22 +118,22 @@ impl LeaseBook {
     }
 }
 
-/// Ends leases when their time is over, through the writer like everybody else. Runs until the store is closed.
-pub(super) async fn keep(shared: Arc<Shared>) {
+/// Ends expired leases through the writer, until the store is closed.
+pub(super) async fn expire(shared: Arc<Shared>) {
     loop {
         shared.leases.wait().await;
-        for lease in shared.leases.over() {
+        for lease in shared.leases.expired() {
             let Some(requests) = shared.requests.upgrade() else { return };
-            let (waiting, answer) = Waiting::new();
-            if requests.send(Request::Revoke { lease: LeaseId(lease), waiting }).await.is_err() {
+            let (reply, answer) = PendingReply::new();
+            if requests.send(Request::Revoke { lease: LeaseId(lease), reply }).await.is_err() {
                 return;
             }
-            // Only the store itself keeps the writer going, not one that waits for its answer.
+            // A pending reply must not keep the writer running.
             drop(requests);
             match answer.await {
                 Ok(Ok(()) | Err(StoreError::LeaseEnded { .. })) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(store = shared.name, lease, %error, "a lease is over, but its end cannot be written");
+                    tracing::warn!(store = shared.name, lease, %error, "cannot write the end of an expired lease");
                     shared.leases.postpone(lease);
                 }
                 Err(_) => return,

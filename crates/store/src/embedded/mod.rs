@@ -1,26 +1,22 @@
-//! The store in one file of this machine, on redb.
+//! Store in one file, on redb.
 //!
-//! One thread writes (`writer`): it takes all requests that wait, carries them out in order in one write
-//! transaction of redb, and commits that with one fsync (`group`). Then, and not before, it tells the watches and
-//! answers the writers. Reads and watches take snapshots of redb and never wait for it.
+//! One thread writes (`writer`). It takes all waiting requests, applies them in order in one write transaction of redb,
+//! and commits that with one fsync (`group_commit`). After that it publishes the changes to the watches and sends the
+//! replies. Reads and watches use snapshots of redb and never wait for the writer.
 
 mod apply;
 mod compaction;
 mod database;
-mod fault;
+mod errors;
 mod file;
-mod follow;
-mod group;
-mod health;
+mod format;
+mod group_commit;
 mod leases;
-mod numbers;
-mod options;
 mod read;
 mod recent;
-mod record;
 mod request;
 mod shared;
-mod tables;
+mod watch;
 mod writer;
 
 use std::path::Path;
@@ -32,39 +28,64 @@ use muster_core::txn::{LeaseId, Revision, Txn};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use self::database::OpenDatabase;
 pub use self::database::OpenError;
-use self::database::Opened;
 use self::file::FileLog;
-use self::follow::Follower;
-use self::leases::LeaseBook;
-pub use self::options::Options;
-use self::read::Wanted;
+use self::leases::LeaseDeadlines;
+use self::read::PageRequest;
 use self::recent::Recent;
-use self::request::{Request, Waiting};
-use self::shared::{Counters, Position, Shared, Slot};
-use self::writer::{State, Writer};
+use self::request::{PendingReply, Request};
+use self::shared::{Counters, DatabaseSlot, Position, Shared};
+use self::watch::WatchState;
+use self::writer::{Writer, WriterState};
+use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::health::{Health, Sharing};
 use crate::limits;
 use crate::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
 use crate::watch::{Watch, WatchFrom};
 
-/// Requests that may wait for the writer before the next ones wait for their place.
-const WAITING: usize = 1024;
+/// Retention, memory and clock of an embedded store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Revisions that stay readable. A replica that reconnects is seconds behind, and a busy fleet makes some hundred
+    /// revisions a second.
+    pub keep_revisions: u64,
+    /// Maximum bytes of history, whatever the number of revisions. It limits the file.
+    pub keep_bytes: u64,
+    /// Size of the page cache. redb's default is one gigabyte.
+    pub cache_bytes: usize,
+    /// The clock of leases.
+    pub clock: Arc<dyn Clock>,
+}
 
-/// A store in one file. Dropping it lets go of the file, and ends its watches.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            keep_revisions: 10_000,
+            keep_bytes: 64 * 1024 * 1024,
+            cache_bytes: 32 * 1024 * 1024,
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+/// Requests that can wait for the writer. Further callers wait for a free place.
+const MAX_WAITING: usize = 1024;
+
+/// A store in one file. Dropping it closes the file and ends its watches.
 #[derive(Debug)]
 pub struct Embedded {
     shared: Arc<Shared>,
-    /// None only while it is dropped: the writer ends when this is gone.
+    /// None only during the drop. The writer ends when all senders are gone.
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<std::thread::JoinHandle<()>>,
-    /// Ends leases; it ends itself with the store.
-    keeper: JoinSet<()>,
+    /// Expires leases until the store is dropped.
+    expiry: JoinSet<()>,
 }
 
 impl Embedded {
-    /// Opens the store in a file, which is created if there is none. Needs a tokio runtime.
+    /// Opens the store in a file. Creates the file if it does not exist. Needs a tokio runtime.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
         let io = |doing, cause| OpenError::Io { doing, path: path.clone(), cause };
@@ -75,53 +96,53 @@ impl Embedded {
         })
         .await
         .map_err(|error| io("open", std::io::Error::other(error)))??;
-        let Opened { database, numbers, leases } = opened;
+        let OpenDatabase { database, numbers, leases } = opened;
 
-        let (requests, receiver) = mpsc::channel(WAITING);
+        let (requests, receiver) = mpsc::channel(MAX_WAITING);
         let (sender, position) = watch::channel(Position { head: numbers.head, compacted: numbers.compacted });
         let shared = Arc::new(Shared {
             name: format!("embedded:{}", path.display()),
             path: path.clone(),
-            slot: RwLock::new(Slot::Open { database, generation: 0 }),
+            slot: RwLock::new(DatabaseSlot::Open { database, generation: 0 }),
             recent: Recent::default(),
             position,
             requests: requests.downgrade(),
-            leases: LeaseBook::new(Arc::clone(&options.clock)),
+            leases: LeaseDeadlines::new(Arc::clone(&options.clock)),
             log,
             counters: Counters::default(),
         });
-        shared.leases.agree_with(&leases);
+        shared.leases.sync_with(&leases);
         let writer = Writer {
             shared: Arc::clone(&shared),
             options,
             requests: receiver,
             position: sender,
             numbers,
-            state: State::Up { generation: 0 },
+            state: WriterState::Up { generation: 0 },
         };
         let writer = std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer.run())
             .map_err(|cause| io("start the writer of", cause))?;
-        let mut keeper = JoinSet::new();
-        keeper.spawn(leases::keep(Arc::clone(&shared)));
-        Ok(Self { shared, requests: Some(requests), writer: Some(writer), keeper })
+        let mut expiry = JoinSet::new();
+        expiry.spawn(leases::expire(Arc::clone(&shared)));
+        Ok(Self { shared, requests: Some(requests), writer: Some(writer), expiry })
     }
 
-    /// Asks the writer, and waits for the answer.
-    async fn ask<T>(&self, request: impl FnOnce(Waiting<T>) -> Request) -> Result<T, StoreError> {
-        let (waiting, answer): (_, oneshot::Receiver<_>) = Waiting::new();
+    /// Sends a request to the writer and waits for the reply.
+    async fn send_request<T>(&self, request: impl FnOnce(PendingReply<T>) -> Request) -> Result<T, StoreError> {
+        let (reply, answer): (_, oneshot::Receiver<_>) = PendingReply::new();
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
-        requests.send(request(waiting)).await.map_err(|_| StoreError::Closed)?;
-        answer.await.map_err(|_| self.shared.left_alone())?
+        requests.send(request(reply)).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| self.shared.writer_panicked())?
     }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.keeper.abort_all();
+        self.expiry.abort_all();
         self.requests = None;
-        // At most one group is still being written. Waiting for it means that the file is free when this returns.
+        // At most one group is still being written. After the join the file can be opened again.
         if let Some(writer) = self.writer.take() {
             let _ = writer.join();
         }
@@ -143,9 +164,9 @@ impl Store for Embedded {
     }
 
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>> {
-        let wanted = Wanted { prefix: prefix.to_owned(), at: at.map(|at| at.0), after: None, limit: usize::MAX };
+        let request = PageRequest { prefix: prefix.to_owned(), at: at.map(|at| at.0), after: None, limit: usize::MAX };
         Box::pin(async move {
-            let page = self.shared.read(move |txn| read::page(txn, &wanted)).await?;
+            let page = self.shared.read(move |txn| read::page(txn, &request)).await?;
             Ok(Range { kvs: page.kvs, revision: Revision(page.revision) })
         })
     }
@@ -153,18 +174,18 @@ impl Store for Embedded {
     fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
         Box::pin(async move {
             limits::check_txn(&txn)?;
-            self.ask(|waiting| Request::Commit { txn, waiting }).await
+            self.send_request(|reply| Request::Commit { txn, reply }).await
         })
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
-        Watch::new(Follower::new(Arc::clone(&self.shared), prefix, from).into_stream())
+        Watch::new(WatchState::new(Arc::clone(&self.shared), prefix, from).into_stream())
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
         Box::pin(async move {
             limits::check_ttl(ttl)?;
-            self.ask(|waiting| Request::Grant { ttl, waiting }).await
+            self.send_request(|reply| Request::Grant { ttl, reply }).await
         })
     }
 
@@ -173,15 +194,15 @@ impl Store for Embedded {
     }
 
     fn revoke(&self, lease: LeaseId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.ask(move |waiting| Request::Revoke { lease, waiting }))
+        Box::pin(self.send_request(move |reply| Request::Revoke { lease, reply }))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(self.ask(move |waiting| Request::Compact { revision, waiting }))
+        Box::pin(self.send_request(move |reply| Request::Compact { revision, reply }))
     }
 
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        Box::pin(async move { Ok(Revision(self.shared.read(read::numbers).await?.head)) })
+        Box::pin(async move { Ok(Revision(self.shared.read(read::counters).await?.head)) })
     }
 
     fn stats(&self) -> Stats {
@@ -193,6 +214,6 @@ impl Store for Embedded {
     }
 
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(health::ask(&self.shared))
+        Box::pin(shared::check_health(&self.shared))
     }
 }

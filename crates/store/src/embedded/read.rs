@@ -1,4 +1,4 @@
-//! Reading: the present, the past by undoing, and the history for watches.
+//! Reads of the present, of the past (by undoing later changes), and of the history for watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -6,11 +6,9 @@ use std::ops::Bound;
 use muster_core::txn::Revision;
 use redb::ReadTransaction;
 
-use super::fault::Fault;
-use super::numbers::Numbers;
-use super::recent::Commit;
-use super::record::{BadRow, Record, moves};
-use super::tables::{HISTORY, KEYS, META};
+use super::errors::Fault;
+use super::format::{BadRow, HISTORY, KEYS, META, Record, StoreCounters, history_entries};
+use super::recent::CommittedTxn;
 use crate::error::StoreError;
 use crate::store::KeyValue;
 
@@ -20,8 +18,8 @@ pub(super) fn get(txn: &ReadTransaction, key: &str) -> Result<Option<KeyValue>, 
     row.map(|row| Ok(Record::decode(row.value())?.key_value(key))).transpose()
 }
 
-pub(super) fn numbers(txn: &ReadTransaction) -> Result<Numbers, Fault> {
-    Ok(Numbers::read(&txn.open_table(META)?)?)
+pub(super) fn numbers(txn: &ReadTransaction) -> Result<StoreCounters, Fault> {
+    Ok(StoreCounters::read(&txn.open_table(META)?)?)
 }
 
 /// Some keys of a prefix at one revision.
@@ -29,13 +27,13 @@ pub(super) fn numbers(txn: &ReadTransaction) -> Result<Numbers, Fault> {
 pub(super) struct Page {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
-    /// Whether there are more keys after the last of these.
+    /// Whether more keys follow.
     pub(super) more: bool,
 }
 
-/// Which keys to read.
+/// Keys to read.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct PageRequest {
     pub(super) prefix: String,
     /// The revision to read at; the latest if none.
     pub(super) at: Option<u64>,
@@ -44,34 +42,34 @@ pub(super) struct Wanted {
     pub(super) limit: usize,
 }
 
-pub(super) fn page(txn: &ReadTransaction, wanted: &Wanted) -> Result<Page, Fault> {
+pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page, Fault> {
     let numbers = numbers(txn)?;
-    let revision = wanted.at.unwrap_or(numbers.head);
+    let revision = request.at.unwrap_or(numbers.head);
     if revision > numbers.head {
         return Err(StoreError::Ahead { asked: Revision(revision), head: Revision(numbers.head) }.into());
     }
     if revision < numbers.compacted {
         return Err(StoreError::Compacted { asked: Revision(revision), oldest: Revision(numbers.compacted) }.into());
     }
-    let mut undone = undo(txn, &wanted.prefix, revision)?;
+    let mut undone = undo(txn, &request.prefix, revision)?;
 
-    let start = match &wanted.after {
+    let start = match &request.after {
         Some(after) => Bound::Excluded(after.as_str()),
-        None => Bound::Included(wanted.prefix.as_str()),
+        None => Bound::Included(request.prefix.as_str()),
     };
-    if let Some(after) = &wanted.after {
+    if let Some(after) = &request.after {
         undone = undone.split_off(after);
         undone.remove(after);
     }
 
-    // Both sides are in order: at each step the smaller key comes next, and what was undone wins over the present.
+    // Both sides are sorted: the smaller key comes next, and an undone key replaces the present one.
     let keys = txn.open_table(KEYS)?;
     let mut present = keys.range::<&str>((start, Bound::Unbounded))?;
     let mut undone: VecDeque<_> = undone.into_iter().collect();
     let mut kvs = Vec::new();
     let mut next = present.next().transpose()?;
     loop {
-        let live = next.as_ref().map(|(key, _)| key.value()).filter(|key| key.starts_with(&wanted.prefix));
+        let live = next.as_ref().map(|(key, _)| key.value()).filter(|key| key.starts_with(&request.prefix));
         let found = match (live, undone.front()) {
             (None, None) => return Ok(Page { kvs, revision, more: false }),
             (Some(key), before) if before.is_none_or(|(undone, _)| key < undone.as_str()) => {
@@ -86,11 +84,11 @@ pub(super) fn page(txn: &ReadTransaction, wanted: &Wanted) -> Result<Page, Fault
                 }
                 undone.pop_front().and_then(|(_, before)| before)
             }
-            // The guard above takes every live key that nothing was undone before.
+            // The guard above takes every live key before the first undone one.
             (Some(_), None) => None,
         };
         if let Some(kv) = found {
-            if kvs.len() == wanted.limit {
+            if kvs.len() == request.limit {
                 return Ok(Page { kvs, revision, more: true });
             }
             kvs.push(kv);
@@ -98,28 +96,28 @@ pub(super) fn page(txn: &ReadTransaction, wanted: &Wanted) -> Result<Page, Fault
     }
 }
 
-/// What the keys that changed after a revision were at it: the oldest change after it knows what was before.
+/// Values at a revision of the keys that changed later: the oldest later change has the value before it.
 fn undo(txn: &ReadTransaction, prefix: &str, revision: u64) -> Result<BTreeMap<String, Option<KeyValue>>, Fault> {
     let mut undone = BTreeMap::new();
     let history = txn.open_table(HISTORY)?;
     for row in history.range(revision + 1..)? {
         let (_, row) = row?;
-        for moved in moves(row.value()) {
-            let moved = moved?;
-            if moved.key.starts_with(prefix) && !undone.contains_key(moved.key) {
-                undone.insert(moved.key.to_owned(), moved.before.map(|before| before.key_value(moved.key)));
+        for entry in history_entries(row.value()) {
+            let entry = entry?;
+            if entry.key.starts_with(prefix) && !undone.contains_key(entry.key) {
+                undone.insert(entry.key.to_owned(), entry.before.map(|before| before.key_value(entry.key)));
             }
         }
     }
     Ok(undone)
 }
 
-/// A stretch of the history is read at once up to these bounds: what a watch that lags holds in memory.
-const STRETCH_COMMITS: usize = 256;
-const STRETCH_BYTES: usize = 1024 * 1024;
+/// Limits of one batch of the history, which bound the memory of a slow watch.
+const BATCH_COMMITS: usize = 256;
+const BATCH_BYTES: usize = 1024 * 1024;
 
-/// The transactions from a revision on, as far as they fit into one stretch.
-pub(super) fn stretch(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<Vec<Commit>, Fault> {
+/// Transactions from a revision on, at most one batch.
+pub(super) fn history(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<Vec<CommittedTxn>, Fault> {
     let numbers = numbers(txn)?;
     if next <= numbers.compacted {
         let (asked, oldest) = (Revision(next.saturating_sub(1)), Revision(numbers.compacted));
@@ -133,17 +131,17 @@ pub(super) fn stretch(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<
             return Err(BadRow { what: "history" }.into());
         }
         bytes += row.value().len();
-        if commits.len() == STRETCH_COMMITS || (bytes > STRETCH_BYTES && !commits.is_empty()) {
+        if commits.len() == BATCH_COMMITS || (bytes > BATCH_BYTES && !commits.is_empty()) {
             break;
         }
         let mut changes = Vec::new();
-        for moved in moves(row.value()) {
-            let moved = moved?;
-            if moved.key.starts_with(prefix) {
-                changes.push(moved.change());
+        for entry in history_entries(row.value()) {
+            let entry = entry?;
+            if entry.key.starts_with(prefix) {
+                changes.push(entry.change());
             }
         }
-        commits.push(Commit { revision: revision.value(), changes });
+        commits.push(CommittedTxn { revision: revision.value(), changes });
     }
     Ok(commits)
 }

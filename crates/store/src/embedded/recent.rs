@@ -1,4 +1,4 @@
-//! The last transactions in memory: watches that keep up never touch the file.
+//! Recent transactions in memory: watches that keep up never read the file.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,51 +7,50 @@ use crate::watch::Change;
 
 /// A transaction that is durable.
 #[derive(Debug)]
-pub(super) struct Commit {
+pub(super) struct CommittedTxn {
     pub(super) revision: u64,
     pub(super) changes: Vec<Change>,
 }
 
-impl Commit {
+impl CommittedTxn {
     fn bytes(&self) -> usize {
         let of = |change: &Change| match change {
             Change::Put(kv) => kv.key.len() + kv.value.len(),
             Change::Delete { key } => key.len(),
         };
-        // What the structures themselves weigh counts too, or a million tiny changes would weigh nothing.
+        // The structures count too, or many tiny changes would weigh nothing.
         self.changes.iter().map(|change| of(change) + size_of::<Change>()).sum::<usize>() + size_of::<Self>()
     }
 }
 
-/// Shared by all watches, so that the memory does not grow with their number. A watch that falls behind this reads on
-/// from the file.
+/// Recent transactions, shared by all watches. A watch that falls behind continues from the file.
 #[derive(Debug, Default)]
 pub(super) struct Recent(RwLock<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
-    commits: VecDeque<Arc<Commit>>,
+    commits: VecDeque<Arc<CommittedTxn>>,
     bytes: usize,
 }
 
-/// Enough for a second of a busy fleet.
+/// Enough for one second of a busy fleet.
 const MAX_COMMITS: usize = 4096;
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// What is there for a watch.
+/// Transactions for a watch.
 #[derive(Debug)]
-pub(super) enum Next {
-    /// These come next.
-    Commits(Vec<Arc<Commit>>),
-    /// Nothing is known from that revision on.
-    Nothing,
-    /// It is not in memory any more, or never was in this process.
-    OnFile,
+pub(super) enum RecentCommits {
+    /// The next transactions.
+    Found(Vec<Arc<CommittedTxn>>),
+    /// There are no newer transactions.
+    UpToDate,
+    /// They are not in memory; the file has them.
+    OnDisk,
 }
 
 impl Recent {
-    /// Adds transactions, the next ones in order.
-    pub(super) fn extend(&self, commits: impl IntoIterator<Item = Commit>) {
+    /// Adds the next transactions, in order.
+    pub(super) fn extend(&self, commits: impl IntoIterator<Item = CommittedTxn>) {
         let mut ring = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for commit in commits {
             ring.bytes += commit.bytes();
@@ -63,23 +62,23 @@ impl Recent {
         }
     }
 
-    /// Forgets everything, because what comes next does not follow on what is here.
+    /// Removes everything: the next transactions do not follow the present ones.
     pub(super) fn clear(&self) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Ring::default();
     }
 
-    /// At most `limit` transactions, starting with revision `next`, given that `head` has been reached.
-    pub(super) fn from(&self, next: u64, head: u64, limit: usize) -> Next {
+    /// At most `limit` transactions from revision `next` on. `head` is the latest revision.
+    pub(super) fn from(&self, next: u64, head: u64, limit: usize) -> RecentCommits {
         let ring = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if next > head {
-            return Next::Nothing;
+            return RecentCommits::UpToDate;
         }
-        // Revisions follow one another without holes, so the place in the ring is a subtraction.
+        // Revisions have no holes, so the index is a subtraction.
         let found = ring.commits.front().and_then(|first| next.checked_sub(first.revision));
         let found = found.and_then(|skip| usize::try_from(skip).ok()).filter(|skip| *skip < ring.commits.len());
         match found {
-            Some(skip) => Next::Commits(ring.commits.iter().skip(skip).take(limit).cloned().collect()),
-            None => Next::OnFile,
+            Some(skip) => RecentCommits::Found(ring.commits.iter().skip(skip).take(limit).cloned().collect()),
+            None => RecentCommits::OnDisk,
         }
     }
 }

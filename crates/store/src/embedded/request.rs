@@ -1,4 +1,4 @@
-//! What the writer is asked to do.
+//! Requests to the writer and their replies.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::store::{Lease, Outcome};
 
-/// Somebody who waits, and the answer that he gets when, and only when, it has become durable.
+/// A prepared reply. It is sent when, and only when, its group is durable.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
+pub(super) struct PendingReply<T> {
     reply: oneshot::Sender<Result<T, StoreError>>,
     answer: Option<Result<T, StoreError>>,
 }
 
-impl<T> Waiting<T> {
+impl<T> PendingReply<T> {
     pub(super) fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (reply, receiver) = oneshot::channel();
         (Self { reply, answer: None }, receiver)
     }
 
-    /// Says what the answer is going to be.
+    /// Prepares the reply.
     pub(super) fn prepare(&mut self, answer: Result<T, StoreError>) {
         self.answer = Some(answer);
     }
 
-    fn settle(self, undone: Option<&StoreError>) {
-        let answer = match (self.answer, undone) {
-            // A request that was wrong in itself stays wrong, whatever happened to its group.
+    fn send(self, group_error: Option<&StoreError>) {
+        let answer = match (self.answer, group_error) {
+            // An invalid request stays invalid, whatever the result of its group.
             (Some(Err(error)), _) => Err(error),
             (_, Some(error)) => Err(error.clone()),
             (Some(answer), None) => answer,
             (None, None) => Err(StoreError::Closed),
         };
-        // Whoever asked may have stopped waiting: that is allowed, and nobody is left to tell.
+        // The caller may have stopped waiting.
         let _ = self.reply.send(answer);
     }
 }
@@ -43,41 +43,41 @@ impl<T> Waiting<T> {
 pub(super) enum Request {
     Commit {
         txn: Txn,
-        waiting: Waiting<Outcome>,
+        reply: PendingReply<Outcome>,
     },
     Grant {
         ttl: Duration,
-        waiting: Waiting<Lease>,
+        reply: PendingReply<Lease>,
     },
     Revoke {
         lease: LeaseId,
-        waiting: Waiting<()>,
+        reply: PendingReply<()>,
     },
     Compact {
         revision: Revision,
-        waiting: Waiting<()>,
+        reply: PendingReply<()>,
     },
     /// A reader found the database of this generation broken.
-    Mend {
+    Recover {
         generation: u64,
         reply: oneshot::Sender<()>,
     },
 }
 
 impl Request {
-    /// Gives the prepared answer, or the error that undid the whole group.
-    pub(super) fn settle(self, undone: Option<&StoreError>) {
+    /// Sends the prepared reply, or the error of the whole group.
+    pub(super) fn send(self, group_error: Option<&StoreError>) {
         match self {
-            Request::Commit { waiting, .. } => waiting.settle(undone),
-            Request::Grant { waiting, .. } => waiting.settle(undone),
-            Request::Revoke { waiting, .. } | Request::Compact { waiting, .. } => waiting.settle(undone),
-            Request::Mend { reply, .. } => {
+            Request::Commit { reply, .. } => reply.send(group_error),
+            Request::Grant { reply, .. } => reply.send(group_error),
+            Request::Revoke { reply, .. } | Request::Compact { reply, .. } => reply.send(group_error),
+            Request::Recover { reply, .. } => {
                 let _ = reply.send(());
             }
         }
     }
 
-    /// About how many bytes it adds to its group.
+    /// Approximate bytes that it adds to its group.
     pub(super) fn weight(&self) -> usize {
         match self {
             Request::Commit { txn, .. } => txn
@@ -88,7 +88,7 @@ impl Request {
                     Op::Delete { key } => key.len(),
                 })
                 .sum(),
-            Request::Grant { .. } | Request::Revoke { .. } | Request::Compact { .. } | Request::Mend { .. } => 0,
+            Request::Grant { .. } | Request::Revoke { .. } | Request::Compact { .. } | Request::Recover { .. } => 0,
         }
     }
 }

@@ -1,33 +1,37 @@
-//! What the writer, the readers and the watches have in common.
+//! State that the writer, readers and watches share.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
+use muster_core::txn::Revision;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::fault::Fault;
+use super::errors::Fault;
 use super::file::FileLog;
-use super::leases::LeaseBook;
+use super::leases::LeaseDeadlines;
+use super::read;
 use super::recent::Recent;
 use super::request::Request;
-use crate::error::{StoreError, said};
+use crate::error::{StoreError, text_cause};
+use crate::health::{Health, Member, MemberState};
 use crate::store::Stats;
 
-/// Where the store stands, as everybody may know: all of it is durable.
+/// Published position of the store: all of it is durable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     pub(super) head: u64,
     pub(super) compacted: u64,
 }
 
-/// The database, or why there is none.
+/// The database, or the reason why there is none.
 #[derive(Debug)]
-pub(super) enum Slot {
+pub(super) enum DatabaseSlot {
     Open {
         database: Database,
-        /// Counts the openings, so that a reader can say which one it found broken.
+        /// Counts the openings, so that a reader can name the one that it found broken.
         generation: u64,
     },
     Down(StoreError),
@@ -37,7 +41,7 @@ pub(super) enum Slot {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) transactions: AtomicU64,
-    pub(super) refused: AtomicU64,
+    pub(super) conflicts: AtomicU64,
     pub(super) groups: AtomicU64,
 }
 
@@ -45,26 +49,25 @@ pub(super) struct Counters {
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Readers hold the lock while they read, and only the writer takes it alone, to close or reopen the file: so
-    /// nobody ever reads from a file that has been closed under them.
-    pub(super) slot: RwLock<Slot>,
+    /// Readers hold the lock while they read. The writer takes it exclusively to close or reopen the file.
+    pub(super) slot: RwLock<DatabaseSlot>,
     pub(super) recent: Recent,
-    /// The writer holds the other end: when it is gone, the store is closed.
+    /// The sender is in the writer: when it is dropped, the store is closed.
     pub(super) position: watch::Receiver<Position>,
     pub(super) requests: mpsc::WeakSender<Request>,
-    pub(super) leases: LeaseBook,
+    pub(super) leases: LeaseDeadlines,
     pub(super) log: Arc<FileLog>,
     pub(super) counters: Counters,
 }
 
-/// Why a read gave nothing.
-enum Missed {
-    Answer(StoreError),
+/// A read without a result.
+enum ReadFailure {
+    Error(StoreError),
     Broken { generation: u64, error: StoreError },
 }
 
 impl Shared {
-    /// Reads from one consistent state of the file, off the async threads. Writers are not held up by this.
+    /// Reads from one consistent state of the file, on a blocking thread. Does not delay the writer.
     pub(super) async fn read<T, F>(self: &Arc<Self>, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -77,57 +80,91 @@ impl Shared {
             let read = tokio::task::spawn_blocking(move || shared.read_now(again.as_ref())).await;
             match read.map_err(|e| StoreError::Unavailable { store: self.name.clone(), cause: Arc::new(e) })? {
                 Ok(found) => return Ok(found),
-                Err(Missed::Answer(error)) => return Err(error),
-                Err(Missed::Broken { error, .. }) if tried => return Err(error),
-                // A writer ran into a full disk, say: redb then refuses reads as well, until it is opened anew.
-                Err(Missed::Broken { generation, .. }) => self.mended(generation).await?,
+                Err(ReadFailure::Error(error)) => return Err(error),
+                Err(ReadFailure::Broken { error, .. }) if tried => return Err(error),
+                // After a full disk, for example, redb refuses reads until the file is reopened.
+                Err(ReadFailure::Broken { generation, .. }) => self.wait_recovered(generation).await?,
             }
             tried = true;
         }
     }
 
-    fn read_now<T>(&self, work: &impl Fn(&ReadTransaction) -> Result<T, Fault>) -> Result<T, Missed> {
+    fn read_now<T>(&self, work: &impl Fn(&ReadTransaction) -> Result<T, Fault>) -> Result<T, ReadFailure> {
         let slot = self.slot.read().unwrap_or_else(PoisonError::into_inner);
         match &*slot {
-            Slot::Open { database, generation } => {
+            DatabaseSlot::Open { database, generation } => {
                 let read = database.begin_read().map_err(Fault::from).and_then(|txn| work(&txn));
                 read.map_err(|fault| {
                     let broken = fault.needs_reopening();
-                    let error = fault.answer(&self.name);
-                    if broken { Missed::Broken { generation: *generation, error } } else { Missed::Answer(error) }
+                    let error = fault.into_error(&self.name);
+                    if broken {
+                        ReadFailure::Broken { generation: *generation, error }
+                    } else {
+                        ReadFailure::Error(error)
+                    }
                 })
             }
-            Slot::Down(error) => Err(Missed::Answer(error.clone())),
-            Slot::Closed => Err(Missed::Answer(StoreError::Closed)),
+            DatabaseSlot::Down(error) => Err(ReadFailure::Error(error.clone())),
+            DatabaseSlot::Closed => Err(ReadFailure::Error(StoreError::Closed)),
         }
     }
 
-    /// Waits until the writer has dealt with a database that was found broken.
-    async fn mended(&self, generation: u64) -> Result<(), StoreError> {
-        let (reply, mended) = oneshot::channel();
+    /// Waits until the writer has recovered a broken database.
+    async fn wait_recovered(&self, generation: u64) -> Result<(), StoreError> {
+        let (reply, recovered) = oneshot::channel();
         let requests = self.requests.upgrade().ok_or(StoreError::Closed)?;
-        requests.send(Request::Mend { generation, reply }).await.map_err(|_| StoreError::Closed)?;
-        mended.await.map_err(|_| StoreError::Closed)
+        requests.send(Request::Recover { generation, reply }).await.map_err(|_| StoreError::Closed)?;
+        recovered.await.map_err(|_| StoreError::Closed)
     }
 
-    /// The file is let go of; another process may open it from here on.
+    /// Closes the file; another process can open it.
     pub(super) fn close(&self) {
-        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = Slot::Closed;
+        *self.slot.write().unwrap_or_else(PoisonError::into_inner) = DatabaseSlot::Closed;
     }
 
     pub(super) fn stats(&self) -> Stats {
         Stats {
             transactions: self.counters.transactions.load(Ordering::Relaxed),
-            refused: self.counters.refused.load(Ordering::Relaxed),
+            conflicts: self.counters.conflicts.load(Ordering::Relaxed),
             groups: self.counters.groups.load(Ordering::Relaxed),
             fsyncs: self.log.fsyncs(),
             bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
         }
     }
 
-    /// The answer to a request whose writer went away without a word: it panicked.
-    pub(super) fn left_alone(&self) -> StoreError {
-        let cause = said("the thread that writes the store has ended unexpectedly");
+    /// The reply to a request whose writer thread panicked.
+    pub(super) fn writer_panicked(&self) -> StoreError {
+        let cause = text_cause("the writer thread of the store has panicked");
         StoreError::Unknown { store: self.name.clone(), cause }
+    }
+}
+
+/// Health of the store: one read from the file.
+pub(super) async fn check_health(shared: &Arc<Shared>) -> Health {
+    let start = Instant::now();
+    let read = shared.read(read::counters).await;
+    let latency = start.elapsed();
+    let bytes = shared.stats().bytes;
+    let state = match &read {
+        Ok(_) => Ok(MemberState {
+            latency,
+            version: format!("redb, Muster {}", env!("CARGO_PKG_VERSION")),
+            is_leader: true,
+            learner: false,
+            bytes,
+            bytes_in_use: bytes,
+            quota: None,
+            behind: 0,
+            errors: Vec::new(),
+        }),
+        Err(error) => Err(error.to_string()),
+    };
+    let member = Member { name: shared.name.clone(), endpoints: vec![shared.name.clone()], state };
+    Health {
+        members: vec![member],
+        latency: read.is_ok().then_some(latency),
+        alarms: Vec::new(),
+        oldest: read.as_ref().ok().map(|numbers| Revision(numbers.compacted)),
+        revision: read.as_ref().ok().map(|numbers| Revision(numbers.head)),
     }
 }

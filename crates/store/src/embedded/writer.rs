@@ -1,4 +1,4 @@
-//! The one thread that writes. It owns the order of all changes, and the numbers that say where the store stands.
+//! The writer thread: the only code that changes the file. It orders all changes and owns the counters.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -7,22 +7,22 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, watch};
 
-use super::database::{self, Opened};
-use super::fault::{self, Fault};
-use super::file::Step;
-use super::group::{self, Broken, Group};
-use super::numbers::Numbers;
-use super::options::Options;
+use super::database::OpenDatabase;
+use super::errors::Fault;
+use super::file::FileOp;
+use super::format::StoreCounters;
+use super::group_commit::{Group, GroupError};
 use super::request::Request;
-use super::shared::{Position, Shared, Slot};
+use super::shared::{DatabaseSlot, Position, Shared};
+use super::{Options, database, errors, group_commit};
 use crate::error::StoreError;
 
-/// What one commit takes at most: enough to spread an fsync over everybody who waits, and little enough that the
-/// first of them does not wait long for the last.
+/// Limits of one commit: enough to share an fsync among all waiting requests, and small enough that the first of them
+/// does not wait long.
 const MAX_GROUP: usize = 512;
 const MAX_GROUP_BYTES: usize = 4 * 1024 * 1024;
 
-/// How often a file that could not be opened again is tried, when nobody asks for it.
+/// Interval of attempts to reopen a file while there are no requests.
 const RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -31,25 +31,25 @@ pub(super) struct Writer {
     pub(super) options: Options,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) position: watch::Sender<Position>,
-    pub(super) numbers: Numbers,
-    pub(super) state: State,
+    pub(super) numbers: StoreCounters,
+    pub(super) state: WriterState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum WriterState {
     Up {
         generation: u64,
     },
-    /// The file could not be opened again after an error; it is tried again and again.
+    /// The file could not be reopened after an error; it is retried.
     Down {
         generation: u64,
     },
-    /// It is not known what is on the disk, and cannot be found out from here.
+    /// The content of the disk is unknown after a failed fsync.
     Lost,
 }
 
 impl Writer {
-    /// Runs until nobody can ask any more, and then lets go of the file.
+    /// Runs until all senders are gone, and then closes the file.
     pub(super) fn run(mut self) {
         while let Some(first) = self.wait() {
             let mut bytes = first.weight();
@@ -64,18 +64,18 @@ impl Writer {
         self.shared.close();
     }
 
-    /// The next request. While the file is away it is also tried to get it back, for the sake of readers.
+    /// The next request. While the file is closed it is also retried, for readers.
     fn wait(&mut self) -> Option<Request> {
         loop {
             match self.state {
-                State::Up { .. } | State::Lost => return self.requests.blocking_recv(),
-                State::Down { .. } => match self.requests.try_recv() {
+                WriterState::Up { .. } | WriterState::Lost => return self.requests.blocking_recv(),
+                WriterState::Down { .. } => match self.requests.try_recv() {
                     Ok(request) => return Some(request),
                     Err(TryRecvError::Disconnected) => return None,
                     Err(TryRecvError::Empty) => {
-                        // This thread is the writer's own: nobody else is held up.
+                        // This thread has no other work.
                         std::thread::park_timeout(RETRY);
-                        // An answer to nobody: whoever asks later gets it again.
+                        // Ignored: later requests get the same error.
                         let _ = self.reopen();
                     }
                 },
@@ -86,85 +86,87 @@ impl Writer {
     fn serve(&mut self, mut requests: Vec<Request>) {
         let result = self.carry_out(&mut requests);
         for request in requests {
-            request.settle(result.as_ref().err());
+            request.send(result.as_ref().err());
         }
     }
 
     fn carry_out(&mut self, requests: &mut [Request]) -> Result<(), StoreError> {
-        if let State::Down { .. } = self.state {
+        if let WriterState::Down { .. } = self.state {
             self.reopen()?;
         }
         for request in &*requests {
-            if let Request::Mend { generation, .. } = request
-                && self.state == (State::Up { generation: *generation })
+            if let Request::Recover { generation, .. } = request
+                && self.state == (WriterState::Up { generation: *generation })
             {
-                self.mend(None)?;
+                self.recover(None)?;
             }
         }
         let written = {
             let slot = self.shared.slot.read().unwrap_or_else(PoisonError::into_inner);
             match &*slot {
-                Slot::Open { database, .. } => group::write(database, self.numbers, &self.options, requests),
-                Slot::Down(error) => return Err(error.clone()),
-                Slot::Closed => return Err(StoreError::Closed),
+                DatabaseSlot::Open { database, .. } => {
+                    group_commit::write(database, self.numbers, &self.options, requests)
+                }
+                DatabaseSlot::Down(error) => return Err(error.clone()),
+                DatabaseSlot::Closed => return Err(StoreError::Closed),
             }
         };
         match written {
             Ok(group) => self.publish(group),
-            Err(Broken::Staging(fault)) => return Err(self.undo(fault)),
-            Err(Broken::Committing { fault, group }) => self.settle_doubt(fault, *group)?,
+            Err(GroupError::RolledBack(fault)) => return Err(self.roll_back(fault)),
+            Err(GroupError::Unknown { fault, group }) => self.resolve_unknown_commit(fault, *group)?,
         }
         Ok(())
     }
 
-    /// Tells the world of a group that is durable; in this order, so that whoever hears of a revision finds it.
+    /// Publishes a durable group. The order matters: whoever sees a revision can read it.
     fn publish(&mut self, group: Group) {
         self.numbers = group.numbers;
         let counters = &self.shared.counters;
         counters.transactions.fetch_add(group.commits.len() as u64, Ordering::Relaxed);
-        counters.refused.fetch_add(group.refused, Ordering::Relaxed);
+        counters.conflicts.fetch_add(group.conflicts, Ordering::Relaxed);
         counters.groups.fetch_add(u64::from(group.written), Ordering::Relaxed);
         for lease in group.granted {
-            self.shared.leases.enter(lease.id.0, lease.ttl);
+            self.shared.leases.insert(lease.id.0, lease.ttl);
         }
         for lease in group.ended {
-            self.shared.leases.strike(lease);
+            self.shared.leases.remove(lease);
         }
         self.shared.recent.extend(group.commits);
         self.announce();
     }
 
     fn announce(&self) {
-        let Numbers { head, compacted, .. } = self.numbers;
+        let StoreCounters { head, compacted, .. } = self.numbers;
         self.position.send_if_modified(|position| {
-            let moved = (position.head, position.compacted) != (head, compacted);
+            let entry = (position.head, position.compacted) != (head, compacted);
             *position = Position { head, compacted };
-            moved
+            entry
         });
     }
 
-    /// The group certainly left nothing behind. The answer for its writers.
-    fn undo(&mut self, fault: Fault) -> StoreError {
+    /// Handles a group that was certainly rolled back. Returns the reply to its requests.
+    fn roll_back(&mut self, fault: Fault) -> StoreError {
         if !fault.needs_reopening() {
-            return fault.answer(&self.shared.name);
+            return fault.into_error(&self.shared.name);
         }
         let failure = self.shared.log.take_failure();
         let answer = match &failure {
-            Some((_, error)) => fault::undone(&self.shared.name, Arc::clone(error)),
-            None => fault.answer(&self.shared.name),
+            Some((_, error)) => errors::rolled_back(&self.shared.name, Arc::clone(error)),
+            None => fault.into_error(&self.shared.name),
         };
-        // Whether that works or not, the answer to these writers is the same; later ones hear of it.
-        let _ = self.mend(failure.map(|(step, _)| step));
+        // The reply is the same whether this works or not; later requests get its error.
+        let _ = self.recover(failure.map(|(op, _)| op));
         answer
     }
 
-    /// The commit ended in an error, and redb says that it may have happened all the same: all of it or nothing.
-    /// Opening the file anew decides which, and the group's number tells.
-    fn settle_doubt(&mut self, fault: Fault, group: Group) -> Result<(), StoreError> {
+    /// Handles a failed commit that may be in the file: all of it or nothing. After reopening, the counter of commits
+    /// shows which.
+    fn resolve_unknown_commit(&mut self, fault: Fault, group: Group) -> Result<(), StoreError> {
         let failure = self.shared.log.take_failure();
         let store = self.shared.name.clone();
         let unknown = |cause| StoreError::Unknown { store: store.clone(), cause };
-        if let Err(error) = self.mend(failure.as_ref().map(|(step, _)| *step)) {
+        if let Err(error) = self.recover(failure.as_ref().map(|(op, _)| *op)) {
             return Err(unknown(Arc::new(error)));
         }
         if self.numbers.group == group.numbers.group {
@@ -172,20 +174,20 @@ impl Writer {
             return Ok(());
         }
         Err(match failure {
-            Some((_, error)) => fault::undone(&store, error),
-            None => fault.answer(&store),
+            Some((_, error)) => errors::rolled_back(&store, error),
+            None => fault.into_error(&store),
         })
     }
 
-    /// Makes the store usable again after an I/O error, if that can be done safely.
-    fn mend(&mut self, failed: Option<Step>) -> Result<(), StoreError> {
-        let failed = failed.or_else(|| self.shared.log.take_failure().map(|(step, _)| step));
-        if failed == Some(Step::Sync) {
-            tracing::error!(store = self.shared.name, "fsync failed: the store stops, its disk needs a look");
-            self.state = State::Lost;
-            let cause = crate::error::said("fsync failed: check the disk, then start the server again");
+    /// Reopens the store after an I/O error, if that is safe.
+    fn recover(&mut self, failed: Option<FileOp>) -> Result<(), StoreError> {
+        let failed = failed.or_else(|| self.shared.log.take_failure().map(|(op, _)| op));
+        if failed == Some(FileOp::Sync) {
+            tracing::error!(store = self.shared.name, "fsync failed: the store stops; check its disk");
+            self.state = WriterState::Lost;
+            let cause = crate::error::text_cause("fsync failed: check the disk, then restart the server");
             let error = StoreError::Unavailable { store: self.shared.name.clone(), cause };
-            *self.shared.slot.write().unwrap_or_else(PoisonError::into_inner) = Slot::Down(error.clone());
+            *self.shared.slot.write().unwrap_or_else(PoisonError::into_inner) = DatabaseSlot::Down(error.clone());
             return Err(error);
         }
         self.reopen()
@@ -193,36 +195,36 @@ impl Writer {
 
     fn reopen(&mut self) -> Result<(), StoreError> {
         let generation = match self.state {
-            State::Up { generation } | State::Down { generation } => generation + 1,
-            State::Lost => 0,
+            WriterState::Up { generation } | WriterState::Down { generation } => generation + 1,
+            WriterState::Lost => 0,
         };
         let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
-        // The old one has to let go of the file first.
-        *slot = Slot::Closed;
+        // The old one has to close the file first.
+        *slot = DatabaseSlot::Closed;
         match database::open(&self.shared.path, self.options.cache_bytes, &self.shared.log) {
-            Ok(Opened { database, numbers, leases }) => {
-                *slot = Slot::Open { database, generation };
-                self.state = State::Up { generation };
+            Ok(OpenDatabase { database, numbers, leases }) => {
+                *slot = DatabaseSlot::Open { database, generation };
+                self.state = WriterState::Up { generation };
                 self.numbers = numbers;
                 drop(slot);
-                // A group of unknown outcome may turn out to be there: watches then find it in the history.
+                // A group of unknown result may be in the file: watches then read it from the history.
                 if self.position.borrow().head != numbers.head {
                     self.shared.recent.clear();
                 }
-                self.shared.leases.agree_with(&leases);
+                self.shared.leases.sync_with(&leases);
                 self.announce();
-                tracing::info!(store = self.shared.name, "opened again after an error");
+                tracing::info!(store = self.shared.name, "reopened the store after an error");
                 Ok(())
             }
             Err(error) => {
                 tracing::error!(
                     store = self.shared.name,
                     error = &error as &dyn std::error::Error,
-                    "cannot open again"
+                    "cannot reopen the store"
                 );
                 let error = StoreError::Unavailable { store: self.shared.name.clone(), cause: Arc::new(error) };
-                *slot = Slot::Down(error.clone());
-                self.state = State::Down { generation };
+                *slot = DatabaseSlot::Down(error.clone());
+                self.state = WriterState::Down { generation };
                 Err(error)
             }
         }

@@ -1,4 +1,4 @@
-//! Transactions: guards become comparisons, and etcd does the rest.
+//! Commits transactions: guards become etcd comparisons.
 
 use std::sync::atomic::Ordering;
 
@@ -6,9 +6,9 @@ use etcd_client::proto::{PbResponseOp, PbTxnOpResponse, PbTxnResponse};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn as Request, TxnOp};
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
 
-use super::ask::Sending;
+use super::errors::Rejection;
+use super::request::Retry;
 use super::shared::{Shared, for_etcd, revision};
-use super::verdict::Answer;
 use super::{leases, read};
 use crate::error::StoreError;
 use crate::limits;
@@ -17,27 +17,27 @@ use crate::store::Outcome;
 pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<Outcome, StoreError> {
     limits::check_txn(&txn)?;
     if txn.guards.is_empty() && txn.ops.is_empty() {
-        // etcd answers a transaction without anything in it from what one member happens to know.
+        // etcd answers an empty transaction from the state of one member, which may be old.
         let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
         return Ok(Outcome::Committed { revision: Revision(head) });
     }
     let request = request(&txn);
-    let sending = if txn.ops.is_empty() { Sending::Repeatable } else { Sending::Once };
-    let asked = shared
-        .ask(sending, |connection| {
+    let retry = if txn.ops.is_empty() { Retry::Idempotent } else { Retry::IfNotApplied };
+    let result = shared
+        .call(retry, |connection| {
             let request = request.clone();
             async move { connection.kv().txn(request).await }
         })
         .await;
-    match asked {
-        Ok(answer) => Ok(outcome(shared, &txn, answer.0)),
-        Err(failure) if failure.is(Answer::NoLease) => Err(ended_lease(shared, &txn).await),
+    match result {
+        Ok(response) => Ok(outcome(shared, &txn, response.0)),
+        Err(failure) if failure.is(Rejection::LeaseNotFound) => Err(ended_lease(shared, &txn).await),
         Err(failure) => Err(shared.error(failure)),
     }
 }
 
-/// The transaction as etcd takes it. If a guard does not hold it reads all guarded keys instead, so that the answer can
-/// name those that failed, as of the same moment.
+/// The transaction in etcd's form. If a guard fails, etcd reads all guarded keys at that revision instead, so that the
+/// result can name those that failed.
 fn request(txn: &Txn) -> Request {
     let ops: Vec<TxnOp> = txn
         .ops
@@ -58,30 +58,30 @@ fn request(txn: &Txn) -> Request {
 fn comparison(guard: &Guard) -> Compare {
     match guard {
         Guard::Absent { key } => Compare::version(key.as_str(), CompareOp::Equal, 0),
-        // To etcd a key that is not there was last changed at 0, but here "unchanged" says that it exists: never true.
+        // To etcd a missing key was last changed at 0, but here "unchanged" means that it exists: never true.
         Guard::Unchanged { key, since: Revision(0) } => Compare::version(key.as_str(), CompareOp::Less, 0),
         Guard::Unchanged { key, since } => Compare::mod_revision(key.as_str(), CompareOp::Equal, for_etcd(*since)),
     }
 }
 
-fn outcome(shared: &Shared, txn: &Txn, answer: PbTxnResponse) -> Outcome {
-    let at = answer.header.as_ref().map_or(0, |header| revision(header.revision));
-    if !answer.succeeded {
-        shared.head.heard(at);
-        shared.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let failed = txn.guards.iter().zip(&answer.responses).filter(|(guard, seen)| !holds(guard, seen));
+fn outcome(shared: &Shared, txn: &Txn, response: PbTxnResponse) -> Outcome {
+    let at = response.header.as_ref().map_or(0, |header| revision(header.revision));
+    if !response.succeeded {
+        shared.head.observe(at);
+        shared.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+        let failed = txn.guards.iter().zip(&response.responses).filter(|(guard, seen)| !holds(guard, seen));
         return Outcome::Refused {
             revision: Revision(at),
             failed: failed.map(|(guard, _)| guard.key().to_owned()).collect(),
         };
     }
-    let changed = txn.ops.iter().zip(&answer.responses).filter(|(_, answer)| has_changed(answer));
+    let changed = txn.ops.iter().zip(&response.responses).filter(|(_, response)| has_changed(response));
     let changed = changed.map(|(op, _)| op.key());
     if changed.clone().next().is_some() {
         shared.counters.transactions.fetch_add(1, Ordering::Relaxed);
-        shared.head.made(at, changed);
+        shared.head.committed(at, changed);
     } else {
-        shared.head.heard(at);
+        shared.head.observe(at);
     }
     Outcome::Committed { revision: Revision(at) }
 }
@@ -95,15 +95,15 @@ fn holds(guard: &Guard, seen: &PbResponseOp) -> bool {
     }
 }
 
-fn has_changed(answer: &PbResponseOp) -> bool {
-    match &answer.response {
+fn has_changed(response: &PbResponseOp) -> bool {
+    match &response.response {
         Some(PbTxnOpResponse::ResponsePut(_)) => true,
         Some(PbTxnOpResponse::ResponseDeleteRange(deleted)) => deleted.deleted > 0,
         Some(PbTxnOpResponse::ResponseRange(_) | PbTxnOpResponse::ResponseTxn(_)) | None => false,
     }
 }
 
-/// Which of the leases of a transaction has ended. etcd says only that one has.
+/// Finds the expired lease of a transaction. etcd only reports that there is one.
 async fn ended_lease(shared: &Shared, txn: &Txn) -> StoreError {
     let mut named: Vec<LeaseId> = txn
         .ops
@@ -117,7 +117,7 @@ async fn ended_lease(shared: &Shared, txn: &Txn) -> StoreError {
     let Some((last, others)) = named.split_last() else {
         return StoreError::Unavailable {
             store: shared.name.clone(),
-            cause: crate::error::said("etcd misses a lease in a transaction that names none"),
+            cause: crate::error::text_cause("etcd reports a missing lease for a transaction without leases"),
         };
     };
     for lease in others {

@@ -1,6 +1,6 @@
-//! Forgetting. etcd keeps every revision until it is told otherwise, and stops when its quota is full.
+//! Compacts etcd, which keeps every revision until it is compacted, and refuses writes when its quota is full.
 //!
-//! Every replica does this; they need not agree. Who comes second hears "already compacted".
+//! Every replica does this without coordination. "Already compacted" is a success.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use muster_core::txn::Revision;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::ask::Sending;
+use super::errors::Rejection;
 use super::options::Compaction;
 use super::read;
+use super::request::Retry;
 use super::shared::{Shared, for_etcd};
-use super::verdict::Answer;
 use crate::error::StoreError;
 
-/// Tells etcd to forget what was before a revision.
+/// Discards the history before a revision.
 pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), StoreError> {
-    let asked = shared
-        .ask(Sending::Repeatable, |connection| async move { connection.kv().compact(for_etcd(revision), None).await })
+    let result = shared
+        .call(Retry::Idempotent, |connection| async move { connection.kv().compact(for_etcd(revision), None).await })
         .await;
-    match asked {
+    match result {
         Ok(_) => {}
-        // By somebody else, or by us when the answer was lost.
-        Err(failure) if failure.is(Answer::Compacted) => {}
-        Err(failure) if failure.is(Answer::Future) => {
+        // By another replica, or by an earlier attempt whose response was lost.
+        Err(failure) if failure.is(Rejection::Compacted) => {}
+        Err(failure) if failure.is(Rejection::FutureRevision) => {
             let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
-            return Err(StoreError::Ahead { asked: revision, head: Revision(head) });
+            return Err(StoreError::Ahead { result: revision, head: Revision(head) });
         }
         Err(failure) => return Err(shared.error(failure)),
     }
@@ -35,58 +35,59 @@ pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), S
     Ok(())
 }
 
-/// Compacts from time to time, until the store is gone.
+/// Compacts at intervals until the store is dropped.
 ///
-/// Where the head is, it takes from the answers that went by: a process that asked nothing and watched nothing has
-/// nothing to forget, and an idle fleet costs no read.
-pub(super) async fn keep_small(shared: Weak<Shared>, every: Duration) {
+/// The latest revision is taken from other responses. A process without requests and watches has nothing to compact,
+/// and an idle fleet causes no reads.
+pub(super) async fn compact_periodically(shared: Weak<Shared>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut notes = Notes::default();
-    let mut complained = false;
+    let mut samples = HeadSamples::default();
+    let mut warned = false;
     loop {
         ticks.tick().await;
         let Some(shared) = shared.upgrade() else { return };
         let head = shared.head.known();
-        let Some(target) = notes.plan(Instant::now(), head, &shared.options.compaction) else { continue };
+        let Some(target) = samples.plan(Instant::now(), head, &shared.options.compaction) else { continue };
         match compact(&shared, Revision(target)).await {
             Ok(()) => {
                 tracing::debug!(target, head, "compacted etcd");
-                notes.done(target);
-                complained = false;
+                samples.done(target);
+                warned = false;
             }
-            Err(error) if !complained => {
+            Err(error) if !warned => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(%error, cause, "cannot compact etcd, its history will fill its quota");
-                complained = true;
+                tracing::warn!(%error, cause, "cannot compact etcd: its history will fill the quota");
+                warned = true;
             }
             Err(_) => {}
         }
     }
 }
 
-/// Where the head was, and when.
+/// Latest revisions with the time at which they were recorded.
 #[derive(Debug, Default)]
-struct Notes {
-    seen: VecDeque<(Instant, u64)>,
+struct HeadSamples {
+    samples: VecDeque<(Instant, u64)>,
     compacted: u64,
 }
 
-impl Notes {
-    /// Notes the head, and says what to compact to, if anything.
-    fn plan(&mut self, now: Instant, head: u64, rules: &Compaction) -> Option<u64> {
-        if self.seen.back().is_some_and(|(_, last)| head < *last) {
-            // Another life of the store: what was noted of the last one means nothing.
+impl HeadSamples {
+    /// Records the latest revision, and returns the revision to compact to, if any.
+    fn plan(&mut self, now: Instant, head: u64, retention: &Compaction) -> Option<u64> {
+        if self.samples.back().is_some_and(|(_, last)| head < *last) {
+            // The store was restored or replaced: older samples have no meaning.
             *self = Self::default();
         }
-        self.seen.push_back((now, head));
-        let old = |(seen, _): &(Instant, u64)| now.duration_since(*seen) >= rules.keep;
-        // Of those that are old enough the newest counts, and the older ones are of no more use.
-        while self.seen.get(1).is_some_and(old) {
-            self.seen.pop_front();
+        self.samples.push_back((now, head));
+        let old = |(seen, _): &(Instant, u64)| now.duration_since(*seen) >= retention.keep;
+        // Of the samples that are old enough only the newest is needed.
+        while self.samples.get(1).is_some_and(old) {
+            self.samples.pop_front();
         }
-        let aged = self.seen.front().filter(|note| old(note)).map_or(0, |(_, head)| *head);
-        let target = aged.min(head.saturating_sub(rules.keep_at_least)).max(head.saturating_sub(rules.keep_at_most));
+        let aged = self.samples.front().filter(|note| old(note)).map_or(0, |(_, head)| *head);
+        let target =
+            aged.min(head.saturating_sub(retention.keep_at_least)).max(head.saturating_sub(retention.keep_at_most));
         (target > self.compacted).then_some(target)
     }
 
@@ -101,46 +102,46 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::Notes;
+    use super::HeadSamples;
     use crate::etcd::options::Options;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// What is compacted to at each minute, when the head moves by so much in each.
+    /// The compactions of each minute, for the latest revision in each.
     fn run(heads: impl IntoIterator<Item = u64>) -> Vec<Option<u64>> {
-        let (rules, start, mut notes) = (Options::default().compaction, Instant::now(), Notes::default());
+        let (retention, start, mut samples) = (Options::default().compaction, Instant::now(), HeadSamples::default());
         let mut plans = Vec::new();
         for (minute, head) in heads.into_iter().enumerate() {
-            let plan = notes.plan(start + MINUTE * u32::try_from(minute).unwrap(), head, &rules);
-            plan.inspect(|target| notes.done(*target));
+            let plan = samples.plan(start + MINUTE * u32::try_from(minute).unwrap(), head, &retention);
+            plan.inspect(|target| samples.done(*target));
             plans.push(plan);
         }
         plans
     }
 
     #[test]
-    fn what_is_old_goes_and_what_is_young_stays() {
+    fn only_old_revisions_are_compacted() {
         let plans = run((0..15).map(|minute| 100_000 + minute * 5_000));
         assert!(plans[..10].iter().all(Option::is_none), "{plans:?}");
-        // What was the head ten minutes before.
+        // The latest revision ten minutes before.
         assert_eq!(plans[10..], [100_000, 105_000, 110_000, 115_000, 120_000].map(Some));
     }
 
     #[test]
-    fn a_quiet_store_keeps_its_last_revisions_and_is_left_alone() {
+    fn idle_store_keeps_its_last_revisions() {
         let plans = run((0..60).map(|_| 50_000));
         assert_eq!(plans.iter().flatten().collect::<Vec<_>>(), [&40_000]);
         assert!(run((0..60).map(|_| 9_000)).iter().all(Option::is_none));
     }
 
     #[test]
-    fn a_busy_store_is_kept_small_however_young_its_history_is() {
+    fn busy_store_is_limited_by_revision_count() {
         let plans = run((1..=4).map(|minute| minute * 150_000));
         assert_eq!(plans, [None, Some(100_000), Some(250_000), Some(400_000)]);
     }
 
     #[test]
-    fn a_restored_store_begins_anew() {
+    fn restored_store_resets_the_samples() {
         let heads = (0..12).map(|_| 100_000).chain((0..12).map(|_| 30_000));
         let plans = run(heads);
         assert_eq!(plans.iter().flatten().collect::<Vec<_>>(), [&90_000, &20_000]);

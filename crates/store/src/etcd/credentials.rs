@@ -1,13 +1,13 @@
-//! What [`Access`] names, read from its files.
+//! Reads the files of [`Access`] and checks that the options fit together.
 
 use std::path::Path;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use super::error::OpenError;
-use crate::access::Access;
+use super::errors::OpenError;
+use crate::open::Access;
 
-/// What a connection needs.
+/// TLS configuration and login of a connection.
 #[derive(Clone)]
 pub(super) struct Credentials {
     pub(super) tls: Option<ClientTlsConfig>,
@@ -42,7 +42,7 @@ async fn tls(access: &Access) -> Result<Option<ClientTlsConfig>, OpenError> {
         (None, Some(_)) => return Err(OpenError::Half { given: "--store-key", missing: "--store-cert" }),
     };
     let Some(ca) = &access.ca else {
-        // There is no list of authorities to fall back to: clusters have an authority of their own.
+        // There is no default list of CAs: etcd clusters have a CA of their own.
         return match identity {
             None => Ok(None),
             Some(_) => Err(OpenError::Half { given: "--store-cert", missing: "--store-ca" }),
@@ -56,8 +56,7 @@ async fn tls(access: &Access) -> Result<Option<ClientTlsConfig>, OpenError> {
     }))
 }
 
-/// Reads a file, and looks whether it can be what it should be: swapped files are the common mistake, and TLS
-/// libraries have no words for it.
+/// Reads a file and checks its PEM label: swapped files are a common mistake, and TLS libraries report it badly.
 async fn pem(option: &'static str, label: &'static str, path: &Path) -> Result<String, OpenError> {
     let text = tokio::fs::read_to_string(path).await.map_err(|cause| OpenError::File {
         option,

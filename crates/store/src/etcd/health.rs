@@ -1,4 +1,4 @@
-//! How the cluster is, and each of its members by its own word.
+//! Health of the cluster and of each member.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -8,21 +8,23 @@ use etcd_client::proto::PbMember;
 use etcd_client::{AlarmAction, AlarmType, StatusResponse};
 use futures::future::{join_all, select_ok};
 use muster_core::txn::Revision;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::ask::{Failure, Sending};
-use super::connection::{self, Connection, Leader, Place};
+use super::errors::describe;
+use super::pool::{Connection, ConnectionId, RequireLeader, connect};
+use super::read;
+use super::request::{RequestError, Retry};
 use super::shared::{Shared, revision};
-use super::words::words;
-use super::{metrics, read};
 use crate::health::{Alarm, AlarmKind, Health, Member, MemberState};
 
-/// Asks everybody at once: a member that is away takes its time, and must not take that of the others.
-pub(super) async fn ask(shared: &Shared) -> Health {
+/// Checks all members concurrently, so that one that is down does not delay the others.
+pub(super) async fn check(shared: &Shared) -> Health {
     let known = members(shared).await;
     let begun = Instant::now();
     let (head, alarms, states) = futures::join!(
-        async { (soon(shared, read::head(shared)).await, begun.elapsed()) },
+        async { (within_limit(shared, read::head(shared)).await, begun.elapsed()) },
         alarms(shared),
         join_all(known.iter().map(|member| state(shared, member))),
     );
@@ -41,58 +43,61 @@ pub(super) async fn ask(shared: &Shared) -> Health {
     let mut members: Vec<Member> = known
         .into_iter()
         .zip(states)
-        .map(|(Known { name, urls, .. }, state)| Member { name, endpoints: urls, state })
+        .map(|(KnownMember { name, urls, .. }, state)| Member { name, endpoints: urls, state })
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let oldest = shared.compacted.load(Ordering::Relaxed);
     Health { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
 }
 
-/// What the cluster answers, if it does while somebody waits for the report: time for one member that is frozen, and
-/// for another that is not. A request that has to be carried out waits longer.
-async fn soon<T>(shared: &Shared, answer: impl Future<Output = Result<T, Failure>>) -> Option<T> {
-    let patience = &shared.options.patience;
-    timeout(patience.attempt + patience.health, answer).await.ok()?.ok()
+/// Limits a request of the report: time for one frozen member and for another that answers. Other requests may take
+/// longer.
+async fn within_limit<T>(shared: &Shared, response: impl Future<Output = Result<T, RequestError>>) -> Option<T> {
+    let timeouts = &shared.options.timeouts;
+    timeout(timeouts.attempt + timeouts.health, response).await.ok()?.ok()
 }
 
-/// A member, as the cluster or our command line knows it.
+/// A member of the cluster, or of the configured list.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownMember {
     id: u64,
     name: String,
     urls: Vec<String>,
 }
 
-/// Everybody in the cluster, by the word of whoever answers first; if nobody does, those that we were told of.
-async fn members(shared: &Shared) -> Vec<Known> {
+/// All members of the cluster, from the first member that answers; the configured ones if none answers.
+async fn members(shared: &Shared) -> Vec<KnownMember> {
     let scheme = shared.pool.credentials.scheme();
     let urls: Vec<String> = shared.pool.endpoints().map(|endpoint| format!("{scheme}://{endpoint}")).collect();
     let list = |url| {
         Box::pin(async move {
-            let listed = alone(shared, url, |connection| async move { connection.cluster().member_list().await });
+            let listed = call_member(shared, url, |connection| async move { connection.cluster().member_list().await });
             listed.await.map(|(listed, _)| listed)
         })
     };
     match select_ok(urls.iter().map(String::as_str).map(list)).await {
         Ok((listed, _)) => listed.0.members.into_iter().map(known).collect(),
         Err(_) => {
-            let named =
-                |(endpoint, url): (&str, &String)| Known { id: 0, name: endpoint.to_owned(), urls: vec![url.clone()] };
+            let named = |(endpoint, url): (&str, &String)| KnownMember {
+                id: 0,
+                name: endpoint.to_owned(),
+                urls: vec![url.clone()],
+            };
             shared.pool.endpoints().zip(&urls).map(named).collect()
         }
     }
 }
 
-fn known(member: PbMember) -> Known {
+fn known(member: PbMember) -> KnownMember {
     let PbMember { id, name, client_ur_ls: clients, peer_ur_ls: peers, .. } = member;
-    // One that was added and never started has neither a name nor an address for clients.
+    // A member that was added but never started has neither a name nor a client address.
     let name = if name.is_empty() { peers.first().cloned().unwrap_or_else(|| format!("{id:x}")) } else { name };
-    Known { id, name, urls: clients }
+    KnownMember { id, name, urls: clients }
 }
 
-/// Asks a member itself, at each of its addresses until one answers.
-async fn state(shared: &Shared, member: &Known) -> Result<MemberState, String> {
-    let mut why = "it has not been started yet".to_owned();
+/// Reads the state of a member, at each of its addresses until one answers.
+async fn state(shared: &Shared, member: &KnownMember) -> Result<MemberState, String> {
+    let mut why = "it was never started".to_owned();
     for url in &member.urls {
         match status(shared, url).await {
             Ok((status, latency)) => return Ok(describe(shared, url, &status, latency).await),
@@ -103,12 +108,12 @@ async fn state(shared: &Shared, member: &Known) -> Result<MemberState, String> {
 }
 
 async fn status(shared: &Shared, url: &str) -> Result<(StatusResponse, Duration), String> {
-    alone(shared, url, |connection| async move { connection.maintenance().status().await }).await
+    call_member(shared, url, |connection| async move { connection.maintenance().status().await }).await
 }
 
-/// Asks one member one thing, and tells how long it took. Over a connection of its own: the pool holds those to the
-/// addresses that we were told, which need not be the ones that the members give themselves.
-async fn alone<T, Fut>(
+/// Calls one member and measures the time. It uses a connection of its own: the pool has the configured addresses,
+/// which may differ from those that members advertise.
+async fn call_member<T, Fut>(
     shared: &Shared,
     url: &str,
     call: impl FnOnce(Connection) -> Fut,
@@ -116,18 +121,18 @@ async fn alone<T, Fut>(
 where
     Fut: Future<Output = Result<T, etcd_client::Error>>,
 {
-    let patience = &shared.options.patience;
-    let place = Place { member: usize::MAX, generation: 0 };
-    let asked = timeout(patience.health, async {
+    let timeouts = &shared.options.timeouts;
+    let id = ConnectionId { member: usize::MAX, generation: 0 };
+    let result = timeout(timeouts.health, async {
         let credentials = &shared.pool.credentials;
-        let connection = connection::connect(url, credentials, patience, Leader::NotNeeded, place).await?;
+        let connection = connect(url, credentials, timeouts, RequireLeader::No, id).await?;
         let begun = Instant::now();
         Ok((call(connection).await?, begun.elapsed()))
     });
-    match asked.await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(words(&error)),
-        Err(_) => Err(format!("no answer within {} s", patience.health.as_secs_f32())),
+    match result.await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => Err(describe(&error)),
+        Err(_) => Err(format!("no response within {} s", timeouts.health.as_secs_f32())),
     }
 }
 
@@ -135,14 +140,14 @@ async fn describe(shared: &Shared, url: &str, status: &StatusResponse, latency: 
     let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
     let own = status.header().map_or(0, |header| header.member_id());
     let quota = match bytes(status.db_size_quota()) {
-        // Before 3.6 the status does not say.
-        0 => metrics::quota(url, shared.options.patience.health).await,
+        // The status has no quota before 3.6.
+        0 => metrics_quota(url, shared.options.timeouts.health).await,
         quota => Some(quota),
     };
     MemberState {
         latency,
         version: format!("etcd {}", status.version()),
-        leads: own != 0 && status.leader() == own,
+        is_leader: own != 0 && status.leader() == own,
         learner: status.is_learner(),
         bytes: bytes(status.db_size()),
         bytes_in_use: bytes(status.raft_used_db_size()),
@@ -152,18 +157,43 @@ async fn describe(shared: &Shared, url: &str, status: &StatusResponse, latency: 
     }
 }
 
-/// The alarms, each with the member that raised it.
+/// Active alarms, each with the member that raised it.
 async fn alarms(shared: &Shared) -> Vec<(u64, AlarmKind)> {
-    let list = shared.ask(Sending::Repeatable, |connection| async move {
+    let list = shared.call(Retry::Idempotent, |connection| async move {
         connection.maintenance().alarm(AlarmAction::Get, AlarmType::None, None).await
     });
-    // Without a majority there is no list; that there is none shows in the latency, and in the members.
-    let Some(listed) = soon(shared, list).await else { return Vec::new() };
-    shared.head.heard(listed.header().map_or(0, |header| revision(header.revision())));
+    // Without a quorum there is no list. The missing quorum shows in the latency and the member states.
+    let Some(listed) = within_limit(shared, list).await else { return Vec::new() };
+    shared.head.observe(listed.header().map_or(0, |header| revision(header.revision())));
     let kind = |alarm: i32| match AlarmType::try_from(alarm) {
         Ok(AlarmType::Nospace) => Some(AlarmKind::NoSpace),
         Ok(AlarmType::Corrupt) => Some(AlarmKind::Corrupt),
         Ok(AlarmType::None) | Err(_) => None,
     };
     listed.0.alarms.into_iter().filter_map(|alarm| Some((alarm.member_id, kind(alarm.alarm)?))).collect()
+}
+
+const QUOTA: &str = "etcd_server_quota_backend_bytes";
+
+/// Limit of the response. A real member sends some hundred kilobytes.
+const MOST: u64 = 8 * 1024 * 1024;
+
+/// Reads the quota of a member at `http://host:port`. None if it is not reported, and none with TLS: one number in a
+/// report does not justify a second TLS client.
+pub(super) async fn metrics_quota(url: &str, timeouts: Duration) -> Option<u64> {
+    let address = url.strip_prefix("http://")?.trim_end_matches('/');
+    let body = timeout(timeouts, fetch(address)).await.ok()?.ok()?;
+    let line = body.lines().find(|line| line.starts_with(QUOTA) && line[QUOTA.len()..].starts_with(' '))?;
+    // Written as a float: 2.147483648e+09.
+    let bytes: f64 = line[QUOTA.len()..].trim().parse().ok()?;
+    (1.0..1e18).contains(&bytes).then_some(bytes as u64)
+}
+
+async fn fetch(address: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    // In HTTP/1.0 the end of the connection ends the response.
+    stream.write_all(format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    let mut response = Vec::new();
+    stream.take(MOST).read_to_end(&mut response).await?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }

@@ -1,37 +1,31 @@
-//! The store in an etcd cluster.
+//! Store in an etcd cluster.
 //!
-//! - `pool` knows the members that were named, and uses one of them until it fails. `ask` sends requests there, and
-//!   again elsewhere if that is safe; `verdict` reads etcd's errors to know whether it is.
-//! - `read`, `commit` and `leases` are the contract in etcd's words. A transaction of ours is one of theirs.
-//! - `follow` is a watch: pages of a snapshot at one revision, then a stream of etcd's, taken up again elsewhere when it
-//!   breaks. `assemble` makes whole transactions of what it says, `quiet` and `probe` say when there was nothing to say.
-//! - `compaction` forgets, `health` asks how everybody is.
+//! - `pool` has the configured members and uses one of them until it fails. `request` sends requests to it, and retries
+//!   at another member if that is safe. `errors` classifies etcd's errors.
+//! - `read`, `commit` and `leases` implement the contract. A transaction of the contract is one transaction of etcd.
+//! - `watch` is a watch: pages of a snapshot at one revision, then an etcd stream, resumed at another member when it
+//!   breaks. `event_assembly` builds complete transactions from the events. `progress` finds out whether a quiet watch
+//!   has missed something.
+//! - `compaction` discards old revisions, `health` checks all members.
 //!
-//! A change is sent once. If no answer comes, nobody knows: [`StoreError::Unknown`], and the caller reads back. It may
-//! even happen later, when a member that was frozen wakes up; that is why writers guard what they write.
+//! A change is sent once. Without a response its result is [`StoreError::Unknown`], and the caller reads back. It may
+//! even be applied later, when a frozen member resumes; that is why writers use guards.
 
 mod address;
-mod ask;
-mod assemble;
 mod commit;
 mod compaction;
-mod connection;
 mod credentials;
-mod error;
-mod follow;
-mod head;
+mod errors;
+mod event_assembly;
 mod health;
-mod keys;
 mod leases;
-mod metrics;
 pub mod options;
 mod pool;
-mod probe;
-mod quiet;
+mod progress;
 mod read;
+mod request;
 mod shared;
-mod verdict;
-mod words;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,16 +36,16 @@ use muster_core::txn::{LeaseId, Revision, Txn};
 use tokio::task::JoinSet;
 
 pub use self::address::AddressError;
-use self::ask::Failure;
 use self::credentials::Credentials;
-pub use self::error::{OpenError, Unreached};
-use self::follow::Follower;
+pub use self::errors::{MemberError, OpenError};
 pub use self::options::Options;
 use self::pool::Pool;
+use self::request::RequestError;
 use self::shared::Shared;
-use crate::access::Access;
+use self::watch::WatchState;
 use crate::error::StoreError;
 use crate::health::{Health, Sharing};
+use crate::open::Access;
 use crate::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
 use crate::watch::{Watch, WatchFrom};
 
@@ -59,32 +53,31 @@ use crate::watch::{Watch, WatchFrom};
 #[derive(Debug)]
 pub struct Etcd {
     shared: Arc<Shared>,
-    /// Compacts; it ends with the store.
+    /// Compacts until the store is dropped.
     _keeper: JoinSet<()>,
 }
 
 impl Etcd {
-    /// Opens the store of a cluster, named as `etcd://HOST:PORT[,HOST:PORT…]`. One member has to answer. Needs a tokio
-    /// runtime.
+    /// Opens the store at `etcd://HOST:PORT[,HOST:PORT…]`. One member has to answer. Needs a tokio runtime.
     pub async fn open(spec: &str, access: &Access, options: Options) -> Result<Self, OpenError> {
         let endpoints = address::parse(spec.strip_prefix("etcd:").unwrap_or(spec))?;
         let name = format!("etcd://{}", endpoints.join(","));
         let credentials = Credentials::read(access).await?;
-        let pool = Pool::new(endpoints, credentials, options.patience)
-            .map_err(|error| OpenError::Certificates { why: words::words(&error) })?;
+        let pool = Pool::new(endpoints, credentials, options.timeouts)
+            .map_err(|error| OpenError::Certificates { why: errors::describe(&error) })?;
         let shared = Arc::new(Shared::new(name.clone(), pool, options));
         match read::head(&shared).await {
             Ok(_) => {}
-            Err(Failure::Answer { why, .. }) => return Err(OpenError::Refused { store: name, why }),
-            Err(Failure::Away { mut reasons } | Failure::Unknown { mut reasons }) => {
-                for Unreached { why, .. } in &mut reasons {
-                    *why = words::hung_up(std::mem::take(why), &shared.pool.credentials);
+            Err(RequestError::Rejected { why, .. }) => return Err(OpenError::Refused { store: name, why }),
+            Err(RequestError::Unavailable { mut reasons } | RequestError::Unknown { mut reasons }) => {
+                for MemberError { why, .. } in &mut reasons {
+                    *why = errors::explain_closed_connection(std::mem::take(why), &shared.pool.credentials);
                 }
                 return Err(OpenError::Unreachable { store: name, reasons });
             }
         }
         let mut keeper = JoinSet::new();
-        keeper.spawn(compaction::keep_small(Arc::downgrade(&shared), options.compaction.every));
+        keeper.spawn(compaction::compact_periodically(Arc::downgrade(&shared), options.compaction.every));
         Ok(Self { shared, _keeper: keeper })
     }
 }
@@ -113,7 +106,7 @@ impl Store for Etcd {
     }
 
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch {
-        Watch::new(Follower::new(Arc::clone(&self.shared), prefix, from).into_stream())
+        Watch::new(WatchState::new(Arc::clone(&self.shared), prefix, from).into_stream())
     }
 
     fn grant(&self, ttl: Duration) -> BoxFuture<'_, Result<Lease, StoreError>> {
@@ -141,9 +134,9 @@ impl Store for Etcd {
     fn stats(&self) -> Stats {
         let counters = &self.shared.counters;
         let transactions = counters.transactions.load(Ordering::Relaxed);
-        let refused = counters.refused.load(Ordering::Relaxed);
-        // How etcd groups them, and what it writes to its disks, is not seen from here.
-        Stats { transactions, refused, groups: transactions, fsyncs: 0, bytes: 0 }
+        let conflicts = counters.conflicts.load(Ordering::Relaxed);
+        // etcd's own grouping and fsyncs are not visible here.
+        Stats { transactions, conflicts, groups: transactions, fsyncs: 0, bytes: 0 }
     }
 
     fn sharing(&self) -> Sharing {
@@ -151,6 +144,6 @@ impl Store for Etcd {
     }
 
     fn health(&self) -> BoxFuture<'_, Health> {
-        Box::pin(health::ask(&self.shared))
+        Box::pin(health::check(&self.shared))
     }
 }

@@ -1,31 +1,33 @@
-//! The members that were named, and the one that is used: one at a time, until it fails.
+//! Connections to the configured members. One member is used at a time, until it fails.
 //!
-//! Not spread over all of them: etcd's followers hand every write to the leader anyway, and with one connection in use
-//! there is one place where to notice that it has broken.
+//! Requests are not spread over the members: followers forward every write to the leader anyway, and a failure has to
+//! be detected on one connection only.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use etcd_client::Error;
+use etcd_client::{
+    Channel, Client, ClusterClient, ConnectOptions, Error, KvClient, LeaseClient, MaintenanceClient, WatchClient,
+};
 use tokio::sync::Mutex;
+use tonic::transport::Endpoint;
 
-use super::connection::{self, Connection, Leader, Place};
 use super::credentials::Credentials;
-use super::options::Patience;
+use super::options::Timeouts;
 
 pub(super) struct Pool {
     members: Vec<Member>,
     current: AtomicUsize,
     pub(super) credentials: Credentials,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
 struct Member {
     /// `host:port`.
     endpoint: String,
     url: String,
-    /// Locked while a connection is made, so that many who wait for one log in once.
+    /// Locked while a connection is opened, so that concurrent callers log in once.
     slot: Mutex<Slot>,
 }
 
@@ -36,19 +38,19 @@ struct Slot {
 }
 
 impl Pool {
-    /// Fails if the certificates are of no use.
-    pub(super) fn new(endpoints: Vec<String>, credentials: Credentials, patience: Patience) -> Result<Self, Error> {
+    /// Fails if the certificates are invalid.
+    pub(super) fn new(endpoints: Vec<String>, credentials: Credentials, timeouts: Timeouts) -> Result<Self, Error> {
         let scheme = credentials.scheme();
         let members: Vec<Member> = endpoints
             .into_iter()
             .map(|endpoint| Member { url: format!("{scheme}://{endpoint}"), endpoint, slot: Mutex::default() })
             .collect();
         for member in &members {
-            connection::endpoint(&member.url, &credentials, &patience)?;
+            endpoint(&member.url, &credentials, &timeouts)?;
         }
-        // Replicas are started with the same list; a start at random spreads them over the members.
+        // All replicas have the same list; a random start spreads them over the members.
         let current = AtomicUsize::new(usize::try_from(random() % members.len().max(1) as u64).unwrap_or(0));
-        Ok(Self { members, current, credentials, patience })
+        Ok(Self { members, current, credentials, timeouts })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,12 +65,12 @@ impl Pool {
         self.members.get(member).map_or("", |member| &member.endpoint)
     }
 
-    /// The member that is used at the moment.
+    /// The member in use.
     pub(super) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// The connection to a member, which is made if there is none. Who wants this to end in time sees to it.
+    /// The connection to a member; opened if there is none. The caller sets the timeout.
     pub(super) async fn connection(&self, member: usize) -> Result<Connection, Error> {
         let Some(Member { url, slot, .. }) = self.members.get(member) else {
             return Err(Error::EndpointsNotManaged);
@@ -77,37 +79,138 @@ impl Pool {
         if let Some(connection) = &slot.connection {
             return Ok(connection.clone());
         }
-        let place = Place { member, generation: slot.generation };
-        let connection = connection::connect(url, &self.credentials, &self.patience, Leader::Required, place).await?;
+        let id = ConnectionId { member, generation: slot.generation };
+        let connection = connect(url, &self.credentials, &self.timeouts, RequireLeader::Yes, id).await?;
         slot.connection = Some(connection.clone());
         Ok(connection)
     }
 
-    /// Uses the next member from now on, unless somebody has moved on already.
+    /// Switches to the next member, unless another caller has switched already.
     pub(super) fn leave(&self, member: usize) {
         let next = (member + 1) % self.members.len().max(1);
         if self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() && next != member {
-            tracing::info!(from = self.endpoint(member), to = self.endpoint(next), "using another member of etcd");
+            tracing::info!(from = self.endpoint(member), to = self.endpoint(next), "switched to another etcd member");
         }
     }
 
-    /// Lets a connection go, unless that has been done: the next who needs one gets a new one, and a new login.
-    pub(super) async fn disconnect(&self, place: Place) {
-        let Some(Member { slot, .. }) = self.members.get(place.member) else { return };
+    /// Closes a connection, unless it was replaced already. The next caller opens a new one, with a new login.
+    pub(super) async fn disconnect(&self, id: ConnectionId) {
+        let Some(Member { slot, .. }) = self.members.get(id.member) else { return };
         let mut slot = slot.lock().await;
-        if slot.generation == place.generation {
-            *slot = Slot { generation: place.generation + 1, connection: None };
+        if slot.generation == id.generation {
+            *slot = Slot { generation: id.generation + 1, connection: None };
         }
     }
 }
 
-/// Some of a time, by chance: those who failed together shall not come back together.
-pub(super) fn some_of(time: Duration) -> Duration {
+/// A random part of a duration, so that clients that failed together do not retry together.
+pub(super) fn jitter(time: Duration) -> Duration {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     Duration::from_micros(random() % micros.max(1))
 }
 
-/// The standard library seeds each of these anew, from the operating system's randomness.
+/// The standard library seeds each of these from the operating system.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+/// Flow-control window of one watch, part of the window of its connection. It is small against that: dozens of watches
+/// that are not read must not block requests on the same connection.
+const STREAM_WINDOW: u32 = 512 * 1024;
+const CONNECTION_WINDOW: u32 = 32 * 1024 * 1024;
+
+/// The largest accepted response. A page of a snapshot has at most 1,000 values of 16 KiB. A fragment of a watch is at
+/// most etcd's `--max-request-bytes`, which its operator may have raised.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+/// A connection with its identity in the pool. Cheap to clone: clones share one connection, which is opened when it is
+/// first used, and again when it broke.
+#[derive(Clone)]
+pub(super) struct Connection {
+    client: Client,
+    pub(super) id: ConnectionId,
+}
+
+/// Identity of a connection: the member, and a counter of its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionId {
+    pub(super) member: usize,
+    pub(super) generation: u64,
+}
+
+/// How a member that has lost its leader handles requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequireLeader {
+    /// It refuses requests and ends watches.
+    Yes,
+    /// It answers from its own state.
+    No,
+}
+
+impl Connection {
+    pub(super) fn kv(&self) -> KvClient {
+        self.client.kv_client().max_decoding_message_size(MAX_ANSWER)
+    }
+
+    pub(super) fn watch(&self) -> WatchClient {
+        self.client.watch_client().max_decoding_message_size(MAX_ANSWER)
+    }
+
+    pub(super) fn lease(&self) -> LeaseClient {
+        self.client.lease_client()
+    }
+
+    pub(super) fn cluster(&self) -> ClusterClient {
+        self.client.cluster_client()
+    }
+
+    pub(super) fn maintenance(&self) -> MaintenanceClient {
+        self.client.maintenance_client()
+    }
+}
+
+/// Prepares a connection to `scheme://host:port`. With a user this logs in at the member; without one nothing is sent
+/// yet.
+pub(super) async fn connect(
+    url: &str,
+    credentials: &Credentials,
+    timeouts: &Timeouts,
+    leader: RequireLeader,
+    id: ConnectionId,
+) -> Result<Connection, Error> {
+    let channel = || Ok::<_, Error>(Channel::Tonic(endpoint(url, credentials, timeouts)?.connect_lazy()));
+    let options = ConnectOptions::new().with_require_leader(leader == RequireLeader::Yes).with_auto_token_refresh(true);
+    let client = match &credentials.login {
+        None => Client::from_channel(channel()?, Some(options)).await?,
+        Some(login) => {
+            let named = options.clone().with_user(&login.user, &login.password);
+            match Client::from_channel(channel()?, Some(named)).await {
+                // The cluster has no authentication. If it is enabled later, etcd requires a user, and a new connection
+                // logs in.
+                Err(Error::GRpcStatus(status)) if status.message().contains("authentication is not enabled") => {
+                    tracing::warn!(url, "authentication is disabled in etcd: every client can change its data");
+                    Client::from_channel(channel()?, Some(options)).await?
+                }
+                other => other?,
+            }
+        }
+    };
+    Ok(Connection { client, id })
+}
+
+/// Settings of a connection. Fails on a bad address or bad certificates, never on a network error.
+pub(super) fn endpoint(url: &str, credentials: &Credentials, timeouts: &Timeouts) -> Result<Endpoint, Error> {
+    let endpoint = Endpoint::from_shared(url.to_owned())?
+        .connect_timeout(timeouts.connect)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(timeouts.ping_after)
+        .keep_alive_timeout(timeouts.ping_timeout)
+        // etcd closes connections that ping without an open request.
+        .keep_alive_while_idle(false)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    Ok(match &credentials.tls {
+        None => endpoint,
+        Some(tls) => endpoint.tls_config(tls.clone().timeout(timeouts.connect))?,
+    })
 }

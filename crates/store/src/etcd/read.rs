@@ -1,21 +1,21 @@
-//! Reads. All of them are linearizable: they see every transaction that was answered before they were asked.
+//! Linearizable reads: they see every transaction that was acknowledged before.
 
+use etcd_client::proto::PbKeyValue;
 use etcd_client::{Error, GetOptions, WatchOptions};
 use futures::StreamExt;
-use muster_core::txn::Revision;
+use muster_core::txn::{LeaseId, Revision};
 
-use super::ask::{Failure, Sending};
-use super::keys::{Span, key_value};
+use super::errors::Rejection;
+use super::request::{RequestError, Retry};
 use super::shared::{Shared, for_etcd, revision};
-use super::verdict::Answer;
 use crate::error::StoreError;
 use crate::limits;
 use crate::store::{KeyValue, Range};
 
-/// How many keys are read at once. With values of at most 16 KiB that is a bounded answer, and most are far smaller.
+/// Keys of one request. With values of at most 16 KiB the response is bounded, and mostly far smaller.
 const PAGE: i64 = 1000;
 
-/// The key that is read when only the revision is wanted. It need not exist, but we must be allowed to read it.
+/// The key that is read to get the revision. It need not exist, but the user must be allowed to read it.
 const ANY_KEY: &str = "/muster/";
 
 /// Some keys at one revision.
@@ -23,32 +23,32 @@ const ANY_KEY: &str = "/muster/";
 pub(super) struct Page {
     pub(super) kvs: Vec<KeyValue>,
     pub(super) revision: u64,
-    /// The cluster that it was read from: another one's revisions mean something else.
+    /// The cluster that was read: revisions of another cluster are not comparable.
     pub(super) cluster: u64,
-    /// Where to go on, if there is more.
+    /// The next page, if there is one.
     pub(super) rest: Option<Span>,
 }
 
 pub(super) async fn get(shared: &Shared, key: &str) -> Result<Option<KeyValue>, StoreError> {
     limits::check_key(key)?;
-    let mut answer = shared
-        .ask(Sending::Repeatable, |connection| async move { connection.kv().get(key, None).await })
+    let mut response = shared
+        .call(Retry::Idempotent, |connection| async move { connection.kv().get(key, None).await })
         .await
         .map_err(|failure| shared.error(failure))?;
-    shared.head.heard(answer.header().map_or(0, |header| revision(header.revision())));
-    Ok(answer.0.kvs.pop().and_then(key_value))
+    shared.head.observe(response.header().map_or(0, |header| revision(header.revision())));
+    Ok(response.0.kvs.pop().and_then(key_value))
 }
 
-/// The newest revision.
-pub(super) async fn head(shared: &Shared) -> Result<u64, Failure> {
+/// The latest revision.
+pub(super) async fn head(shared: &Shared) -> Result<u64, RequestError> {
     let before = shared.head.known();
-    let answer = shared
-        .ask(Sending::Repeatable, |connection| async move {
+    let response = shared
+        .call(Retry::Idempotent, |connection| async move {
             connection.kv().get(ANY_KEY, Some(GetOptions::new().with_count_only())).await
         })
         .await?;
-    let head = answer.header().map_or(0, |header| revision(header.revision()));
-    shared.head.confirmed(before, head);
+    let head = response.header().map_or(0, |header| revision(header.revision()));
+    shared.head.confirm(before, head);
     Ok(head)
 }
 
@@ -61,66 +61,65 @@ pub(super) async fn range(shared: &Shared, prefix: &str, at: Option<Revision>) -
         let revision = Revision(page.revision);
         match page.rest {
             None => return Ok(Range { kvs, revision }),
-            // The whole is what was there at the revision of the first page.
+            // All pages are read at the revision of the first.
             Some(more) => (at, rest) = (Some(revision), more),
         }
     }
 }
 
-/// The next page, now or at a revision.
+/// Reads the next page, at the latest or at a past revision.
 pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> Result<Page, StoreError> {
     let options = GetOptions::new().with_range(span.to.clone()).with_limit(PAGE);
-    // At revision 0 nothing was there, but to etcd it means the latest.
+    // Revision 0 had no keys, but to etcd it means the latest.
     let options = match at {
         Some(at) => options.with_revision(for_etcd(at).max(1)),
         None => options,
     };
-    let asked = shared
-        .ask(Sending::Repeatable, |connection| {
+    let result = shared
+        .call(Retry::Idempotent, |connection| {
             let (from, options) = (span.from.clone(), options.clone());
             async move { connection.kv().get(from, Some(options)).await }
         })
         .await;
-    let answer = match (asked, at) {
-        (Ok(answer), _) => answer.0,
+    let response = match (result, at) {
+        (Ok(response), _) => response.0,
         (Err(failure), Some(at)) => return Err(past_error(shared, failure, span, at).await),
         (Err(failure), None) => return Err(shared.error(failure)),
     };
-    let (cluster, head) = answer.header.map_or((0, 0), |header| (header.cluster_id, revision(header.revision)));
-    shared.head.heard(head);
-    let rest = answer.kvs.last().filter(|_| answer.more).map(|last| span.after(&last.key));
-    let kvs = answer.kvs.into_iter().filter_map(key_value).collect();
+    let (cluster, head) = response.header.map_or((0, 0), |header| (header.cluster_id, revision(header.revision)));
+    shared.head.observe(head);
+    let rest = response.kvs.last().filter(|_| response.more).map(|last| span.after(&last.key));
+    let kvs = response.kvs.into_iter().filter_map(key_value).collect();
     Ok(Page { kvs, revision: at.map_or(head, |Revision(at)| at), cluster, rest })
 }
 
-/// Why the past could not be read. etcd says only that; who asks wants to know what can be read.
-async fn past_error(shared: &Shared, failure: Failure, span: &Span, asked: Revision) -> StoreError {
-    let more = if failure.is(Answer::Compacted) {
-        oldest(shared, span, asked).await.map(|oldest| StoreError::Compacted { asked, oldest })
-    } else if failure.is(Answer::Future) {
-        head(shared).await.map(|head| StoreError::Ahead { asked, head: Revision(head) })
+/// Completes the error of a read in the past: etcd does not say which revisions are readable.
+async fn past_error(shared: &Shared, failure: RequestError, span: &Span, result: Revision) -> StoreError {
+    let more = if failure.is(Rejection::Compacted) {
+        oldest(shared, span, result).await.map(|oldest| StoreError::Compacted { result, oldest })
+    } else if failure.is(Rejection::FutureRevision) {
+        head(shared).await.map(|head| StoreError::Ahead { result, head: Revision(head) })
     } else {
         Err(failure)
     };
     more.unwrap_or_else(|failure| shared.error(failure))
 }
 
-/// The oldest revision that can be read, after one could not. Only watches are told: one that starts too early is ended
-/// with that number.
-async fn oldest(shared: &Shared, span: &Span, asked: Revision) -> Result<Revision, Failure> {
-    let options = WatchOptions::new().with_range(span.to.clone()).with_start_revision(for_etcd(asked).max(1));
+/// The oldest readable revision. Only a watch reports it: one that starts too early is canceled with that revision.
+async fn oldest(shared: &Shared, span: &Span, result: Revision) -> Result<Revision, RequestError> {
+    let options = WatchOptions::new().with_range(span.to.clone()).with_start_revision(for_etcd(result).max(1));
     let compacted = shared
-        .ask(Sending::Repeatable, |connection| {
+        .call(Retry::Idempotent, |connection| {
             let (from, options) = (span.from.clone(), options.clone());
             async move {
-                let mut answers = connection.watch().watch(from, Some(options)).await?;
-                while let Some(answer) = answers.next().await {
-                    let answer = answer?;
-                    if answer.compact_revision() > 0 {
-                        return Ok(revision(answer.compact_revision()));
+                let mut responses = connection.watch().watch(from, Some(options)).await?;
+                while let Some(response) = responses.next().await {
+                    let response = response?;
+                    if response.compact_revision() > 0 {
+                        return Ok(revision(response.compact_revision()));
                     }
-                    if answer.canceled() {
-                        return Err(Error::WatchError(answer.cancel_reason().to_owned()));
+                    if response.canceled() {
+                        return Err(Error::WatchError(response.cancel_reason().to_owned()));
                     }
                 }
                 Err(Error::WatchError("the stream has ended".to_owned()))
@@ -129,4 +128,67 @@ async fn oldest(shared: &Shared, span: &Span, asked: Revision) -> Result<Revisio
         .await?;
     shared.note_compacted(compacted);
     Ok(Revision(compacted))
+}
+
+/// The range of keys with a prefix, in etcd's form: the end is excluded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: Vec<u8>,
+    pub(super) to: Vec<u8>,
+}
+
+impl Span {
+    pub(super) fn of(prefix: &str) -> Self {
+        // A single zero byte as the end means "no end"; as the start it sorts before every possible key.
+        let from = if prefix.is_empty() { vec![0] } else { prefix.as_bytes().to_vec() };
+        // The prefix with its last byte incremented. Bytes of UTF-8 are below 0xff, so there is no overflow.
+        let mut to = prefix.as_bytes().to_vec();
+        match to.last_mut() {
+            Some(last) => *last += 1,
+            None => to.push(0),
+        }
+        Self { from, to }
+    }
+
+    /// The rest of the range, after a key.
+    pub(super) fn after(&self, key: &[u8]) -> Self {
+        let mut from = key.to_vec();
+        from.push(0);
+        Self { from, to: self.to.clone() }
+    }
+}
+
+/// Converts a key and value. None for a key that is not UTF-8: another client has put it, and the contract has no name
+/// for it.
+pub(super) fn key_value(kv: PbKeyValue) -> Option<KeyValue> {
+    Some(KeyValue {
+        key: key(kv.key)?,
+        value: kv.value.into(),
+        revision: Revision(revision(kv.mod_revision)),
+        lease: (kv.lease != 0).then_some(LeaseId(kv.lease)),
+    })
+}
+
+pub(super) fn key(bytes: Vec<u8>) -> Option<String> {
+    let key = String::from_utf8(bytes);
+    if let Err(error) = &key {
+        tracing::debug!(key = ?String::from_utf8_lossy(error.as_bytes()), "skipping a key that is not UTF-8");
+    }
+    key.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Span;
+
+    #[test]
+    fn prefix_range_ends_after_its_last_key() {
+        let span = |prefix| {
+            let Span { from, to } = Span::of(prefix);
+            (from, to)
+        };
+        assert_eq!(span("a/"), (b"a/".to_vec(), b"a0".to_vec()));
+        assert_eq!(span(""), (vec![0], vec![0]));
+        assert_eq!(span("\u{10ffff}"), (vec![0xf4, 0x8f, 0xbf, 0xbf], vec![0xf4, 0x8f, 0xbf, 0xc0]));
+    }
 }

@@ -1,4 +1,4 @@
-//! What requests, watches and the compaction of one store have in common.
+//! State that requests, watches and compaction of one store share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use muster_core::txn::{LeaseId, Revision};
 use tokio::sync::watch;
 
-use super::ask::Failure;
-use super::head::Head;
+use super::errors::Rejection;
 use super::options::Options;
 use super::pool::Pool;
-use super::verdict::Answer;
-use crate::error::{StoreError, said};
+use super::progress::Head;
+use super::request::RequestError;
+use crate::error::{StoreError, text_cause};
 
 pub(super) struct Shared {
     pub(super) name: String,
@@ -19,21 +19,21 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) head: Head,
     pub(super) counters: Counters,
-    /// The newest compaction that was heard of; 0 if none was.
+    /// The latest known compaction; 0 if none is known.
     pub(super) compacted: AtomicU64,
-    /// True when the store is gone, and watches shall end.
+    /// Set when the store is dropped: watches end.
     pub(super) closed: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) transactions: AtomicU64,
-    pub(super) refused: AtomicU64,
+    pub(super) conflicts: AtomicU64,
 }
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the pool: it knows the password.
+        // Without the pool, which has the password.
         f.debug_struct("Shared").field("name", &self.name).field("head", &self.head).finish_non_exhaustive()
     }
 }
@@ -51,46 +51,51 @@ impl Shared {
         }
     }
 
-    /// A compaction was heard of.
+    /// Records a compaction.
     pub(super) fn note_compacted(&self, revision: u64) {
         self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
-    /// What a caller is told. Answers that only some requests get are looked at by those first.
-    pub(super) fn error(&self, failure: Failure) -> StoreError {
+    /// Converts the failure of a request. Callers handle rejections that only their request can get first.
+    pub(super) fn error(&self, failure: RequestError) -> StoreError {
         let store = self.name.clone();
         match failure {
-            Failure::Unknown { reasons } => StoreError::Unknown { store, cause: Failure::cause(&reasons) },
-            Failure::Away { reasons } => StoreError::Unavailable { store, cause: Failure::cause(&reasons) },
-            Failure::Answer { answer: Answer::NoSpace, why } => StoreError::Full {
+            RequestError::Unknown { reasons } => StoreError::Unknown { store, cause: RequestError::cause(&reasons) },
+            RequestError::Unavailable { reasons } => {
+                StoreError::Unavailable { store, cause: RequestError::cause(&reasons) }
+            }
+            RequestError::Rejected { rejection: Rejection::NoSpace, why } => StoreError::Full {
                 store,
-                cause: said(format!(
-                    "etcd's quota is exhausted ({why}): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and then \
-                     disarm the alarm (etcdctl alarm disarm); a bigger quota is set with --quota-backend-bytes"
+                cause: text_cause(format!(
+                    "etcd's quota is exhausted ({why}): compact it (etcdctl compaction --physical), defragment each member (etcdctl defrag), and \
+                     disarm the alarm (etcdctl alarm disarm); --quota-backend-bytes sets a larger quota"
                 )),
             },
-            Failure::Answer { answer: Answer::Corrupt, why } => StoreError::Corrupt { store, cause: said(why) },
-            Failure::Answer { answer: Answer::Denied, why } => {
-                StoreError::Unavailable { store, cause: said(format!("etcd refuses: {why}")) }
+            RequestError::Rejected { rejection: Rejection::Corrupt, why } => {
+                StoreError::Corrupt { store, cause: text_cause(why) }
             }
-            Failure::Answer { answer: Answer::Compacted | Answer::Future | Answer::NoLease, why } => {
-                StoreError::Unavailable { store, cause: said(format!("etcd gives an answer that does not fit: {why}")) }
+            RequestError::Rejected { rejection: Rejection::Denied, why } => {
+                StoreError::Unavailable { store, cause: text_cause(format!("etcd refused the request: {why}")) }
             }
+            RequestError::Rejected {
+                rejection: Rejection::Compacted | Rejection::FutureRevision | Rejection::LeaseNotFound,
+                why,
+            } => StoreError::Unavailable { store, cause: text_cause(format!("unexpected response of etcd: {why}")) },
         }
     }
 
-    /// The same for requests that name a lease.
-    pub(super) fn lease_error(&self, failure: Failure, lease: LeaseId) -> StoreError {
-        if failure.is(Answer::NoLease) { StoreError::LeaseEnded { lease } } else { self.error(failure) }
+    /// The same for requests with a lease.
+    pub(super) fn lease_error(&self, failure: RequestError, lease: LeaseId) -> StoreError {
+        if failure.is(Rejection::LeaseNotFound) { StoreError::LeaseEnded { lease } } else { self.error(failure) }
     }
 }
 
-/// etcd counts in signed numbers, and none of those that it gives out is negative.
+/// Converts a revision of etcd, which is signed and never negative.
 pub(super) fn revision(of_etcd: i64) -> u64 {
     u64::try_from(of_etcd).unwrap_or(0)
 }
 
-/// The other way. No store lives to see the difference.
+/// Converts a revision for etcd.
 pub(super) fn for_etcd(Revision(revision): Revision) -> i64 {
     i64::try_from(revision).unwrap_or(i64::MAX)
 }

@@ -1,0 +1,156 @@
+//! Transactions are atomic, and conditional on their guards.
+
+use muster_core::txn::{Guard, Op, Revision, Txn};
+
+use super::{Subject, all, commit, delete, put, text};
+use crate::error::StoreError;
+use crate::limits::{Invalid, MAX_KEY, MAX_OPS, MAX_TXN, MAX_VALUE};
+use crate::store::Outcome;
+
+pub async fn transaction_is_atomic_at_one_revision(subject: &dyn Subject) {
+    let store = subject.store();
+    put(&*store, "old", "1").await;
+    let before = store.revision().await.unwrap();
+
+    let txn = Txn::new().op(Op::put("a", "1")).op(Op::delete("old")).op(Op::put("b", ""));
+    let revision = commit(&*store, txn).await;
+
+    assert!(revision > before);
+    assert_eq!(store.revision().await.unwrap(), revision);
+    let range = store.range("", None).await.unwrap();
+    assert_eq!(range.revision, revision);
+    assert_eq!(text(&range.kvs), [("a", "1"), ("b", "")]);
+    assert!(range.kvs.iter().all(|kv| kv.revision == revision && kv.lease.is_none()));
+    assert_eq!(store.get("a").await.unwrap().as_ref(), range.kvs.first());
+    assert_eq!(store.get("old").await.unwrap(), None);
+}
+
+pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn Subject) {
+    let store = subject.store();
+    let held = put(&*store, "held", "1").await;
+    let first = put(&*store, "moved", "1").await;
+    put(&*store, "moved", "2").await;
+    let before = store.revision().await.unwrap();
+
+    let txn = Txn::new()
+        .guard(Guard::Unchanged { key: "held".into(), since: held })
+        .guard(Guard::Unchanged { key: "moved".into(), since: first })
+        .guard(Guard::Absent { key: "new".into() })
+        .guard(Guard::Absent { key: "held".into() })
+        .op(Op::put("new", "1"))
+        .op(Op::delete("held"));
+    let outcome = store.commit(txn).await.unwrap();
+
+    assert_eq!(outcome, Outcome::Refused { revision: before, failed: vec!["moved".into(), "held".into()] });
+    assert_eq!(text(&all(&*store, "").await), [("held", "1"), ("moved", "2")]);
+    assert_eq!(store.revision().await.unwrap(), before);
+}
+
+pub async fn guards_compare_presence_and_revision(subject: &dyn Subject) {
+    let store = subject.store();
+    let holds = async |guard: Guard| match store.commit(Txn::new().guard(guard)).await.unwrap() {
+        Outcome::Committed { .. } => true,
+        Outcome::Refused { failed, .. } => {
+            assert_eq!(failed, ["k"]);
+            false
+        }
+    };
+    let absent = || Guard::Absent { key: "k".into() };
+    let unchanged = |since| Guard::Unchanged { key: "k".into(), since };
+
+    assert!(holds(absent()).await);
+    // "Unchanged" means that the key exists. On etcd a missing key has revision 0.
+    assert!(!holds(unchanged(Revision(0))).await);
+    let first = put(&*store, "k", "1").await;
+    assert!(!holds(absent()).await);
+    assert!(holds(unchanged(first)).await);
+    put(&*store, "other", "1").await;
+    assert!(holds(unchanged(first)).await);
+    let second = put(&*store, "k", "1").await;
+    assert!(!holds(unchanged(first)).await);
+    assert!(holds(unchanged(second)).await);
+    delete(&*store, "k").await;
+    assert!(holds(absent()).await);
+    assert!(!holds(unchanged(second)).await);
+    // A key that was deleted and put again has changed.
+    put(&*store, "k", "1").await;
+    assert!(!holds(unchanged(second)).await);
+}
+
+pub async fn no_op_transaction_makes_no_revision(subject: &dyn Subject) {
+    let store = subject.store();
+    let before = put(&*store, "k", "1").await;
+
+    assert_eq!(commit(&*store, Txn::new()).await, before);
+    assert_eq!(commit(&*store, Txn::new().op(Op::delete("nothing"))).await, before);
+    let guarded = Txn::new().guard(Guard::Unchanged { key: "k".into(), since: before }).op(Op::delete("nothing"));
+    assert_eq!(commit(&*store, guarded).await, before);
+    assert_eq!(store.revision().await.unwrap(), before);
+}
+
+pub async fn put_of_the_same_value_is_a_change(subject: &dyn Subject) {
+    let store = subject.store();
+    let first = put(&*store, "k", "1").await;
+    let second = put(&*store, "k", "1").await;
+    assert!(second > first);
+    assert_eq!(store.get("k").await.unwrap().unwrap().revision, second);
+}
+
+pub async fn request_over_a_limit_is_refused(subject: &dyn Subject) {
+    let store = subject.store();
+    let refused = async |txn: Txn| {
+        let Err(StoreError::Invalid(invalid)) = store.commit(txn).await else { panic!("not refused as invalid") };
+        invalid
+    };
+
+    let big = Txn::new().op(Op::put("small", "1")).op(Op::put("big", vec![b'x'; MAX_VALUE + 1]));
+    assert_eq!(refused(big).await, Invalid::BigValue { key: "big".into(), len: MAX_VALUE + 1 });
+
+    let long = "k".repeat(MAX_KEY + 1);
+    assert_eq!(
+        refused(Txn::new().op(Op::delete(&long))).await,
+        Invalid::LongKey { key: long.clone(), len: MAX_KEY + 1 }
+    );
+
+    let many = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), "1")));
+    assert_eq!(refused(many).await, Invalid::ManyOps { count: MAX_OPS + 1 });
+
+    let guards = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.guard(Guard::Absent { key: format!("k{n}") }));
+    assert_eq!(refused(guards).await, Invalid::ManyGuards { count: MAX_OPS + 1 });
+
+    let heavy =
+        (0..=MAX_TXN / MAX_VALUE).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), vec![0; MAX_VALUE])));
+    assert!(matches!(refused(heavy).await, Invalid::BigTxn { .. }));
+
+    assert_eq!(refused(Txn::new().op(Op::put("", "1"))).await, Invalid::EmptyKey);
+    assert_eq!(all(&*store, "").await, []);
+}
+
+pub async fn request_at_the_limits_is_accepted(subject: &dyn Subject) {
+    let store = subject.store();
+    let long = "k".repeat(MAX_KEY);
+    commit(&*store, Txn::new().op(Op::put(&long, vec![b'x'; MAX_VALUE]))).await;
+    assert_eq!(store.get(&long).await.unwrap().unwrap().value.len(), MAX_VALUE);
+
+    let many = (0..MAX_OPS)
+        .fold(Txn::new(), |txn, n| txn.guard(Guard::Absent { key: format!("n{n}") }).op(Op::put(format!("n{n}"), "1")));
+    commit(&*store, many).await;
+    assert_eq!(all(&*store, "n").await.len(), MAX_OPS);
+
+    let heavy =
+        (0..MAX_TXN / MAX_VALUE - 1).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("h{n}"), vec![0; MAX_VALUE])));
+    commit(&*store, heavy).await;
+}
+
+pub async fn duplicate_key_is_refused(subject: &dyn Subject) {
+    let store = subject.store();
+    for second in [Op::put("k", "2"), Op::delete("k")] {
+        let error = store.commit(Txn::new().op(Op::put("k", "1")).op(second)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Invalid(Invalid::TwiceNamed { key }) if key == "k"));
+    }
+    assert_eq!(store.get("k").await.unwrap(), None);
+
+    // Two guards of one key are valid, and so is a guard of a changed key.
+    let absent = || Guard::Absent { key: "k".into() };
+    commit(&*store, Txn::new().guard(absent()).guard(absent()).op(Op::put("k", "1"))).await;
+}

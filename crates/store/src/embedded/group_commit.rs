@@ -1,0 +1,157 @@
+//! Group commit: many requests share one durable commit and its fsync. Each has its own revision and reply.
+
+use std::time::Duration;
+
+use muster_core::txn::{LeaseId, Op, Revision, Txn};
+use redb::Database;
+
+use super::apply::Tables;
+use super::errors::Fault;
+use super::format::StoreCounters;
+use super::recent::CommittedTxn;
+use super::request::Request;
+use super::{Options, compaction};
+use crate::error::StoreError;
+use crate::store::{Lease, Outcome};
+
+/// A durable group, ready to publish.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) numbers: StoreCounters,
+    pub(super) commits: Vec<CommittedTxn>,
+    pub(super) granted: Vec<Lease>,
+    pub(super) ended: Vec<i64>,
+    pub(super) conflicts: u64,
+    /// Whether anything was written. Requests without changes cost no fsync.
+    pub(super) written: bool,
+}
+
+/// A failed group.
+#[derive(Debug)]
+pub(super) enum GroupError {
+    /// Failed before its commit: certainly rolled back.
+    RolledBack(Fault),
+    /// Failed during the commit: only the file knows whether it is there.
+    Unknown { fault: Fault, group: Box<Group> },
+}
+
+impl<E: Into<Fault>> From<E> for Broken {
+    fn from(error: E) -> Self {
+        GroupError::RolledBack(error.into())
+    }
+}
+
+/// Applies the requests in order and commits them together. Replies are prepared, and sent later.
+pub(super) fn write(
+    database: &Database,
+    numbers: StoreCounters,
+    options: &Options,
+    requests: &mut [Request],
+) -> Result<Group, GroupError> {
+    let txn = database.begin_write()?;
+    let mut group = Group { numbers, commits: vec![], granted: vec![], ended: vec![], conflicts: 0, written: false };
+    {
+        let mut tables = Tables::open(&txn)?;
+        for request in requests {
+            group.stage(&mut tables, request)?;
+        }
+        if group.written {
+            if let Some(to) = compaction::due(&tables, &group.numbers, options)? {
+                compaction::compact(&mut tables, &mut group.numbers, to)?;
+            }
+            group.numbers.group += 1;
+            group.numbers.write(&numbers, &mut tables.meta)?;
+        }
+    }
+    if !group.written {
+        txn.abort()?;
+        return Ok(group);
+    }
+    match txn.commit() {
+        Ok(()) => Ok(group),
+        Err(error) => Err(GroupError::Unknown { fault: error.into(), group: Box::new(group) }),
+    }
+}
+
+impl Group {
+    fn stage(&mut self, tables: &mut Tables<'_>, request: &mut Request) -> Result<(), Fault> {
+        match request {
+            Request::Commit { txn, reply } => {
+                let answer = self.commit(tables, std::mem::take(txn))?;
+                reply.prepare(answer);
+            }
+            Request::Grant { ttl, reply } => {
+                let lease = self.grant(tables, *ttl)?;
+                reply.prepare(Ok(lease));
+            }
+            Request::Revoke { lease, reply } => {
+                let answer = self.revoke(tables, *lease)?;
+                reply.prepare(answer);
+            }
+            Request::Compact { revision, reply } => {
+                let answer = self.compact(tables, *revision)?;
+                reply.prepare(answer);
+            }
+            // The recovery has run before this group is written.
+            Request::Recover { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, tables: &mut Tables<'_>, txn: Txn) -> Result<Result<Outcome, StoreError>, Fault> {
+        let failed = tables.failed(&txn.guards)?;
+        if !failed.is_empty() {
+            self.conflicts += 1;
+            return Ok(Ok(Outcome::Refused { revision: Revision(self.numbers.head), failed }));
+        }
+        if let Some(lease) = tables.ended_lease(&txn.ops)? {
+            return Ok(Err(StoreError::LeaseEnded { lease }));
+        }
+        self.apply(tables, txn.ops)?;
+        Ok(Ok(Outcome::Committed { revision: Revision(self.numbers.head) }))
+    }
+
+    fn apply(&mut self, tables: &mut Tables<'_>, ops: Vec<Op>) -> Result<(), Fault> {
+        let revision = self.numbers.head + 1;
+        let applied = tables.apply(ops, revision)?;
+        if !applied.changes.is_empty() {
+            self.numbers.head = revision;
+            self.numbers.history_bytes += applied.row_bytes;
+            self.commits.push(CommittedTxn { revision, changes: applied.changes });
+            self.written = true;
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, tables: &mut Tables<'_>, ttl: Duration) -> Result<Lease, Fault> {
+        self.numbers.last_lease += 1;
+        // Incremented with each lease: it never leaves the range.
+        let id = i64::try_from(self.numbers.last_lease).unwrap_or(i64::MAX);
+        tables.leases.insert(id, u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))?;
+        self.written = true;
+        let lease = Lease { id: LeaseId(id), ttl };
+        self.granted.push(lease);
+        Ok(lease)
+    }
+
+    fn revoke(&mut self, tables: &mut Tables<'_>, lease: LeaseId) -> Result<Result<(), StoreError>, Fault> {
+        let Some(ops) = tables.end_lease(lease.0)? else {
+            return Ok(Err(StoreError::LeaseEnded { lease }));
+        };
+        self.apply(tables, ops)?;
+        self.ended.push(lease.0);
+        self.written = true;
+        Ok(Ok(()))
+    }
+
+    fn compact(&mut self, tables: &mut Tables<'_>, to: Revision) -> Result<Result<(), StoreError>, Fault> {
+        if to.0 > self.numbers.head {
+            return Ok(Err(StoreError::Ahead { asked: to, head: Revision(self.numbers.head) }));
+        }
+        if to.0 > self.numbers.compacted {
+            compaction::compact(tables, &mut self.numbers, to.0)?;
+            self.written = true;
+        }
+        Ok(Ok(()))
+    }
+}

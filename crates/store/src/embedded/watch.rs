@@ -1,0 +1,161 @@
+//! A watch of an embedded prefix: a state machine that is polled, without a task or queue of its own.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::stream;
+use futures::stream::Stream;
+use muster_core::txn::Revision;
+use tokio::sync::watch;
+
+use super::format::StoreCounters;
+use super::read;
+use super::read::PageRequest;
+use super::recent::{CommittedTxn, RecentCommits};
+use super::shared::{Position, Shared};
+use crate::error::StoreError;
+use crate::watch::{Change, Event, GapCause, WatchFrom};
+
+/// Keys of one snapshot event, and transactions that are read from memory at once.
+const BATCH: usize = 512;
+
+/// The next step of the watch.
+#[derive(Debug)]
+enum Phase {
+    /// Checks that the history after this revision still exists.
+    Resume { after: u64 },
+    /// Reads the keys after this one, at the latest revision if none is set yet. No read transaction stays open between
+    /// two pages, so that a slow reader does not block the reuse of old pages.
+    Snapshot { at: Option<u64>, after: Option<String> },
+    /// Delivers the changes from this revision on.
+    Live { next: u64 },
+}
+
+#[derive(Debug)]
+pub(super) struct WatchState {
+    shared: Arc<Shared>,
+    position: watch::Receiver<Position>,
+    prefix: String,
+    phase: Phase,
+    /// Events that are ready to deliver: at most one batch of the history.
+    ready: VecDeque<Event>,
+    /// The revision up to which the reader has received everything.
+    delivered: u64,
+}
+
+impl WatchState {
+    pub(super) fn new(shared: Arc<Shared>, prefix: &str, from: WatchFrom) -> Self {
+        let position = shared.position.clone();
+        let phase = match from {
+            WatchFrom::Now => Phase::Snapshot { at: None, after: None },
+            WatchFrom::After(Revision(after)) => Phase::Resume { after },
+        };
+        Self { shared, position, prefix: prefix.to_owned(), phase, ready: VecDeque::new(), delivered: 0 }
+    }
+
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<Event, StoreError>> + Send {
+        stream::unfold(self, |mut state| async {
+            let event = state.next().await;
+            Some((event, state))
+        })
+    }
+
+    async fn next(&mut self) -> Result<Event, StoreError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            match &self.phase {
+                Phase::Resume { after } => self.resume(*after).await?,
+                Phase::Snapshot { at, after } => {
+                    let (at, after) = (*at, after.clone());
+                    self.snapshot(at, after).await?;
+                }
+                Phase::Live { next } => self.live(*next).await?,
+            }
+        }
+    }
+
+    async fn resume(&mut self, after: u64) -> Result<(), StoreError> {
+        // From the file: a reader may have seen a revision there before the writer publishes it.
+        let StoreCounters { head, compacted, .. } = self.shared.read(read::counters).await?;
+        self.delivered = after;
+        if after > head {
+            self.gap(GapCause::Ahead { head: Revision(head) });
+        } else if after < compacted {
+            self.gap(GapCause::Compacted { oldest: Revision(compacted) });
+        } else {
+            self.phase = Phase::Live { next: after + 1 };
+        }
+        Ok(())
+    }
+
+    async fn snapshot(&mut self, at: Option<u64>, after: Option<String>) -> Result<(), StoreError> {
+        let request = PageRequest { prefix: self.prefix.clone(), at, after, limit: BATCH };
+        match self.shared.read(move |txn| read::page(txn, &request)).await {
+            Ok(page) => {
+                let last = page.kvs.last().map(|kv| kv.key.clone());
+                if !page.kvs.is_empty() {
+                    self.ready.push_back(Event::Snapshot(page.kvs));
+                }
+                self.delivered = page.revision;
+                if page.more {
+                    self.phase = Phase::Snapshot { at: Some(page.revision), after: last };
+                } else {
+                    self.ready.push_back(Event::SnapshotEnd { revision: Revision(page.revision) });
+                    self.phase = Phase::Live { next: page.revision + 1 };
+                }
+                Ok(())
+            }
+            Err(StoreError::Compacted { oldest, .. }) => {
+                self.gap(GapCause::Compacted { oldest });
+                Ok(())
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    async fn live(&mut self, next: u64) -> Result<(), StoreError> {
+        // Read before the recent transactions, so that a later change wakes this watch.
+        let head = self.position.borrow_and_update().head;
+        match self.shared.recent.from(next, head, BATCH) {
+            RecentCommits::Found(commits) => {
+                self.deliver(next, commits.iter().map(|commit| (commit.revision, self.matching(commit))).collect());
+            }
+            RecentCommits::OnDisk => {
+                let prefix = self.prefix.clone();
+                match self.shared.read(move |txn| read::history(txn, next, &prefix)).await {
+                    Ok(commits) => self.deliver(next, commits.into_iter().map(|c| (c.revision, c.changes)).collect()),
+                    Err(StoreError::Compacted { oldest, .. }) => self.gap(GapCause::Compacted { oldest }),
+                    Err(other) => return Err(other),
+                }
+            }
+            RecentCommits::UpToDate if self.delivered + 1 < next => {
+                self.delivered = next - 1;
+                self.ready.push_back(Event::Progress { revision: Revision(self.delivered) });
+            }
+            RecentCommits::UpToDate => self.position.changed().await.map_err(|_| StoreError::Closed)?,
+        }
+        Ok(())
+    }
+
+    fn matching(&self, commit: &CommittedTxn) -> Vec<Change> {
+        commit.changes.iter().filter(|change| change.key().starts_with(&self.prefix)).cloned().collect()
+    }
+
+    fn deliver(&mut self, mut next: u64, commits: Vec<(u64, Vec<Change>)>) {
+        for (revision, changes) in commits {
+            next = revision + 1;
+            if !changes.is_empty() {
+                self.delivered = revision;
+                self.ready.push_back(Event::Changes { revision: Revision(revision), changes });
+            }
+        }
+        self.phase = Phase::Live { next };
+    }
+
+    fn gap(&mut self, cause: GapCause) {
+        self.ready.push_back(Event::Gap { after: Revision(self.delivered), cause });
+        self.phase = Phase::Snapshot { at: None, after: None };
+    }
+}

@@ -1,0 +1,38 @@
+//! Contract tests on the embedded backend.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use muster_store::contract::Subject;
+use muster_store::embedded::Options;
+use muster_store::{Embedded, ManualClock, Store};
+
+struct OnDisk {
+    store: Arc<Embedded>,
+    clock: Arc<ManualClock>,
+    _directory: tempfile::TempDir,
+}
+
+impl OnDisk {
+    async fn fresh() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new());
+        let options = Options { clock: clock.clone(), ..Options::default() };
+        let store = Embedded::open(directory.path().join("store"), options).await.unwrap();
+        Self { store: Arc::new(store), clock, _directory: directory }
+    }
+}
+
+impl Subject for OnDisk {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn pass(&self, time: Duration) -> BoxFuture<'_, ()> {
+        self.clock.advance(time);
+        Box::pin(async {})
+    }
+}
+
+muster_store::contract_tests!(OnDisk::fresh());

@@ -1,0 +1,37 @@
+//! Contract tests on a real etcd. Each test has a process with its own disk, because revisions and compaction belong to
+//! the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use muster_etcd_rig::Cluster;
+use muster_store::contract::Subject;
+use muster_store::etcd::Options;
+use muster_store::{Access, Etcd, Store};
+
+struct OneMember {
+    store: Arc<Etcd>,
+    _cluster: Cluster,
+}
+
+impl OneMember {
+    async fn fresh() -> Self {
+        let cluster = Cluster::start(muster_etcd_rig::Options::members(1)).await;
+        let store = Etcd::open(&cluster.spec(), &Access::default(), Options::default()).await.unwrap();
+        Self { store: Arc::new(store), _cluster: cluster }
+    }
+}
+
+impl Subject for OneMember {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    /// etcd has only the real clock.
+    fn pass(&self, time: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
+muster_store::contract_tests!(OneMember::fresh());
