@@ -6,7 +6,6 @@ use muster_testkit::wait::TIMEOUT;
 use serde_json::Value;
 
 use crate::process::{Ended, Started};
-use crate::process::Started;
 use crate::stage::Stage;
 
 impl Stage {

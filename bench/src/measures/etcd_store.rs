@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_store::embedded::Options;
-use muster_store::{Access, Embedded, Store};
+use muster_store::{EmbeddedStore, Store, StoreAccess};
 
 use super::raw_store;
 use crate::bench::Bench;
@@ -24,13 +24,13 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let rounds = bench.size(3, 1);
     let dir = bench.dir()?;
     let etcd = Etcd::start(bench, dir.path()).await?;
-    let shared: Arc<dyn Store> = muster_store::open(&etcd.spec(), &Access::default()).await?;
+    let shared: Arc<dyn Store> = muster_store::open(&etcd.spec(), &StoreAccess::default()).await?;
     let mut rows = Vec::new();
     for writers in WRITERS {
         let (mut embedded, mut clustered, mut fsyncs) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
             let path = dir.path().join(format!("embedded-{writers}-{round}"));
-            let store: Arc<dyn Store> = Arc::new(Embedded::open(path, Options::default()).await?);
+            let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, Options::default()).await?);
             let raw = raw_store::measure(&store, writers, time).await?;
             embedded += raw.transactions_per_second;
             fsyncs = raw.fsyncs_each;

@@ -9,7 +9,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::report::record::RunHistory;
 use muster_core::report::status_move::{self, MoveInput, StatusMove};
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, Store};
+use muster_store::{CommitOutcome, Store};
 use tokio::task::JoinSet;
 
 use crate::parts::reports::Reporter;
@@ -47,8 +47,8 @@ pub(crate) async fn measure(store: &Arc<dyn Store>, writers: u32, time: Duration
                 }
                 let txn = Txn { guards: vec![Guard::observed(fence.clone(), last)], ops: txn.ops.clone() };
                 match store.commit(txn).await? {
-                    Outcome::Committed { revision } => last = Some(revision),
-                    Outcome::Refused { .. } => anyhow::bail!("the store refused a transaction"),
+                    CommitOutcome::Committed { revision } => last = Some(revision),
+                    CommitOutcome::Conflict { .. } => anyhow::bail!("the store refused a transaction"),
                 }
                 done += 1;
             }

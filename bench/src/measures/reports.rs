@@ -10,7 +10,7 @@ use crate::parts::sender::{Senders, Sent, Until};
 use crate::parts::{memory, project};
 use crate::row::{Row, Unit};
 use muster_store::embedded::Options;
-use muster_store::{Embedded, Stats, Store};
+use muster_store::{EmbeddedStore, Store, StoreStats};
 
 pub(crate) const HOW: &str = "the server's own code on the embedded store, listening on loopback; in this process, so \
     that the store's counters of transactions and of real fsyncs can be read. 1,024 nodes with full histories (20 \
@@ -28,8 +28,8 @@ const HISTORY: u64 = 40;
 struct Stretch {
     senders: usize,
     sent: Sent,
-    before: Stats,
-    after: Stats,
+    before: StoreStats,
+    after: StoreStats,
     /// Processor time of this process: of the senders and of the server.
     cpu: Duration,
 }
@@ -51,7 +51,7 @@ pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         let cpu = memory::cpu(std::process::id())?.own.saturating_sub(cpu);
         stretches.push(Stretch { senders: count, sent, before, after: store.stats(), cpu });
     }
-    let raw: Arc<dyn Store> = Arc::new(Embedded::open(dir.path().join("raw"), Options::default()).await?);
+    let raw: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path().join("raw"), Options::default()).await?);
     let raw = raw_store::measure(&raw, 64, bench.size(time / 2, time)).await?;
 
     let mut rows: Vec<Row> = stretches.iter().flat_map(Stretch::rows).collect();

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::names::NodeName;
+use muster_core::node::liveness::LivenessTimeouts;
 
 use muster_server::{Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
-use muster_store::Embedded;
+use muster_store::EmbeddedStore;
 use muster_store::embedded::Options;
 use muster_testkit::records::{node_record, release_records};
 use tokio::runtime::Runtime;
@@ -19,7 +19,7 @@ use super::project::{self, Project};
 /// A server on a runtime of its own, like that of `muster serve`. Ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Inside {
-    pub(crate) store: Arc<Embedded>,
+    pub(crate) store: Arc<EmbeddedStore>,
     /// `host:port`
     pub(crate) address: String,
     _runtime: Background,
@@ -46,7 +46,7 @@ impl Inside {
         let (store_path, blobs) = (dir.join("store"), dir.join("blobs"));
         let registration = registration(project)?;
         let started = handle.spawn(async move {
-            let store = Arc::new(Embedded::open(store_path, Options::default()).await?);
+            let store = Arc::new(EmbeddedStore::open(store_path, Options::default()).await?);
             let listen = "127.0.0.1:0".parse()?;
             let config = Config {
                 listen,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_store::{Access, OpenError, Store};
+use muster_store::{OpenError, Store, StoreAccess};
 use thiserror::Error;
 
 use crate::exit::Exit;
@@ -83,7 +83,7 @@ impl Eq for Unreadable {}
 
 impl StoreArgs {
     /// How to get into the store. `password` is what the environment says.
-    pub fn access(&self, password: Option<OsString>) -> Result<Access, StoreArgsError> {
+    pub fn access(&self, password: Option<OsString>) -> Result<StoreAccess, StoreArgsError> {
         self.check_kind()?;
         match (&self.store_cert, &self.store_key) {
             (Some(_), None) => return Err(StoreArgsError::NoKey),
@@ -99,7 +99,7 @@ impl StoreArgs {
                 Some(password.into_string().map_err(|_| StoreArgsError::PasswordNotText)?)
             }
         };
-        Ok(Access {
+        Ok(StoreAccess {
             ca: self.store_ca.clone(),
             cert: self.store_cert.clone(),
             key: self.store_key.clone(),

@@ -1,7 +1,7 @@
 //! Many small changes as few transactions, committed one after the other.
 
 use muster_core::txn::{Revision, Txn};
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 
 use crate::App;
 
@@ -39,11 +39,13 @@ pub(crate) async fn carry_out(app: &App, txns: Vec<Txn>) -> Result<Carried, Stor
     let mut carried = Carried { reached: Revision(0), done: true, moved: false };
     for txn in txns {
         match app.store.commit(txn).await {
-            Ok(Outcome::Committed { revision }) => {
+            Ok(CommitOutcome::Committed { revision }) => {
                 carried.reached = carried.reached.max(revision);
                 carried.moved = true;
             }
-            Ok(Outcome::Refused { revision, .. }) => return Ok(Carried { reached: revision, done: false, ..carried }),
+            Ok(CommitOutcome::Conflict { revision, .. }) => {
+                return Ok(Carried { reached: revision, done: false, ..carried });
+            }
             Err(StoreError::Unknown { .. }) => {
                 return Ok(Carried { reached: app.latest_revision.read().await?, done: false, ..carried });
             }

@@ -9,14 +9,14 @@ use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName, Role, Version};
 use muster_core::txn::{Op, Revision, Txn};
 use muster_server::{View, ViewChange};
-use muster_store::{Outcome, Store};
+use muster_store::{CommitOutcome, Store};
 use muster_testkit::records::node_record;
 use tokio::sync::mpsc;
 
 async fn put(store: &dyn Store, op: Op) -> Revision {
     match store.commit(Txn::new().op(op)).await.unwrap() {
-        Outcome::Committed { revision } => revision,
-        Outcome::Refused { .. } => panic!("nothing guards it"),
+        CommitOutcome::Committed { revision } => revision,
+        CommitOutcome::Conflict { .. } => panic!("nothing guards it"),
     }
 }
 
@@ -33,7 +33,7 @@ async fn a_view_that_fell_behind_a_compaction_is_built_anew_and_equals_the_store
     let dir = tempfile::tempdir().unwrap();
     let store = muster_store::open(
         &format!("embedded:{}", dir.path().join("store").display()),
-        &muster_store::Access::default(),
+        &muster_store::StoreAccess::default(),
     )
     .await
     .unwrap();
@@ -81,7 +81,7 @@ async fn a_change_elsewhere_in_the_store_brings_the_view_on() {
     let dir = tempfile::tempdir().unwrap();
     let store = muster_store::open(
         &format!("embedded:{}", dir.path().join("store").display()),
-        &muster_store::Access::default(),
+        &muster_store::StoreAccess::default(),
     )
     .await
     .unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, Stream};
-use muster_store::{Change, Event, GapCause, Revision, StoreError, WatchFrom};
+use muster_store::{GapCause, Revision, StoreError, WatchChange, WatchEvent, WatchFrom};
 use tokio::sync::watch;
 
 use crate::faults::{self, Faults, WatchFate};
@@ -24,7 +24,7 @@ pub(crate) struct Follower {
     /// None: with a snapshot.
     after: Option<Revision>,
     /// Events that are known already.
-    ready: VecDeque<Event>,
+    ready: VecDeque<WatchEvent>,
     /// Up to where the reader was told, if he was told anything.
     told: Option<Revision>,
 }
@@ -39,14 +39,14 @@ impl Follower {
         Self { world, faults, moves, prefix: prefix.to_owned(), after, ready: VecDeque::new(), told: after }
     }
 
-    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<Event, StoreError>> + Send {
+    pub(crate) fn into_stream(self) -> impl Stream<Item = Result<WatchEvent, StoreError>> + Send {
         stream::unfold(self, |mut follower| async {
             let event = follower.next().await;
             Some((event, follower))
         })
     }
 
-    async fn next(&mut self) -> Result<Event, StoreError> {
+    async fn next(&mut self) -> Result<WatchEvent, StoreError> {
         self.faults.delay().await;
         while self.ready.is_empty() {
             self.faults.let_through().await;
@@ -67,10 +67,12 @@ impl Follower {
         }
         let event = self.ready.pop_front().ok_or(StoreError::Closed)?;
         match &event {
-            Event::SnapshotEnd { revision } | Event::Changes { revision, .. } | Event::Progress { revision } => {
+            WatchEvent::SnapshotEnd { revision }
+            | WatchEvent::Changes { revision, .. }
+            | WatchEvent::Progress { revision } => {
                 self.told = Some(*revision);
             }
-            Event::Snapshot(_) | Event::Gap { .. } => {}
+            WatchEvent::Snapshot(_) | WatchEvent::Gap { .. } => {}
         }
         Ok(event)
     }
@@ -78,7 +80,7 @@ impl Follower {
     /// Finds out what there is to say, and when the next lease ends if nothing changes before.
     fn look(&mut self) -> Option<Duration> {
         let (world, prefix) = (Arc::clone(&self.world), self.prefix.clone());
-        let cut_changes = |changes: &Vec<Change>| -> Vec<_> {
+        let cut_changes = |changes: &Vec<WatchChange>| -> Vec<_> {
             changes.iter().filter(|change| change.key().starts_with(&prefix)).cloned().collect()
         };
         world.with(|history| {
@@ -87,14 +89,14 @@ impl Follower {
                 Some(Ok(commits)) => {
                     let all = commits.map(|(revision, changes)| (revision, cut_changes(changes)));
                     let ours = all.filter(|(_, changes)| !changes.is_empty());
-                    self.ready.extend(ours.map(|(revision, changes)| Event::Changes { revision, changes }));
+                    self.ready.extend(ours.map(|(revision, changes)| WatchEvent::Changes { revision, changes }));
                     self.after = Some(history.head());
                     let said = match self.ready.back() {
-                        Some(Event::Changes { revision, .. }) => Some(*revision),
+                        Some(WatchEvent::Changes { revision, .. }) => Some(*revision),
                         _ => self.told,
                     };
                     if said < self.after {
-                        self.ready.push_back(Event::Progress { revision: history.head() });
+                        self.ready.push_back(WatchEvent::Progress { revision: history.head() });
                     }
                 }
                 Some(Err(StoreError::Compacted { oldest, .. })) => self.start_again(GapCause::Compacted { oldest }),
@@ -106,15 +108,15 @@ impl Follower {
 
     fn snapshot(&mut self, history: &History) {
         let kvs = cut(history.now(), &self.prefix);
-        self.ready.extend(kvs.chunks(PAGE).map(|page| Event::Snapshot(page.to_vec())));
-        self.ready.push_back(Event::SnapshotEnd { revision: history.head() });
+        self.ready.extend(kvs.chunks(PAGE).map(|page| WatchEvent::Snapshot(page.to_vec())));
+        self.ready.push_back(WatchEvent::SnapshotEnd { revision: history.head() });
         self.after = Some(history.head());
     }
 
     /// Forgets what was to be said: a gap, and then a snapshot.
     fn start_again(&mut self, cause: GapCause) {
         self.ready.clear();
-        self.ready.push_back(Event::Gap { after: self.told.unwrap_or_default(), cause });
+        self.ready.push_back(WatchEvent::Gap { after: self.told.unwrap_or_default(), cause });
         self.after = None;
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
-use muster_store::{Change, Guard, KeyValue, Lease, LeaseId, Op, Outcome, Revision, StoreError, Txn};
+use muster_store::{CommitOutcome, Guard, KeyValue, Lease, LeaseId, Op, Revision, StoreError, Txn, WatchChange};
 
 /// Everything that is there at one revision.
 pub(crate) type State = BTreeMap<String, KeyValue>;
@@ -16,7 +16,7 @@ pub(crate) struct History {
     base: State,
     oldest: Revision,
     /// … what each transaction since then changed …
-    commits: BTreeMap<Revision, Vec<Change>>,
+    commits: BTreeMap<Revision, Vec<WatchChange>>,
     /// … and what all of that comes to.
     now: State,
     leases: BTreeMap<LeaseId, Held>,
@@ -56,28 +56,28 @@ impl History {
     pub(crate) fn after(
         &self,
         revision: Revision,
-    ) -> Result<impl Iterator<Item = (Revision, &Vec<Change>)>, StoreError> {
+    ) -> Result<impl Iterator<Item = (Revision, &Vec<WatchChange>)>, StoreError> {
         self.check(revision)?;
         Ok(self.commits.range((Excluded(revision), Unbounded)).map(|(revision, changes)| (*revision, changes)))
     }
 
-    fn check(&self, asked: Revision) -> Result<(), StoreError> {
+    fn check(&self, requested: Revision) -> Result<(), StoreError> {
         let (oldest, head) = (self.oldest, self.head());
-        if asked > head {
-            Err(StoreError::Ahead { asked, head })
-        } else if asked < oldest {
-            Err(StoreError::Compacted { asked, oldest })
+        if requested > head {
+            Err(StoreError::Ahead { requested, head })
+        } else if requested < oldest {
+            Err(StoreError::Compacted { requested, oldest })
         } else {
             Ok(())
         }
     }
 
     /// The guards are looked at first, and then the leases: what is refused is refused, whatever it wanted to do.
-    pub(crate) fn commit(&mut self, txn: &Txn) -> Result<Outcome, StoreError> {
+    pub(crate) fn commit(&mut self, txn: &Txn) -> Result<CommitOutcome, StoreError> {
         let failed: Vec<_> = txn.guards.iter().filter(|guard| !self.holds(guard)).map(Guard::key).collect();
         if !failed.is_empty() {
             let failed = failed.into_iter().map(str::to_owned).collect();
-            return Ok(Outcome::Refused { revision: self.head(), failed });
+            return Ok(CommitOutcome::Conflict { revision: self.head(), failed });
         }
         for op in &txn.ops {
             if let Op::Put { lease: Some(lease), .. } = op
@@ -86,7 +86,7 @@ impl History {
                 return Err(StoreError::LeaseEnded { lease: *lease });
             }
         }
-        Ok(Outcome::Committed { revision: self.apply(&txn.ops) })
+        Ok(CommitOutcome::Committed { revision: self.apply(&txn.ops) })
     }
 
     fn holds(&self, guard: &Guard) -> bool {
@@ -102,9 +102,9 @@ impl History {
         let change = |op: &Op| match op {
             Op::Put { key, value, lease } => {
                 let (key, value) = (key.clone(), value.clone().into());
-                Some(Change::Put(KeyValue { key, value, revision, lease: *lease }))
+                Some(WatchChange::Put(KeyValue { key, value, revision, lease: *lease }))
             }
-            Op::Delete { key } => self.now.contains_key(key).then(|| Change::Delete { key: key.clone() }),
+            Op::Delete { key } => self.now.contains_key(key).then(|| WatchChange::Delete { key: key.clone() }),
         };
         let changes: Vec<_> = ops.iter().filter_map(change).collect();
         if !changes.is_empty() {
@@ -147,7 +147,7 @@ impl History {
     }
 
     /// What one transaction changed; nothing if that is no longer known.
-    pub(crate) fn at_revision(&self, revision: Revision) -> &[Change] {
+    pub(crate) fn at_revision(&self, revision: Revision) -> &[WatchChange] {
         self.commits.get(&revision).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -177,11 +177,11 @@ impl History {
     }
 }
 
-fn apply(state: &mut State, changes: &[Change]) {
+fn apply(state: &mut State, changes: &[WatchChange]) {
     for change in changes {
         match change {
-            Change::Put(kv) => state.insert(kv.key.clone(), kv.clone()),
-            Change::Delete { key } => state.remove(key),
+            WatchChange::Put(kv) => state.insert(kv.key.clone(), kv.clone()),
+            WatchChange::Delete { key } => state.remove(key),
         };
     }
 }

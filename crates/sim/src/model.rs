@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_store::{
-    Clock, Health, KeyValue, Lease, LeaseId, Outcome, Range, Revision, Sharing, Stats, Store, StoreError, SystemClock,
-    Txn, Watch, WatchFrom, limits,
+    Clock, CommitOutcome, KeyValue, Lease, LeaseId, Range, Revision, Sharing, Store, StoreError, StoreHealth,
+    StoreStats, SystemClock, Txn, Watch, WatchFrom, limits,
 };
 
 use crate::faults::{self, Fate, Faults};
@@ -68,7 +68,7 @@ impl Model {
         answer
     }
 
-    fn carry_out(&self, txn: &Txn) -> Result<Outcome, StoreError> {
+    fn carry_out(&self, txn: &Txn) -> Result<CommitOutcome, StoreError> {
         self.world.with(|history| {
             let outcome = self.world.commit(history, txn)?;
             if let Some(left) = self.faults.compaction() {
@@ -105,7 +105,7 @@ impl Store for Model {
         }))
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
             limits::check_txn(&txn)?;
             self.faults.delay().await;
@@ -157,24 +157,24 @@ impl Store for Model {
         Box::pin(self.read(|history| Ok(history.head())))
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         let transactions = self.world.transactions.load(Ordering::Relaxed);
-        let refused = self.world.refused.load(Ordering::Relaxed);
-        Stats { transactions, refused, groups: transactions, ..Stats::default() }
+        let conflicts = self.world.refused.load(Ordering::Relaxed);
+        StoreStats { transactions, conflicts, groups: transactions, ..StoreStats::default() }
     }
 
     fn sharing(&self) -> Sharing {
         Sharing::Shared
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(async move {
             let stands = self.read(|history| Ok((history.oldest(), history.head()))).await.ok();
-            Health {
+            StoreHealth {
                 latency: stands.map(|_| Duration::ZERO),
                 oldest: stands.map(|(oldest, _)| oldest),
                 revision: stands.map(|(_, head)| head),
-                ..Health::default()
+                ..StoreHealth::default()
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_store::{Clock, Outcome, Revision, StoreError, Txn};
+use muster_store::{Clock, CommitOutcome, Revision, StoreError, Txn};
 use tokio::sync::watch;
 
 use crate::history::History;
@@ -48,13 +48,13 @@ impl World {
         answer
     }
 
-    pub(crate) fn commit(&self, history: &mut History, txn: &Txn) -> Result<Outcome, StoreError> {
+    pub(crate) fn commit(&self, history: &mut History, txn: &Txn) -> Result<CommitOutcome, StoreError> {
         let before = history.head();
         let outcome = history.commit(txn)?;
         match &outcome {
-            Outcome::Committed { revision } if *revision == before => {}
-            Outcome::Committed { .. } => _ = self.transactions.fetch_add(1, Ordering::Relaxed),
-            Outcome::Refused { .. } => _ = self.refused.fetch_add(1, Ordering::Relaxed),
+            CommitOutcome::Committed { revision } if *revision == before => {}
+            CommitOutcome::Committed { .. } => _ = self.transactions.fetch_add(1, Ordering::Relaxed),
+            CommitOutcome::Conflict { .. } => _ = self.refused.fetch_add(1, Ordering::Relaxed),
         }
         Ok(outcome)
     }

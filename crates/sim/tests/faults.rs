@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_sim::{Dice, Fate, Faults, Model, Odds};
 use muster_store::contract::Mirror;
 use muster_store::{
-    Event, GapCause, Guard, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn, Watch, WatchFrom,
+    CommitOutcome, GapCause, Guard, ManualClock, Op, Revision, Store, StoreError, Txn, Watch, WatchEvent, WatchFrom,
 };
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ async fn a_commit_meets_the_fate_that_was_scripted() {
         let key = format!("{fate:?}");
         let answer = store.commit(put(&key, "1")).await;
         match fate {
-            Fate::Answered => assert!(matches!(answer, Ok(Outcome::Committed { .. }))),
+            Fate::Answered => assert!(matches!(answer, Ok(CommitOutcome::Committed { .. }))),
             Fate::NotReached => assert!(matches!(answer, Err(StoreError::Unavailable { .. }))),
             Fate::Full => assert!(matches!(answer, Err(StoreError::Full { .. }))),
             Fate::RequestLost | Fate::AnswerLost | Fate::DoneLater => {
@@ -62,8 +62,8 @@ async fn what_is_done_later_may_come_after_a_look_found_nothing() {
     let again = store.commit(put("k", "second").guard(absent())).await.unwrap();
     store.settle();
     match again {
-        Outcome::Committed { .. } => assert_eq!(value(&store, "k").await.unwrap(), "second"),
-        Outcome::Refused { .. } => assert_eq!(value(&store, "k").await.unwrap(), "first"),
+        CommitOutcome::Committed { .. } => assert_eq!(value(&store, "k").await.unwrap(), "second"),
+        CommitOutcome::Conflict { .. } => assert_eq!(value(&store, "k").await.unwrap(), "first"),
     }
     assert_eq!(store.revision().await.unwrap(), Revision(1));
 }
@@ -74,7 +74,7 @@ async fn a_client_that_is_cut_off_hears_nothing_and_then_everything() {
     let faults = Faults::none();
     let client = store.client(faults.clone());
     let mut watch = client.watch("", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
 
     faults.cut_off(true);
     store.commit(put("k", "1")).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_client_that_is_cut_off_hears_nothing_and_then_everything() {
     assert!(is_silent(&mut watch).await);
 
     faults.cut_off(false);
-    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1), .. }));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes { revision: Revision(1), .. }));
     assert_eq!(value(&client, "k").await.unwrap(), "1");
 }
 
@@ -104,20 +104,20 @@ async fn an_interrupted_watch_goes_on_and_a_lost_one_starts_again() {
     let faults = Faults::none();
     let store = model(&faults);
     let mut watch = store.watch("", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
     store.commit(put("k", "1")).await.unwrap();
 
     faults.set(Odds { watch_interrupted: 1.0, ..Odds::default() });
     assert!(matches!(watch.next().await, Err(StoreError::Unavailable { .. })));
     faults.set(Odds::default());
-    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1), .. }));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes { revision: Revision(1), .. }));
 
     store.commit(put("k", "2")).await.unwrap();
     faults.set(Odds { watch_lost: 1.0, ..Odds::default() });
-    assert_eq!(watch.next().await.unwrap(), Event::Gap { after: Revision(1), cause: GapCause::Lost });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::Gap { after: Revision(1), cause: GapCause::Lost });
     faults.set(Odds::default());
-    assert!(matches!(watch.next().await.unwrap(), Event::Snapshot(kvs) if kvs.len() == 1));
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(2) });
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Snapshot(kvs) if kvs.len() == 1));
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(2) });
 }
 
 #[tokio::test]
@@ -125,14 +125,16 @@ async fn a_watch_that_lags_behind_a_compaction_has_a_gap() {
     let faults = Faults::none();
     let store = model(&faults);
     let mut watch = store.watch("", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
     for n in 0..10 {
         store.commit(put("k", &n.to_string())).await.unwrap();
     }
     faults.set(Odds { compacted: 1.0, ..Odds::default() });
     store.commit(put("k", "last")).await.unwrap();
     let gap = watch.next().await.unwrap();
-    assert!(matches!(gap, Event::Gap { after: Revision(0), cause: GapCause::Compacted { oldest } } if oldest.0 >= 8));
+    assert!(
+        matches!(gap, WatchEvent::Gap { after: Revision(0), cause: GapCause::Compacted { oldest } } if oldest.0 >= 8)
+    );
 }
 
 /// How many seeds `make test` tries; `SEED=` tries that one.
@@ -196,9 +198,9 @@ async fn count_one(store: &Model, client: u64, n: u64) {
             .op(Op::put("counter", (number("counter") + 1).to_string()))
             .op(Op::put(&mine, n.to_string()));
         match store.commit(txn).await {
-            Ok(Outcome::Committed { .. }) => return,
+            Ok(CommitOutcome::Committed { .. }) => return,
             // Somebody else was faster, or nobody knows: what is there now tells.
-            Ok(Outcome::Refused { .. })
+            Ok(CommitOutcome::Conflict { .. })
             | Err(StoreError::Unknown { .. } | StoreError::Unavailable { .. } | StoreError::Full { .. }) => {}
             Err(error) => panic!("{error}"),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_store::embedded::Options;
-use muster_store::{Embedded, Guard, Op, Outcome, Revision, Store, Txn};
+use muster_store::{CommitOutcome, EmbeddedStore, Guard, Op, Revision, Store, Txn};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let path = args.next().unwrap_or_else(|| "throughput.store".to_owned());
     let writers: usize = args.next().map_or(Ok(64), |arg| arg.parse())?;
     let seconds: u64 = args.next().map_or(Ok(5), |arg| arg.parse())?;
-    let store = Arc::new(Embedded::open(&path, Options::default()).await?);
+    let store = Arc::new(EmbeddedStore::open(&path, Options::default()).await?);
 
     let before = store.stats();
     let start = Instant::now();
@@ -30,8 +30,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
                     break;
                 }
                 last = Some(match store.commit(report(writer, n, last)).await? {
-                    Outcome::Committed { revision } => revision,
-                    Outcome::Refused { revision, .. } => return Err(format!("refused at {revision}").into()),
+                    CommitOutcome::Committed { revision } => revision,
+                    CommitOutcome::Conflict { revision, .. } => return Err(format!("refused at {revision}").into()),
                 });
             }
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())

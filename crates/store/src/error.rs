@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use muster_core::txn::{LeaseId, Revision};
 
-use crate::limits::Invalid;
+use crate::limits::InvalidRequest;
 
 /// The source of an error. Shared, because one failed fsync is the error of all requests of a group.
-pub type Cause = Arc<dyn Error + Send + Sync>;
+pub type ErrorCause = Arc<dyn Error + Send + Sync>;
 
 /// An operation of the store failed.
 ///
@@ -20,14 +20,14 @@ pub type Cause = Arc<dyn Error + Send + Sync>;
 pub enum StoreError {
     /// The request breaks a limit of the contract, on every backend. A retry fails the same way.
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidRequest),
 
-    #[error("revision {asked} has been compacted, the oldest readable revision is {oldest}: read the latest state")]
-    Compacted { asked: Revision, oldest: Revision },
+    #[error("revision {requested} has been compacted, the oldest readable revision is {oldest}: read the latest state")]
+    Compacted { requested: Revision, oldest: Revision },
 
     /// The store was restored from a backup or replaced: the reader has seen a later state.
-    #[error("revision {asked} is in the future, the store is at {head}: it may have been restored from a backup")]
-    Ahead { asked: Revision, head: Revision },
+    #[error("revision {requested} is in the future, the store is at {head}: it may have been restored from a backup")]
+    Ahead { requested: Revision, head: Revision },
 
     #[error("lease {} has expired: grant a new one and put its keys again", .lease.0)]
     LeaseEnded { lease: LeaseId },
@@ -36,28 +36,28 @@ pub enum StoreError {
     Full {
         store: String,
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
 
     #[error("{store}: unavailable, nothing was written")]
     Unavailable {
         store: String,
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
 
     #[error("{store}: the result of the change is unknown: read back the changed keys")]
     Unknown {
         store: String,
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
 
     #[error("{store}: the content is corrupt: stop the server, keep a copy of the store's files, and restore a backup")]
     Corrupt {
         store: String,
         #[source]
-        cause: Cause,
+        cause: ErrorCause,
     },
 
     #[error("the store is closed")]
@@ -69,7 +69,7 @@ pub enum StoreError {
 #[error("{0}")]
 pub(crate) struct TextCause(pub(crate) String);
 
-/// Makes a [`Cause`] from a text.
-pub(crate) fn text_cause(what: impl Into<String>) -> Cause {
+/// Makes a [`ErrorCause`] from a text.
+pub(crate) fn text_cause(what: impl Into<String>) -> ErrorCause {
     Arc::new(TextCause(what.into()))
 }

@@ -1,4 +1,4 @@
-//! Health of a store, for `muster doctor` and the metrics.
+//! StoreHealth of a store, for `muster doctor` and the metrics.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ pub enum Sharing {
     Shared,
 }
 
-/// Health of a store at the time of the request.
+/// StoreHealth of a store at the time of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health {
+pub struct StoreHealth {
     /// Servers of the store, sorted by name. A store in a file has one.
     pub members: Vec<Member>,
     /// Time of one linearizable read; none if it failed.
@@ -60,7 +60,7 @@ pub struct MemberState {
 /// A condition that an operator has to resolve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alarm {
-    /// The member that raised it, by its name in [`Health::members`].
+    /// The member that raised it, by its name in [`StoreHealth::members`].
     pub member: String,
     pub kind: AlarmKind,
 }

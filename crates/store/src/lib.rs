@@ -4,7 +4,7 @@
 //! all of it or nothing, gives it the next [`Revision`] and delivers it to every [`Watch`]. There is no other
 //! coordination between processes: no locks, no queues, and no other state that must survive a crash.
 //!
-//! The operator chooses the backend ([`open`]). The promises of all backends are in [`Store`] and [`Event`]. One test
+//! The operator chooses the backend ([`open`]). The promises of all backends are in [`Store`] and [`WatchEvent`]. One test
 //! suite checks them on each backend (module `contract`, feature `contract-tests`). The limits of requests are in
 //! [`limits`].
 //!
@@ -59,12 +59,12 @@ mod store;
 mod watch;
 
 pub use self::clock::{Clock, ManualClock, SystemClock};
-pub use self::embedded::Embedded;
-pub use self::error::{Cause, StoreError};
-pub use self::etcd::Etcd;
-pub use self::health::{Alarm, AlarmKind, Health, Member, MemberState, Sharing};
-pub use self::limits::Invalid;
-pub use self::open::{Access, OpenError, open};
-pub use self::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
-pub use self::watch::{Change, Event, GapCause, Watch, WatchFrom};
+pub use self::embedded::EmbeddedStore;
+pub use self::error::{ErrorCause, StoreError};
+pub use self::etcd::EtcdStore;
+pub use self::health::{Alarm, AlarmKind, Member, MemberState, Sharing, StoreHealth};
+pub use self::limits::InvalidRequest;
+pub use self::open::{OpenError, StoreAccess, open};
+pub use self::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
+pub use self::watch::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 pub use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};

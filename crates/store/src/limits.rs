@@ -18,7 +18,7 @@ pub const MAX_TXN: usize = 1024 * 1024;
 
 /// A request that breaks a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum InvalidRequest {
     #[error("a key is empty")]
     EmptyKey,
     #[error("the key {key:.64}… has {len} bytes, at most {MAX_KEY} are allowed")]
@@ -40,12 +40,12 @@ pub enum Invalid {
 }
 
 /// Checks a transaction against the limits before it is sent.
-pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
+pub fn check_txn(txn: &Txn) -> Result<(), InvalidRequest> {
     if txn.ops.len() > MAX_OPS {
-        return Err(Invalid::ManyOps { count: txn.ops.len() });
+        return Err(InvalidRequest::ManyOps { count: txn.ops.len() });
     }
     if txn.guards.len() > MAX_OPS {
-        return Err(Invalid::ManyGuards { count: txn.guards.len() });
+        return Err(InvalidRequest::ManyGuards { count: txn.guards.len() });
     }
     let mut len = 0;
     for guard in &txn.guards {
@@ -57,33 +57,33 @@ pub fn check_txn(txn: &Txn) -> Result<(), Invalid> {
         check_key(op.key())?;
         len += op.key().len() + value_len(op);
         if value_len(op) > MAX_VALUE {
-            return Err(Invalid::BigValue { key: op.key().to_owned(), len: value_len(op) });
+            return Err(InvalidRequest::BigValue { key: op.key().to_owned(), len: value_len(op) });
         }
         if !named.insert(op.key()) {
-            return Err(Invalid::DuplicateKey { key: op.key().to_owned() });
+            return Err(InvalidRequest::DuplicateKey { key: op.key().to_owned() });
         }
     }
     if len > MAX_TXN {
-        return Err(Invalid::BigTxn { len });
+        return Err(InvalidRequest::BigTxn { len });
     }
     Ok(())
 }
 
 /// Checks the length of a key.
-pub fn check_key(key: &str) -> Result<(), Invalid> {
+pub fn check_key(key: &str) -> Result<(), InvalidRequest> {
     if key.is_empty() {
-        return Err(Invalid::EmptyKey);
+        return Err(InvalidRequest::EmptyKey);
     }
     if key.len() > MAX_KEY {
-        return Err(Invalid::LongKey { key: key.to_owned(), len: key.len() });
+        return Err(InvalidRequest::LongKey { key: key.to_owned(), len: key.len() });
     }
     Ok(())
 }
 
 /// Checks the time to live of a lease. etcd counts leases in whole seconds, and a shorter one would expire between two
 /// keep-alives.
-pub fn check_ttl(ttl: Duration) -> Result<(), Invalid> {
-    if ttl < Duration::from_secs(1) { Err(Invalid::ShortLease { ttl }) } else { Ok(()) }
+pub fn check_ttl(ttl: Duration) -> Result<(), InvalidRequest> {
+    if ttl < Duration::from_secs(1) { Err(InvalidRequest::ShortLease { ttl }) } else { Ok(()) }
 }
 
 fn value_len(op: &Op) -> usize {

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::embedded::{Embedded, Options};
-use crate::etcd::Etcd;
+use crate::embedded::{EmbeddedStore, Options};
+use crate::etcd::EtcdStore;
 use crate::store::Store;
 use crate::{embedded, etcd};
 
@@ -26,11 +26,11 @@ pub enum OpenError {
 }
 
 /// Opens the store of a specification: `embedded:PATH`, or `etcd://HOST:PORT[,HOST:PORT…]`. Only etcd uses `access`.
-pub async fn open(spec: &str, access: &Access) -> Result<Arc<dyn Store>, OpenError> {
+pub async fn open(spec: &str, access: &StoreAccess) -> Result<Arc<dyn Store>, OpenError> {
     match spec.split_once(':') {
         Some(("embedded", "")) => Err(OpenError::NoPath { given: spec.to_owned() }),
-        Some(("embedded", path)) => Ok(Arc::new(Embedded::open(path, Options::default()).await?)),
-        Some(("etcd", _)) => Ok(Arc::new(Etcd::open(spec, access, etcd::Options::default()).await?)),
+        Some(("embedded", path)) => Ok(Arc::new(EmbeddedStore::open(path, Options::default()).await?)),
+        Some(("etcd", _)) => Ok(Arc::new(EtcdStore::open(spec, access, etcd::Options::default()).await?)),
         _ => Err(OpenError::Unknown { given: without_user(spec) }),
     }
 }
@@ -39,7 +39,7 @@ pub async fn open(spec: &str, access: &Access) -> Result<Arc<dyn Store>, OpenErr
 ///
 /// A CA or a certificate turns TLS on.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct StoreAccess {
     /// PEM file with the CAs that must have signed the servers' certificates.
     pub ca: Option<PathBuf>,
     /// PEM file with the client certificate, for servers that require one.
@@ -50,11 +50,11 @@ pub struct Access {
     pub password: Option<String>,
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for StoreAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A printed configuration must not show the password.
         let password = self.password.as_ref().map(|_| "(hidden)");
-        f.debug_struct("Access")
+        f.debug_struct("StoreAccess")
             .field("ca", &self.ca)
             .field("cert", &self.cert)
             .field("key", &self.key)
@@ -76,7 +76,7 @@ pub(crate) fn without_user(address: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, without_user};
+    use super::{StoreAccess, without_user};
 
     #[test]
     fn user_and_password_are_removed_from_addresses() {
@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn password_is_not_printed() {
-        let access = Access { user: Some("muster".into()), password: Some("s3cret".into()), ..Access::default() };
+        let access =
+            StoreAccess { user: Some("muster".into()), password: Some("s3cret".into()), ..StoreAccess::default() };
         let printed = format!("{access:?}");
         assert!(printed.contains("muster") && !printed.contains("s3cret"), "{printed}");
     }

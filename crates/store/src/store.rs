@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 
 use crate::error::StoreError;
-use crate::health::{Health, Sharing};
+use crate::health::{Sharing, StoreHealth};
 use crate::watch::{Watch, WatchFrom};
 
 /// A key and its value at some revision.
@@ -31,7 +31,7 @@ pub struct Range {
 
 /// Result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommitOutcome {
     /// The transaction is durable. If it changed nothing (no operations, or deletes of keys that do not exist) it made
     /// no revision; this is then the revision at which the guards held.
     Committed { revision: Revision },
@@ -49,7 +49,7 @@ pub struct Lease {
 
 /// Counters since the store was opened, for benchmarks and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct StoreStats {
     /// Transactions that made a revision.
     pub transactions: u64,
     /// Transactions whose guards did not hold.
@@ -80,7 +80,7 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn range<'a>(&'a self, prefix: &'a str, at: Option<Revision>) -> BoxFuture<'a, Result<Range, StoreError>>;
 
     /// Commits a transaction, or nothing of it.
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>>;
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>>;
 
     /// Watches all keys with a prefix. It starts when it is first polled and ends when it is dropped.
     fn watch(&self, prefix: &str, from: WatchFrom) -> Watch;
@@ -101,11 +101,11 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
     /// Counters of this process.
-    fn stats(&self) -> Stats;
+    fn stats(&self) -> StoreStats;
 
     /// Other processes that may write to the store.
     fn sharing(&self) -> Sharing;
 
     /// Checks the store and each of its members. Never fails: errors are part of the result.
-    fn health(&self) -> BoxFuture<'_, Health>;
+    fn health(&self) -> BoxFuture<'_, StoreHealth>;
 }

@@ -21,16 +21,16 @@ pub enum WatchFrom {
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum WatchChange {
     Put(KeyValue),
     Delete { key: String },
 }
 
-impl Change {
+impl WatchChange {
     pub fn key(&self) -> &str {
         match self {
-            Change::Put(kv) => &kv.key,
-            Change::Delete { key } => key,
+            WatchChange::Put(kv) => &kv.key,
+            WatchChange::Delete { key } => key,
         }
     }
 }
@@ -46,18 +46,18 @@ pub enum GapCause {
     Lost,
 }
 
-/// Event of a watch.
+/// WatchEvent of a watch.
 ///
 /// The order is always `Snapshot* SnapshotEnd (Changes | Progress)* [Gap, and from the start]`. A watch that starts
 /// [`After`](WatchFrom::After) a revision has no first snapshot. Revisions only grow until a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum WatchEvent {
     /// Some of the keys, in order. A snapshot consists of any number of these, or of none.
     Snapshot(Vec<KeyValue>),
     /// The snapshot is complete at this revision: keys that are not in it do not exist.
     SnapshotEnd { revision: Revision },
     /// *All* changes that one transaction made under the prefix. Never empty.
-    Changes { revision: Revision, changes: Vec<Change> },
+    Changes { revision: Revision, changes: Vec<WatchChange> },
     /// Everything under the prefix up to this revision has been delivered; later transactions changed other keys. A
     /// reader that waits for a minimum revision needs this.
     ///
@@ -68,27 +68,27 @@ pub enum Event {
     Gap { after: Revision, cause: GapCause },
 }
 
-/// A running watch. See [`Event`] for its events.
+/// A running watch. See [`WatchEvent`] for its events.
 ///
 /// The stream has no end. After an error it can be polled again and continues where it was, except after
 /// [`StoreError::Closed`], which is final. It has no queue of its own: a slow reader continues from the history, and
-/// gets a [`Gap`](Event::Gap) when that was compacted.
-pub struct Watch(BoxStream<'static, Result<Event, StoreError>>);
+/// gets a [`Gap`](WatchEvent::Gap) when that was compacted.
+pub struct Watch(BoxStream<'static, Result<WatchEvent, StoreError>>);
 
 impl Watch {
     /// Wraps the stream of a backend.
-    pub fn new(events: impl Stream<Item = Result<Event, StoreError>> + Send + 'static) -> Self {
+    pub fn new(events: impl Stream<Item = Result<WatchEvent, StoreError>> + Send + 'static) -> Self {
         Self(events.boxed())
     }
 
     /// The next event. Cancel safe: no event is lost when this future is dropped.
-    pub async fn next(&mut self) -> Result<Event, StoreError> {
+    pub async fn next(&mut self) -> Result<WatchEvent, StoreError> {
         self.0.next().await.unwrap_or(Err(StoreError::Closed))
     }
 }
 
 impl Stream for Watch {
-    type Item = Result<Event, StoreError>;
+    type Item = Result<WatchEvent, StoreError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.0.as_mut().poll_next(cx)

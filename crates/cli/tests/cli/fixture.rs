@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_cli::discovery::{Announced, Announcement, Places, announce};
-use muster_core::txn::Generation;
-use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::names::{EnvName, Role, RunId};
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::report::reason::{Need, RunReason};
+use muster_core::txn::Generation;
 
 use muster_core::node::status::Activity;
 use muster_core::report::{
@@ -173,7 +173,7 @@ impl Fleet {
         std::fs::create_dir_all(&state).unwrap();
         let store = muster_store::open(
             &format!("embedded:{}", state.join("store").display()),
-            &muster_store::Access::default(),
+            &muster_store::StoreAccess::default(),
         )
         .await
         .unwrap();

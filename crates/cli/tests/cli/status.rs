@@ -278,7 +278,9 @@ async fn a_key_that_cannot_be_read_is_shown() {
     use muster_core::txn::{Op, Txn};
     let fleet = Fleet::validated().await;
     let txn = Txn::new().op(Op::put("/muster/quickstart/nodes/db2", "not json"));
-    let muster_store::Outcome::Committed { revision } = fleet.app.store.commit(txn).await.unwrap() else { panic!() };
+    let muster_store::CommitOutcome::Committed { revision } = fleet.app.store.commit(txn).await.unwrap() else {
+        panic!()
+    };
     fleet.app.view.reach(revision).await.unwrap();
     let text = fleet.muster(&["status"]).await;
     snapshot!(text, @"

@@ -6,7 +6,7 @@
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::txn::{Generation, Guard, Op, Revision, Txn};
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
 use crate::App;
@@ -46,14 +46,14 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
         let next = now.max(known.epoch.max(leaders).saturating_add(1));
         let txn = Txn::new().guard(Guard::observed(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
         match app.store.commit(txn).await {
-            Ok(Outcome::Committed { revision }) => {
+            Ok(CommitOutcome::Committed { revision }) => {
                 tracing::warn!(%env, agent = %known, store = %newest, "an agent knows a later life of the store: it \
                     was restored, and a new epoch begins");
                 app.view.reach(revision).await?;
                 return Ok(());
             }
             // Another agent came first.
-            Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
             Err(StoreError::Unknown { .. }) => view_is_fresh = false,
             Err(error) => return Err(error.into()),
         }

@@ -6,7 +6,7 @@
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
 use muster_core::report::status_move;
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
 use crate::App;
@@ -58,8 +58,8 @@ pub(crate) async fn assign(
         };
         let Some(txn) = welcome.txn else { return Ok(welcome.incarnation) };
         match app.store.commit(txn).await {
-            Ok(Outcome::Committed { .. }) => return Ok(welcome.incarnation),
-            Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Committed { .. }) => return Ok(welcome.incarnation),
+            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
             // A further number is given out if this one was: gaps do no harm.
             Err(StoreError::Unknown { .. }) => {
                 let newest = app.latest_revision.read().await.map_err(IncarnationError::Store)?;

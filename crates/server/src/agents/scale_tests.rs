@@ -92,7 +92,7 @@ impl Rig {
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
-        let store = muster_store::open(&spec, &muster_store::Access::default()).await.unwrap();
+        let store = muster_store::open(&spec, &muster_store::StoreAccess::default()).await.unwrap();
         let keys = Keys::new(&env());
         let names = |role: &str, count: usize| {
             let role = role.to_owned();
@@ -152,7 +152,8 @@ impl Rig {
     }
 
     async fn commit(&self, op: Op) {
-        let muster_store::Outcome::Committed { revision } = self.store.commit(Txn::new().op(op)).await.unwrap() else {
+        let muster_store::CommitOutcome::Committed { revision } = self.store.commit(Txn::new().op(op)).await.unwrap()
+        else {
             panic!("nothing guards it")
         };
         self.view.reach(revision).await.unwrap();

@@ -12,7 +12,7 @@ use muster_core::names::{Role, Version};
 use muster_core::node::pause::NodePause;
 use muster_core::node::status::NodeState;
 use muster_core::txn::{Guard, Op, Txn};
-use muster_store::Outcome;
+use muster_store::CommitOutcome;
 use muster_wire::design::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
 use muster_wire::operator::{BLOCKERS, EnvironmentRow, EnvironmentStatus, NodeRow, Page};
 use muster_wire::problem::{Problem, ProblemCode};
@@ -106,11 +106,11 @@ pub(crate) async fn destroy_environment(
             .guard(Guard::observed(keys.store_epoch(), epoch_at))
             .op(put);
         match app.store.commit(txn).await? {
-            Outcome::Committed { revision } => {
+            CommitOutcome::Committed { revision } => {
                 tracing::warn!(%env, nodes, by, "the environment is being destroyed");
                 app.view.reach(revision).await?;
             }
-            Outcome::Refused { .. } => {
+            CommitOutcome::Conflict { .. } => {
                 let problem =
                     Problem::new(ProblemCode::Conflict, format!("someone else changes {env} at the same moment"));
                 return Err(ApiError(problem.hint("look at it, then decide again")));

@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, header};
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::App;
@@ -48,11 +48,11 @@ pub(super) async fn write<T>(
         let mut txn = Txn::new().guard(Guard::observed(op.key().to_owned(), seen)).op(op);
         txn.guards.extend(going);
         match app.store.commit(txn).await {
-            Ok(Outcome::Committed { revision }) => {
+            Ok(CommitOutcome::Committed { revision }) => {
                 app.view.reach(revision).await?;
                 return Ok((about, revision));
             }
-            Ok(Outcome::Refused { revision, .. }) => app.view.reach(revision).await?,
+            Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
             Err(StoreError::Unknown { .. }) => unsure = Some(about),
             Err(error) => return Err(error.into()),
         }

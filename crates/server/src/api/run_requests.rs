@@ -12,7 +12,7 @@ use muster_core::node::status::Activity;
 use muster_core::report::Cause;
 use muster_core::report::record::PastRun;
 use muster_core::txn::{Guard, Op, Txn};
-use muster_store::Outcome;
+use muster_store::CommitOutcome;
 use muster_wire::operator::LONGEST_WAIT;
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::runs::{RunRequestProgress, RunRequestStatus, StartRunRequest, StartRunResponse};
@@ -64,8 +64,8 @@ pub(crate) async fn request_run(
     // A node that has left the design meanwhile leaves no key behind.
     let txn = Txn::new().guard(Guard::observed(keys.node(&node), designed_at)).op(put);
     let revision = match app.store.commit(txn).await? {
-        Outcome::Committed { revision } => revision,
-        Outcome::Refused { .. } => {
+        CommitOutcome::Committed { revision } => revision,
+        CommitOutcome::Conflict { .. } => {
             let problem =
                 Problem::new(ProblemCode::Conflict, format!("what the design says of {node} has just changed"));
             return Err(ApiError(problem.hint("ask again")));

@@ -16,7 +16,7 @@ use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::release::AllowOlder;
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, Store, StoreError};
+use muster_store::{CommitOutcome, Store, StoreError};
 use muster_wire::backup::RestoreResponse;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -167,8 +167,8 @@ async fn mark(target: &Target, keys: &Keys, contents: &Contents, there: &There) 
         .op(Op::put(key.clone(), text.clone()));
     for attempt in 1.. {
         match target.store.commit(txn.clone()).await {
-            Ok(Outcome::Committed { revision }) => return Ok(revision),
-            Ok(Outcome::Refused { .. }) => {
+            Ok(CommitOutcome::Committed { revision }) => return Ok(revision),
+            Ok(CommitOutcome::Conflict { .. }) => {
                 // Or it is ours, from a try whose answer was lost.
                 let found = target.store.get(&key).await.map_err(RestoreError::Look)?;
                 return match found {
@@ -210,8 +210,8 @@ impl Writer<'_> {
         // Doing it twice does no harm: nobody else writes these keys as long as the marker is there.
         for attempt in 1.. {
             match self.target.store.commit(txn.clone()).await {
-                Ok(Outcome::Committed { .. }) => return Ok(()),
-                Ok(Outcome::Refused { .. }) => break,
+                Ok(CommitOutcome::Committed { .. }) => return Ok(()),
+                Ok(CommitOutcome::Conflict { .. }) => break,
                 Err(error) if attempt < TRIES && passes(&error) => tokio::time::sleep(PAUSE * attempt).await,
                 Err(error) => return Err(RestoreError::Store(error)),
             }
@@ -246,8 +246,8 @@ impl Writer<'_> {
                 .op(Op::put(self.keys.store_epoch(), epoch.to_string()))
                 .op(Op::delete(self.keys.restoring()));
             match self.target.store.commit(txn).await {
-                Ok(Outcome::Committed { revision }) => return Ok((epoch, revision)),
-                Ok(Outcome::Refused { .. }) => {
+                Ok(CommitOutcome::Committed { revision }) => return Ok((epoch, revision)),
+                Ok(CommitOutcome::Conflict { .. }) => {
                     there = look(self.target).await?;
                     match (&there.marker, there.epoch_at, unsure) {
                         // An agent that knew a later life has begun a new epoch: ours is to be later still.

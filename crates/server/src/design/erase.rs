@@ -7,7 +7,7 @@ use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, Store, StoreError};
+use muster_store::{CommitOutcome, Store, StoreError};
 
 /// Stays below the 128 operations of a transaction, with room for its guards.
 const BATCH: usize = 100;
@@ -40,13 +40,13 @@ pub async fn erase(store: &dyn Store, env: &EnvName, guards: &[Guard]) -> Result
     last.dedup();
     let txn = |keys: &[String]| Txn { guards: guards.to_vec(), ops: keys.iter().map(Op::delete).collect() };
     for part in first.chunks(BATCH) {
-        if let Outcome::Refused { .. } = store.commit(txn(part)).await? {
+        if let CommitOutcome::Conflict { .. } = store.commit(txn(part)).await? {
             return Ok(EraseOutcome::Overtaken);
         }
     }
     // So many servers do not exist: it is one transaction.
     Ok(match store.commit(txn(&last)).await? {
-        Outcome::Committed { revision } => EraseOutcome::All { revision },
-        Outcome::Refused { .. } => EraseOutcome::Overtaken,
+        CommitOutcome::Committed { revision } => EraseOutcome::All { revision },
+        CommitOutcome::Conflict { .. } => EraseOutcome::Overtaken,
     })
 }

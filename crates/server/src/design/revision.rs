@@ -9,7 +9,7 @@ use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
 use muster_core::txn::{Guard, Op, Revision, Txn};
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 
 use super::cache::DesignRef;
 use super::compiled::{Compiled, Texts};
@@ -145,8 +145,8 @@ pub async fn revise(
         txn.ops.push(Op::put_json(keys.design_applied(), &follows)?);
     }
     let revision = match app.store.commit(txn).await {
-        Ok(Outcome::Committed { revision }) => revision,
-        Ok(Outcome::Refused { revision, .. }) => {
+        Ok(CommitOutcome::Committed { revision }) => revision,
+        Ok(CommitOutcome::Conflict { revision, .. }) => {
             app.view.reach(revision).await?;
             return Ok(RevisionOutcome::Overtaken);
         }

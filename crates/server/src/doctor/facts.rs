@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use muster_core::fleet::{DestroyRecord, RestoreRecord};
 use muster_core::names::{EnvName, ReplicaId, Version};
 use muster_core::replica::{ControllerName, ControllerRecord, ReplicaRecord};
-use muster_store::{Health, Sharing};
+use muster_store::{Sharing, StoreHealth};
 use muster_wire::doctor::ReplicaReport;
 
 /// Everything that was found out.
@@ -25,7 +25,7 @@ pub struct Facts {
 pub struct StoreFacts {
     pub name: String,
     pub sharing: Sharing,
-    pub health: Health,
+    pub health: StoreHealth,
 }
 
 /// A replica, and what it says of itself.
@@ -76,7 +76,7 @@ pub(super) mod tests {
         let state = MemberState {
             latency: Duration::from_millis(2),
             version: "etcd 3.6.4".into(),
-            leads: name == "etcd1",
+            is_leader: name == "etcd1",
             learner: false,
             bytes: 20 * MIB,
             bytes_in_use: 15 * MIB,
@@ -101,8 +101,8 @@ pub(super) mod tests {
     }
 
     /// A store of these members that is well otherwise.
-    pub(crate) fn health(members: Vec<Member>) -> Health {
-        Health {
+    pub(crate) fn health(members: Vec<Member>) -> StoreHealth {
+        StoreHealth {
             members,
             latency: Some(Duration::from_millis(3)),
             alarms: Vec::new(),

@@ -9,7 +9,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{ReplicaId, Version};
 use muster_core::release::ReleaseRecord;
 use muster_core::replica::ReplicaRecord;
-use muster_store::{Health, Store};
+use muster_store::{Store, StoreHealth};
 use muster_wire::client::Client;
 use muster_wire::doctor::{BlobVisibility, ReplicaReport};
 use tokio::time::timeout;
@@ -31,7 +31,7 @@ pub async fn ask_store(store: &dyn Store) -> StoreFacts {
     StoreFacts {
         name: store.name().to_owned(),
         sharing: store.sharing(),
-        health: health.unwrap_or_else(|_| Health::default()),
+        health: health.unwrap_or_else(|_| StoreHealth::default()),
     }
 }
 

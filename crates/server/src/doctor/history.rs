@@ -1,12 +1,12 @@
 //! How far back the store remembers. Without a bound it fills up.
 
-use muster_store::Health;
+use muster_store::StoreHealth;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 /// The servers keep some ten thousand; so many more means that nobody compacts.
 const UNBOUNDED: u64 = 500_000;
 
-pub(super) fn judge(health: &Health) -> Option<DoctorFinding> {
+pub(super) fn judge(health: &StoreHealth) -> Option<DoctorFinding> {
     let revision = health.revision?;
     let Some(oldest) = health.oldest else {
         return Some(DoctorFinding::new(
@@ -42,9 +42,10 @@ mod tests {
             (None, Some(7), "history ok: up to revision 7; from where on it does not say"),
         ];
         for (oldest, newest, expected) in table {
-            let health = Health { oldest: oldest.map(Revision), revision: newest.map(Revision), ..health(Vec::new()) };
+            let health =
+                StoreHealth { oldest: oldest.map(Revision), revision: newest.map(Revision), ..health(Vec::new()) };
             assert!(told(judge(&health))[0].starts_with(expected), "{:?}", told(judge(&health)));
         }
-        assert_eq!(judge(&Health::default()), None);
+        assert_eq!(judge(&StoreHealth::default()), None);
     }
 }

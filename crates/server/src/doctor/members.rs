@@ -1,6 +1,6 @@
 //! Each server of the store.
 
-use muster_store::{Health, Member, MemberState};
+use muster_store::{Member, MemberState, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 use super::store::millis;
@@ -8,11 +8,11 @@ use super::store::millis;
 /// etcd itself stops to take writes when a member is 5,000 entries behind with applying.
 const FAR_BEHIND: u64 = 1_000;
 
-pub(super) fn judge(health: &Health) -> Vec<DoctorFinding> {
+pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
     let answered = health.members.iter().filter(|member| member.state.is_ok()).count();
     let mut findings: Vec<DoctorFinding> =
         health.members.iter().map(|member| one(member, answered, health.members.len())).collect();
-    let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.leads));
+    let leads = health.members.iter().any(|member| member.state.as_ref().is_ok_and(|state| state.is_leader));
     if answered > 0 && !leads {
         // The leader may be the one that does not answer, or there is none.
         let verdict = if health.latency.is_some() { DoctorVerdict::Warning } else { DoctorVerdict::Failed };
@@ -46,7 +46,7 @@ fn one(member: &Member, answered: usize, all: usize) -> DoctorFinding {
 }
 
 fn well(name: &str, state: &MemberState, all: usize) -> DoctorFinding {
-    let part = match (state.leads, state.learner) {
+    let part = match (state.is_leader, state.learner) {
         // There is nobody to lead.
         (true, _) if all == 1 => "",
         (true, _) => ", leads",
@@ -119,7 +119,7 @@ mod tests {
     fn a_store_without_a_leader_is_told() {
         let health = health(vec![member("etcd2"), dead("etcd1")]);
         assert!(told(judge(&health))[2].starts_with("member warning: none of those that answer leads"));
-        let lost = Health { latency: None, ..health };
+        let lost = StoreHealth { latency: None, ..health };
         assert!(told(judge(&lost))[2].starts_with("member failed: none of those that answer leads"));
     }
 }

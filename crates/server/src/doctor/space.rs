@@ -1,6 +1,6 @@
 //! How much room each member has left. A full one stops the whole store from taking writes.
 
-use muster_store::{Health, MemberState};
+use muster_store::{MemberState, StoreHealth};
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
 /// What etcd takes for its quota when nobody chose one, for members too old to tell.
@@ -13,7 +13,7 @@ const NEARLY_FULL: u64 = 95;
 /// Below this it is not worth anybody's time.
 const WORTH_DEFRAGMENTING: u64 = 256 * MIB;
 
-pub(super) fn judge(health: &Health) -> impl Iterator<Item = DoctorFinding> {
+pub(super) fn judge(health: &StoreHealth) -> impl Iterator<Item = DoctorFinding> {
     let answered = health.members.iter().filter_map(|member| Some((&member.name, member.state.as_ref().ok()?)));
     answered.map(|(name, state)| one(state).of(name))
 }

@@ -15,7 +15,7 @@ pub(super) fn judge(facts: &StoreFacts) -> Vec<DoctorFinding> {
     let StoreFacts { name, sharing, health } = facts;
     let mut findings = Vec::new();
     let alone = match sharing {
-        Sharing::Alone => "for one server alone",
+        Sharing::Exclusive => "for one server alone",
         Sharing::Shared => "shared by all who know it",
     };
     match health.latency {
@@ -42,7 +42,7 @@ pub(super) fn judge(facts: &StoreFacts) -> Vec<DoctorFinding> {
                 format!("{name} answers no read that can be relied on"),
             )
             .advise(match sharing {
-                Sharing::Alone => "look at the disk of the store: is it there, and has it room?",
+                Sharing::Exclusive => "look at the disk of the store: is it there, and has it room?",
                 Sharing::Shared => {
                     "more than half of its members must be up and reach each other: start those that are not"
                 }
@@ -81,12 +81,12 @@ pub(super) fn millis(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_store::{Alarm, Health};
+    use muster_store::{Alarm, StoreHealth};
 
     use super::super::facts::tests::{health, member, told};
     use super::*;
 
-    fn findings(sharing: Sharing, health: Health) -> Vec<String> {
+    fn findings(sharing: Sharing, health: StoreHealth) -> Vec<String> {
         told(judge(&StoreFacts { name: "etcd://a:2379".into(), sharing, health }))
     }
 
@@ -105,20 +105,20 @@ mod tests {
 
     #[test]
     fn a_slow_one_is_a_warning_and_a_dead_one_a_failure() {
-        let slow = Health { latency: Some(Duration::from_millis(251)), ..health(vec![member("etcd1")]) };
+        let slow = StoreHealth { latency: Some(Duration::from_millis(251)), ..health(vec![member("etcd1")]) };
         assert!(findings(Sharing::Shared, slow)[1].starts_with("latency warning: a read takes 251 ms → look for"));
-        let dead = Health { latency: None, ..health(vec![member("etcd1")]) };
+        let dead = StoreHealth { latency: None, ..health(vec![member("etcd1")]) };
         let seen = findings(Sharing::Shared, dead.clone());
         assert_eq!(seen.len(), 1);
         assert!(seen[0].starts_with("store failed: etcd://a:2379 answers no read") && seen[0].contains("half"));
-        assert!(findings(Sharing::Alone, dead)[0].contains("disk"));
+        assert!(findings(Sharing::Exclusive, dead)[0].contains("disk"));
     }
 
     #[test]
     fn every_alarm_fails_and_names_the_member() {
         let alarm = |kind| Alarm { member: "etcd1".into(), kind };
         let alarms = vec![alarm(AlarmKind::NoSpace), alarm(AlarmKind::Corrupt)];
-        let seen = findings(Sharing::Shared, Health { alarms, ..health(vec![member("etcd1")]) });
+        let seen = findings(Sharing::Shared, StoreHealth { alarms, ..health(vec![member("etcd1")]) });
         assert!(seen[2].starts_with("alarm etcd1 failed: its quota is exhausted") && seen[2].contains("alarm disarm"));
         assert!(seen[3].starts_with("alarm etcd1 failed: it found its data to differ"), "{}", seen[3]);
     }

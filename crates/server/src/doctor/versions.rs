@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use muster_store::Health;
+use muster_store::StoreHealth;
 use muster_wire::doctor::{DoctorCheck, DoctorFinding, DoctorVerdict};
 
-pub(super) fn judge(health: &Health) -> Vec<DoctorFinding> {
+pub(super) fn judge(health: &StoreHealth) -> Vec<DoctorFinding> {
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &health.members {
         if let Ok(state) = &member.state {

@@ -9,7 +9,8 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
 use muster_store::{
-    Event, GapCause, Health, KeyValue, Lease, Outcome, Range, Sharing, Stats, Store, StoreError, Watch, WatchFrom,
+    CommitOutcome, GapCause, KeyValue, Lease, Range, Sharing, Store, StoreError, StoreHealth, StoreStats, Watch,
+    WatchEvent, WatchFrom,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -119,23 +120,23 @@ impl Watched {
         self.head.fetch_max(revision.0, Ordering::Relaxed);
     }
 
-    fn saw(&self, event: &Result<Event, StoreError>) {
+    fn saw(&self, event: &Result<WatchEvent, StoreError>) {
         let event = match event {
             // Each part of a snapshot comes before its end: counted once, when it is whole.
-            Ok(Event::Snapshot(_)) => return,
-            Ok(Event::SnapshotEnd { revision }) => {
+            Ok(WatchEvent::Snapshot(_)) => return,
+            Ok(WatchEvent::SnapshotEnd { revision }) => {
                 self.reached(*revision);
                 "snapshot"
             }
-            Ok(Event::Changes { revision, .. }) => {
+            Ok(WatchEvent::Changes { revision, .. }) => {
                 self.reached(*revision);
                 "changes"
             }
-            Ok(Event::Progress { revision }) => {
+            Ok(WatchEvent::Progress { revision }) => {
                 self.reached(*revision);
                 "progress"
             }
-            Ok(Event::Gap { cause, .. }) => {
+            Ok(WatchEvent::Gap { cause, .. }) => {
                 let cause = match cause {
                     GapCause::Compacted { .. } => "compacted",
                     GapCause::Ahead { head } => {
@@ -182,10 +183,10 @@ impl Store for MeasuredStore {
         Box::pin(self.measure("range", self.store.range(prefix, at), |range| (OK, Some(range.revision))))
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(self.measure("commit", self.store.commit(txn), |outcome| match outcome {
-            Outcome::Committed { revision } => (OK, Some(*revision)),
-            Outcome::Refused { revision, .. } => (REFUSED, Some(*revision)),
+            CommitOutcome::Committed { revision } => (OK, Some(*revision)),
+            CommitOutcome::Conflict { revision, .. } => (REFUSED, Some(*revision)),
         }))
     }
 
@@ -214,7 +215,7 @@ impl Store for MeasuredStore {
         Box::pin(self.measure("revision", self.store.revision(), |revision| (OK, Some(*revision))))
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         self.store.stats()
     }
 
@@ -222,7 +223,7 @@ impl Store for MeasuredStore {
         self.store.sharing()
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(async {
             let begin = Instant::now();
             let health = self.store.health().await;

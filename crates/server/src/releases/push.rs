@@ -7,7 +7,7 @@ use muster_core::release::ReleaseRecord;
 use muster_core::release::manifest::{KeyId, Manifest, PayloadError, PublicKey, SignedManifest};
 use muster_core::txn::{Guard, Op, Revision, Txn};
 use muster_release::manifest::{VerifyError, verify};
-use muster_store::{KeyValue, Outcome, StoreError};
+use muster_store::{CommitOutcome, KeyValue, StoreError};
 use thiserror::Error;
 
 use super::bundle::{self, BundleError};
@@ -172,7 +172,7 @@ async fn alone_with_its_serial(app: &App, env: &EnvName, manifest: &Manifest, at
     };
     let Some(earlier) = all.iter().filter(has_it).find(|kv| kv.revision < at) else { return Ok(()) };
     let txn = Txn::new().guard(Guard::Unchanged { key: ours.clone(), since: at }).op(Op::delete(ours.clone()));
-    if let Outcome::Committed { revision } = app.store.commit(txn).await? {
+    if let CommitOutcome::Committed { revision } = app.store.commit(txn).await? {
         app.view.reach(revision).await?;
     }
     let other = earlier.key.strip_prefix(prefix).and_then(|version| Version::new(version).ok());

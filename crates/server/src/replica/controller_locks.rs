@@ -10,7 +10,7 @@ use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::controller_lock::{ControllerLock, LockClaim, LockInput, LockStep, ReplicaLease, decide};
 use muster_core::replica::{ControllerName, ControllerRecord};
 use muster_core::txn::{LeaseId, Revision, Txn};
-use muster_store::{Outcome, Store, StoreError};
+use muster_store::{CommitOutcome, Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
@@ -110,12 +110,12 @@ impl ControllerLocks {
         let guard = held.guard();
         let key = guard.key().to_owned();
         Ok(match self.store.commit(txn.guard(guard)).await? {
-            Outcome::Committed { revision } => FencedOutcome::Committed { revision },
-            Outcome::Refused { revision, failed } if failed.contains(&key) => {
+            CommitOutcome::Committed { revision } => FencedOutcome::Committed { revision },
+            CommitOutcome::Conflict { revision, failed } if failed.contains(&key) => {
                 self.deposed(held, revision);
                 FencedOutcome::Deposed
             }
-            Outcome::Refused { revision, .. } => FencedOutcome::Refused { revision },
+            CommitOutcome::Conflict { revision, .. } => FencedOutcome::Refused { revision },
         })
     }
 
@@ -260,7 +260,7 @@ impl ControllerLocks {
             }
         };
         match self.store.commit(txn).await {
-            Ok(Outcome::Committed { revision }) => {
+            Ok(CommitOutcome::Committed { revision }) => {
                 tracing::info!(%env, controller = %name, "held by this replica");
                 let held = self.holding(take.place.clone(), revision, lease);
                 self.inner().held.insert(take.place, held);
@@ -268,7 +268,7 @@ impl ControllerLocks {
                 true
             }
             // Somebody was quicker: the view shows who.
-            Ok(Outcome::Refused { .. }) => true,
+            Ok(CommitOutcome::Conflict { .. }) => true,
             // Whether it was taken after an unknown outcome, the view shows.
             Err(error) => {
                 tracing::debug!(%env, controller = %name, %error, "a controller cannot be taken");

@@ -12,7 +12,7 @@ use muster_core::names::{EnvName, ReplicaId};
 use muster_core::replica::ReplicaRecord;
 use muster_core::replica::controller_lock::ReplicaLease;
 use muster_core::txn::{Guard, LeaseId, Op, Revision, Txn};
-use muster_store::{Outcome, Sharing, Store, StoreError};
+use muster_store::{CommitOutcome, Sharing, Store, StoreError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -139,7 +139,7 @@ impl Membership {
                 }
             }
         }
-        Ok(Sharing::Alone)
+        Ok(Sharing::Exclusive)
     }
 
     /// Keeps this replica a member, for ever.
@@ -230,9 +230,9 @@ impl Membership {
             let mut all_placed = true;
             for (env, seen) in self.missing() {
                 match self.put(&env, seen, lease).await {
-                    Ok(Outcome::Committed { .. }) => {}
+                    Ok(CommitOutcome::Committed { .. }) => {}
                     // The view is about to show why.
-                    Ok(Outcome::Refused { .. }) => all_placed = false,
+                    Ok(CommitOutcome::Conflict { .. }) => all_placed = false,
                     Err(StoreError::LeaseEnded { .. }) => return,
                     Err(error) => {
                         all_placed = false;
@@ -257,7 +257,7 @@ impl Membership {
         missing.map(|(fleet, shown)| (fleet.env.clone(), shown.map(|(_, at)| *at))).collect()
     }
 
-    async fn put(&self, env: &EnvName, seen: Option<Revision>, lease: LeaseId) -> Result<Outcome, StoreError> {
+    async fn put(&self, env: &EnvName, seen: Option<Revision>, lease: LeaseId) -> Result<CommitOutcome, StoreError> {
         let key = Keys::new(env).replica(self.id());
         let op = Op::Put { key: key.clone(), value: self.identity.text.clone(), lease: Some(lease) };
         self.store.commit(Txn::new().guard(Guard::observed(key, seen)).op(op)).await

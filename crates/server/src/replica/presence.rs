@@ -13,7 +13,7 @@ use futures::stream;
 use muster_core::names::EnvName;
 use muster_core::replica::presence::{BATCH, LocalSession, PresencePlan, plan, txn};
 use muster_core::txn::Txn;
-use muster_store::{Outcome, Store};
+use muster_store::{CommitOutcome, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::membership::Membership;
@@ -111,9 +111,9 @@ impl Presence {
     async fn commit(&self, txn: Txn) -> bool {
         match self.store.commit(txn).await {
             // The next round decides on what this has written.
-            Ok(Outcome::Committed { revision }) => self.view.reach(revision).await.is_ok(),
+            Ok(CommitOutcome::Committed { revision }) => self.view.reach(revision).await.is_ok(),
             // One of the nodes was claimed elsewhere: the next round decides on what the view shows then.
-            Ok(Outcome::Refused { revision, .. }) => self.view.reach(revision).await.is_ok(),
+            Ok(CommitOutcome::Conflict { revision, .. }) => self.view.reach(revision).await.is_ok(),
             Err(error) => {
                 tracing::debug!(%error, "who is connected here cannot be written down");
                 false

@@ -18,7 +18,7 @@ use muster_core::report::Report;
 use muster_core::report::record::{ObservedRecord, RunHistory};
 use muster_core::report::status_move::{self, AppliedMove, MoveInput, StatusMove};
 use muster_core::txn::{Revision, Txn};
-use muster_store::{Outcome, Store, StoreError};
+use muster_store::{CommitOutcome, Store, StoreError};
 use muster_wire::sync::{ReportAck, ReportResult};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -203,12 +203,12 @@ impl Committer {
         // Whoever has to go on alone decides anew, and makes a transaction of its own.
         group.iter_mut().for_each(|plan| txn.merge(std::mem::take(&mut plan.applied.txn)));
         match self.store.commit(txn).await {
-            Ok(Outcome::Committed { revision }) => {
+            Ok(CommitOutcome::Committed { revision }) => {
                 self.metrics.group(group.len());
                 group.into_iter().map(|plan| self.committed(plan, revision)).collect()
             }
             // One of them moved, or broke a rule, or the answer was lost: each on its own finds out what is true.
-            Ok(Outcome::Refused { .. }) | Err(StoreError::Unknown { .. } | StoreError::Invalid(_)) => {
+            Ok(CommitOutcome::Conflict { .. }) | Err(StoreError::Unknown { .. } | StoreError::Invalid(_)) => {
                 join_all(group.into_iter().map(|plan| self.commit_alone(plan))).await.into_iter().flatten().collect()
             }
             Err(error) => {
@@ -271,7 +271,7 @@ impl Committer {
                 StatusMove::Apply(applied) => {
                     let left = left(&status, &applied);
                     match self.store.commit(applied.txn).await {
-                        Ok(Outcome::Committed { revision }) => {
+                        Ok(CommitOutcome::Committed { revision }) => {
                             self.metrics.group(1);
                             self.metrics.left(left);
                             self.forget(job, applied.dropped);
@@ -280,7 +280,7 @@ impl Committer {
                         }
                         // Read again: the report's own place in the order tells whether it was applied. What the design
                         // says comes from the view, which may have to catch up with another replica.
-                        Ok(Outcome::Refused { revision, .. }) => {
+                        Ok(CommitOutcome::Conflict { revision, .. }) => {
                             let _ = timeout(CATCH_UP, self.view.reach(revision)).await;
                         }
                         Err(error @ StoreError::Unknown { .. }) => lost = Some(error),

@@ -6,7 +6,7 @@ use muster_core::names::EnvName;
 use muster_core::txn::Txn;
 use muster_rollout::executor::{Errand, Got, Need, Next, Way, Wish, Wrote};
 use muster_rollout::sight::Sight;
-use muster_store::{Outcome, StoreError};
+use muster_store::{CommitOutcome, StoreError};
 use thiserror::Error;
 
 use crate::App;
@@ -76,8 +76,8 @@ where
 
 async fn commit(app: &App, txn: Txn) -> Result<Wrote, HostError> {
     match app.store.commit(txn).await {
-        Ok(Outcome::Committed { revision }) => Ok(Wrote::Committed(revision)),
-        Ok(Outcome::Refused { revision, .. }) => Ok(Wrote::Refused(revision)),
+        Ok(CommitOutcome::Committed { revision }) => Ok(Wrote::Committed(revision)),
+        Ok(CommitOutcome::Conflict { revision, .. }) => Ok(Wrote::Refused(revision)),
         Err(StoreError::Unknown { .. }) => Ok(Wrote::Unknown),
         Err(error) => Err(error.into()),
     }

@@ -209,7 +209,7 @@ impl Server {
         tasks.spawn(async move { rolling.run().await });
         let watchful = match cleared {
             Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), directory: blobs_dir, lease: lease.ttl }),
-            Sharing::Alone => None,
+            Sharing::Exclusive => None,
         };
         Ok(Self { app, address, listener, marks, watchful, tasks, stop })
     }

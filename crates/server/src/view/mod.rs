@@ -21,7 +21,7 @@ use muster_core::names::{EnvName, NodeName};
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::Revision;
 use muster_rollout::arrivals::Arrivals;
-use muster_store::{Change, Event, KeyValue, Sharing, Store, StoreError, WatchFrom};
+use muster_store::{KeyValue, Sharing, Store, StoreError, WatchChange, WatchEvent, WatchFrom};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
@@ -176,11 +176,11 @@ impl View {
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
         loop {
             let told = match watch.next().await {
-                Ok(Event::Snapshot(kvs)) => {
+                Ok(WatchEvent::Snapshot(kvs)) => {
                     take_snapshot(&mut building, &kvs);
                     Vec::new()
                 }
-                Ok(Event::SnapshotEnd { revision }) => {
+                Ok(WatchEvent::SnapshotEnd { revision }) => {
                     let mut fleets = std::mem::take(&mut building);
                     all_at(&mut fleets, revision);
                     {
@@ -190,23 +190,23 @@ impl View {
                     }
                     let is_first = self.builds.fetch_add(1, Ordering::Relaxed) == 0;
                     self.reached(revision);
-                    if is_first && store.sharing() == Sharing::Alone {
+                    if is_first && store.sharing() == Sharing::Exclusive {
                         // By this machine's clock, in an earlier life of this server.
                         self.arrivals().0.trust_all();
                     }
                     vec![ViewChange::Everything]
                 }
-                Ok(Event::Changes { revision, changes }) => {
+                Ok(WatchEvent::Changes { revision, changes }) => {
                     let told = self.take(revision, &changes);
                     self.reached(revision);
                     told
                 }
-                Ok(Event::Progress { revision }) => {
+                Ok(WatchEvent::Progress { revision }) => {
                     all_at(&mut self.fleets.write().unwrap_or_else(PoisonError::into_inner), revision);
                     self.reached(revision);
                     Vec::new()
                 }
-                Ok(Event::Gap { after, cause }) => {
+                Ok(WatchEvent::Gap { after, cause }) => {
                     tracing::warn!(%after, ?cause, "the store's history has a gap; the view is built anew");
                     building.clear();
                     Vec::new()
@@ -258,12 +258,12 @@ impl View {
         effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && goes_on())
     }
 
-    fn take(&self, revision: Revision, changes: &[Change]) -> Vec<ViewChange> {
+    fn take(&self, revision: Revision, changes: &[WatchChange]) -> Vec<ViewChange> {
         let mut by_env: BTreeMap<EnvName, Vec<(KeyChange<'_>, Key)>> = BTreeMap::new();
         for change in changes {
             let (key, value, revision) = match change {
-                Change::Put(kv) => (kv.key.as_str(), Some(&kv.value[..]), kv.revision),
-                Change::Delete { key } => (key.as_str(), None, revision),
+                WatchChange::Put(kv) => (kv.key.as_str(), Some(&kv.value[..]), kv.revision),
+                WatchChange::Delete { key } => (key.as_str(), None, revision),
             };
             if let Some((env, parsed)) = keys::parse(key) {
                 by_env.entry(env).or_default().push((KeyChange { key, value, revision }, parsed));

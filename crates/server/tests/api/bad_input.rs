@@ -100,7 +100,7 @@ async fn a_node_cannot_report_for_another() {
 
 async fn start(dir: &std::path::Path, listen: &str) -> Result<Server, muster_server::StartError> {
     let store: Arc<dyn Store> =
-        muster_store::open(&format!("embedded:{}", dir.join("other").display()), &muster_store::Access::default())
+        muster_store::open(&format!("embedded:{}", dir.join("other").display()), &muster_store::StoreAccess::default())
             .await
             .unwrap();
     let config = Config {

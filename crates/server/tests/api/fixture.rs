@@ -49,7 +49,7 @@ impl Fixture {
     pub(crate) async fn start_in(dir: tempfile::TempDir, nodes: &[(&str, &str)], patience: LivenessTimeouts) -> Self {
         let store = muster_store::open(
             &format!("embedded:{}", dir.path().join("store").display()),
-            &muster_store::Access::default(),
+            &muster_store::StoreAccess::default(),
         )
         .await
         .unwrap();

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
 use muster_core::keys::Keys;
-use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::names::{NodeName, RunId};
+use muster_core::node::liveness::LivenessTimeouts;
 
 use muster_core::report::{Outcome as RunOutcome, Report, RunResult, Verdict};
 use muster_core::txn::{Guard, Op, Txn};

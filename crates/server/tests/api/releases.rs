@@ -30,12 +30,12 @@ pub(crate) async fn upload(fixture: &Fixture, built: &SignedBundle) {
     fixture.client.upload_bundle(&fixture.env, &built.manifest.digest, built.bundle.clone()).await.unwrap();
 }
 
-pub(crate) async fn register(fixture: &Fixture, built: &SignedBundle) -> Result<ReleasePushed, ClientError> {
+pub(crate) async fn register(fixture: &Fixture, built: &SignedBundle) -> Result<PushReleaseResponse, ClientError> {
     let Manifest { version, .. } = &built.manifest;
     fixture.client.push_release(&fixture.env, version, built.signed.clone(), Some("ann@desk")).await
 }
 
-pub(crate) async fn push(fixture: &Fixture, built: &SignedBundle) -> ReleasePushed {
+pub(crate) async fn push(fixture: &Fixture, built: &SignedBundle) -> PushReleaseResponse {
     upload(fixture, built).await;
     register(fixture, built).await.unwrap()
 }

@@ -8,7 +8,7 @@ use muster_core::node::status::NodeState;
 use muster_core::report::record::RunHistory;
 use muster_core::report::{Outcome as RunOutcome, RunResult};
 use muster_core::txn::{Op, Revision, Txn};
-use muster_store::Outcome;
+use muster_store::CommitOutcome;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::ReportResult;
 
@@ -127,7 +127,7 @@ async fn a_blob_that_another_environment_names_stays() {
     let runs: RunHistory = serde_json::from_slice(&history).unwrap();
     let shared = runs.0[0].logs[0].clone();
     let copy = Op::put(Keys::new(&EnvName::new("other").unwrap()).history(&node("db1")), history.to_vec());
-    let Outcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
+    let CommitOutcome::Committed { revision } = fixture.store.commit(Txn::new().op(copy)).await.unwrap() else {
         panic!("refused")
     };
     fixture.app.view.reach(revision).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_report_does_not_bring_back_a_node_that_has_left_the_design() {
     while fixture.client.report(&fixture.env, &fixture.report("db1", 1, seq, PASSED)).await.is_ok() {
         seq += 1;
     }
-    let Outcome::Committed { revision: gone } = gone else { panic!("nothing guards it") };
+    let CommitOutcome::Committed { revision: gone } = gone else { panic!("nothing guards it") };
     let observed = fixture.store.get(&Keys::new(&fixture.env).observed(&node("db1"))).await.unwrap().unwrap();
     assert!(observed.revision < gone, "a report was applied after the node had left");
     fixture.stop().await;

@@ -1,6 +1,5 @@
 //! The agents' stream: what each is told, and that nobody else is.
 
-use muster_core::txn::Generation;
 use muster_core::keys::Keys;
 use muster_core::lookup::Lookups;
 use muster_core::names::Role;

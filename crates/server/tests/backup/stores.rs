@@ -16,7 +16,8 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use muster_server::Blobs;
 use muster_server::backup::{Contents, RestoreError, Target, read_environment, restore, verify};
 use muster_store::{
-    Access, Health, KeyValue, Lease, Outcome, Range, Sharing, Stats, Store, StoreError, Watch, WatchFrom,
+    CommitOutcome, KeyValue, Lease, Range, Sharing, Store, StoreAccess, StoreError, StoreHealth, StoreStats, Watch,
+    WatchFrom,
 };
 use muster_wire::backup::RestoreResponse;
 
@@ -44,7 +45,7 @@ impl Place {
     }
 
     pub(crate) async fn on(spec: &str, dir: tempfile::TempDir) -> Self {
-        let store = muster_store::open(spec, &Access::default()).await.unwrap();
+        let store = muster_store::open(spec, &StoreAccess::default()).await.unwrap();
         let blobs = Arc::new(Blobs::open_beside_servers(&dir.path().join("blobs")).unwrap());
         Self { store, blobs, dir: Arc::new(dir) }
     }
@@ -178,7 +179,7 @@ impl Store for Dying {
         self.inner.range(prefix, at)
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
             let due = self.left.load(Ordering::SeqCst) == 0;
             let meanwhile = if due { self.meanwhile.lock().unwrap().take() } else { None };
@@ -219,7 +220,7 @@ impl Store for Dying {
         self.inner.revision()
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
 
@@ -227,7 +228,7 @@ impl Store for Dying {
         self.inner.sharing()
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         self.inner.health()
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::names::EnvName;
+use muster_core::node::liveness::LivenessTimeouts;
 
 use muster_etcd_rig::Options;
 use muster_server::{App, Clock, Config, LeasePace, Server};
-use muster_store::{Access, Store};
+use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::node;
 use muster_testkit::wait::until_changed;
 use muster_wire::client::{Client, ClientError};
@@ -52,13 +52,13 @@ impl Place {
     pub(crate) async fn embedded() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
-        Self { store: muster_store::open(&spec, &Access::default()).await.unwrap(), dir, _etcd: None }
+        Self { store: muster_store::open(&spec, &StoreAccess::default()).await.unwrap(), dir, _etcd: None }
     }
 
     pub(crate) async fn etcd() -> Self {
         let etcd = muster_etcd_rig::Cluster::start(Options::members(1)).await;
         let spec = etcd.spec();
-        let store = muster_store::open(&spec, &Access::default()).await.unwrap();
+        let store = muster_store::open(&spec, &StoreAccess::default()).await.unwrap();
         Self { store, dir: tempfile::tempdir().unwrap(), _etcd: Some(etcd) }
     }
 

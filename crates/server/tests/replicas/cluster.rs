@@ -8,12 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
-use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::names::{EnvName, NodeName, ReplicaId};
+use muster_core::node::liveness::LivenessTimeouts;
 use muster_core::replica::PresenceRecord;
 use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, StartError};
 
-use muster_store::{Access, Store};
+use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::{node, version};
 use muster_testkit::records::{node_records, release_records};
 pub(crate) use muster_testkit::wait::until;
@@ -58,7 +58,7 @@ impl Cluster {
     pub(crate) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
-        let store = muster_store::open(&spec, &Access::default()).await.unwrap();
+        let store = muster_store::open(&spec, &StoreAccess::default()).await.unwrap();
         Self::on(store, dir)
     }
 

@@ -84,7 +84,8 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
     a.way.lag(true);
     let mut revisions = Vec::new();
     for op in [Op::delete(keys().controller(LIVENESS)), Op::put("/muster/test/something_else", "x")] {
-        let muster_store::Outcome::Committed { revision } = cluster.store.commit(Txn::new().op(op)).await.unwrap()
+        let muster_store::CommitOutcome::Committed { revision } =
+            cluster.store.commit(Txn::new().op(op)).await.unwrap()
         else {
             panic!("nothing guards it")
         };

@@ -69,7 +69,9 @@ async fn whoever_asks_shares_a_read_that_began_after_the_question() {
 
     // Something happens, and is known to those who ask next: the read that is under way does not tell them.
     let txn = muster_store::Txn::new().op(muster_store::Op::put("/muster/x", "y"));
-    let muster_store::Outcome::Committed { revision } = cluster.store.commit(txn).await.unwrap() else { panic!() };
+    let muster_store::CommitOutcome::Committed { revision } = cluster.store.commit(txn).await.unwrap() else {
+        panic!()
+    };
     let late = join_all((0..50).map(|_| newest.read()));
     let (early, late, ()) = tokio::join!(early, late, async {
         way.slow.send_replace(false);

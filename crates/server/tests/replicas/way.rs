@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use muster_store::{
-    Event, Health, KeyValue, Lease, LeaseId, Outcome, Range, Revision, Sharing, Stats, Store, StoreError, Txn, Watch,
-    WatchFrom,
+    CommitOutcome, KeyValue, Lease, LeaseId, Range, Revision, Sharing, Store, StoreError, StoreHealth, StoreStats, Txn,
+    Watch, WatchEvent, WatchFrom,
 };
 use tokio::sync::watch;
 
@@ -104,7 +104,7 @@ impl Store for Way {
         })
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
             self.commits.fetch_add(1, Ordering::SeqCst);
             self.open()?;
@@ -128,9 +128,9 @@ impl Store for Way {
             async move {
                 let _ = cut.wait_for(|cut| !cut).await;
                 let at = match &event {
-                    Ok(Event::SnapshotEnd { revision } | Event::Progress { revision }) => Some(*revision),
-                    Ok(Event::Changes { revision, .. }) => Some(*revision),
-                    Ok(Event::Snapshot(_) | Event::Gap { .. }) | Err(_) => None,
+                    Ok(WatchEvent::SnapshotEnd { revision } | WatchEvent::Progress { revision }) => Some(*revision),
+                    Ok(WatchEvent::Changes { revision, .. }) => Some(*revision),
+                    Ok(WatchEvent::Snapshot(_) | WatchEvent::Gap { .. }) | Err(_) => None,
                 };
                 let _ = lagging.wait_for(|after| after.is_none_or(|after| at.is_some_and(|at| at <= after))).await;
                 event
@@ -178,7 +178,7 @@ impl Store for Way {
         })
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         self.inner.stats()
     }
 
@@ -186,7 +186,7 @@ impl Store for Way {
         Sharing::Shared
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         self.inner.health()
     }
 }

@@ -2,16 +2,16 @@
 
 use muster_core::keys::{self, Key};
 use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use super::world::World;
 
 impl World {
     /// Tells what a transaction says of rollouts, before it has its effect.
-    pub(crate) fn narrate(&mut self, changes: &[Change]) {
+    pub(crate) fn narrate(&mut self, changes: &[WatchChange]) {
         let mut lines = Vec::new();
         for change in changes {
-            let Change::Put(kv) = change else { continue };
+            let WatchChange::Put(kv) = change else { continue };
             if !kv.key.contains("/rollouts/") && !kv.key.contains("/desired/") {
                 continue;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::names::ReplicaId;
 use muster_core::replica::ControllerName;
-use muster_store::{Outcome, Revision, StoreError, Txn};
+use muster_store::{CommitOutcome, Revision, StoreError, Txn};
 
 use super::agenda::Moment;
 use super::event::{Event, ReplicaEvent, ReplicaNumber, StoreEvent};
@@ -200,8 +200,8 @@ impl World {
     fn serve(&mut self, request: Request, writer: Writer) -> Answer {
         match request {
             Request::Commit(txn) => match self.carry_out(&txn, writer) {
-                Ok(Outcome::Committed { revision }) => Answer::Committed { revision },
-                Ok(Outcome::Refused { revision, failed }) => Answer::Refused { revision, failed },
+                Ok(CommitOutcome::Committed { revision }) => Answer::Committed { revision },
+                Ok(CommitOutcome::Conflict { revision, failed }) => Answer::Refused { revision, failed },
                 Err(StoreError::LeaseEnded { .. }) => Answer::Failed(Failure::LeaseEnded),
                 Err(_) => Answer::Failed(Failure::Unavailable),
             },
@@ -225,7 +225,7 @@ impl World {
 
     /// The one place in which the store changes: the judge sees each transaction with what it compared, and the watches are
     /// told.
-    pub(crate) fn carry_out(&mut self, txn: &Txn, writer: Writer) -> Result<Outcome, StoreError> {
+    pub(crate) fn carry_out(&mut self, txn: &Txn, writer: Writer) -> Result<CommitOutcome, StoreError> {
         let before = self.depot.history.head();
         let outcome = self.depot.history.commit(txn)?;
         if self.depot.history.head() > before {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_store::{Change, Event, GapCause, Watch, WatchFrom};
+use muster_store::{GapCause, Watch, WatchChange, WatchEvent, WatchFrom};
 
 use crate::side::{At, Side};
 use crate::truth::{State, Truth};
@@ -62,11 +62,11 @@ impl Following {
             return;
         };
         let event = self.next(who, truth).await;
-        assert_eq!(event, Event::Gap { after: side.revision(after), cause }, "{who} starts");
+        assert_eq!(event, WatchEvent::Gap { after: side.revision(after), cause }, "{who} starts");
         self.start_again();
     }
 
-    async fn next(&mut self, who: &str, truth: &Truth) -> Event {
+    async fn next(&mut self, who: &str, truth: &Truth) -> WatchEvent {
         let next = tokio::time::timeout(NEVER, self.watch.next()).await;
         let next = next.unwrap_or_else(|_| panic!("{who} says nothing: told {:?} of {}", self.told, truth.head()));
         next.unwrap_or_else(|error| panic!("{who}: {error}"))
@@ -77,27 +77,27 @@ impl Following {
         self.in_snapshot = true;
     }
 
-    fn take(&mut self, side: &Side, truth: &Truth, event: Event, who: &str) {
+    fn take(&mut self, side: &Side, truth: &Truth, event: WatchEvent, who: &str) {
         match event {
-            Event::Snapshot(kvs) => {
+            WatchEvent::Snapshot(kvs) => {
                 assert!(self.in_snapshot, "{who}: a snapshot without a gap");
                 self.copy.extend(kvs.into_iter().map(|kv| side.kv(kv)).map(|kv| (kv.key.clone(), kv)));
             }
-            Event::SnapshotEnd { revision } => {
+            WatchEvent::SnapshotEnd { revision } => {
                 assert!(self.in_snapshot, "{who}: the end of a snapshot that never began");
                 let at = side.at(revision);
                 assert_eq!(self.copy, truth.at(at, self.prefix), "{who}: the snapshot at {at}");
                 self.told = Some(at);
                 self.in_snapshot = false;
             }
-            Event::Changes { revision, changes } => {
+            WatchEvent::Changes { revision, changes } => {
                 let at = self.moved(side.at(revision), who);
                 truth.nothing_between(self.told.unwrap() + 1, at, self.prefix, who);
                 let mut changes: Vec<_> = changes
                     .into_iter()
                     .map(|change| match change {
-                        Change::Put(kv) => (kv.key.clone(), Some(side.kv(kv))),
-                        Change::Delete { key } => (key, None),
+                        WatchChange::Put(kv) => (kv.key.clone(), Some(side.kv(kv))),
+                        WatchChange::Delete { key } => (key, None),
                     })
                     .collect();
                 changes.sort();
@@ -105,7 +105,7 @@ impl Following {
                 self.copy = truth.at(at, self.prefix);
                 self.told = Some(at);
             }
-            Event::Progress { revision } => {
+            WatchEvent::Progress { revision } => {
                 let at = self.moved(side.at(revision), who);
                 let told = self.told.unwrap();
                 if side.tells_all {
@@ -118,7 +118,7 @@ impl Following {
                 );
                 self.told = Some(at);
             }
-            Event::Gap { after, cause } => {
+            WatchEvent::Gap { after, cause } => {
                 assert_eq!(Some(side.at(after)), self.told, "{who}: a gap after what was told");
                 let GapCause::Compacted { oldest } = cause else { panic!("{who}: a gap because of {cause:?}") };
                 // It may have noticed an earlier compaction than the last one.

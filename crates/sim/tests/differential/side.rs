@@ -6,7 +6,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use muster_sim::{Faults, Model};
 use muster_store::embedded::Options;
-use muster_store::{Access, Embedded, KeyValue, LeaseId, ManualClock, Op, Outcome, Revision, Store, StoreError, Txn};
+use muster_store::{
+    CommitOutcome, EmbeddedStore, KeyValue, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn,
+};
 
 /// A revision, counted from where the case began. Signed, because a mistake may lead before it.
 pub(crate) type At = i64;
@@ -66,7 +68,7 @@ pub(crate) struct Side {
     pub(crate) name: &'static str,
     /// Whether its watches tell even of what came and went between two words of theirs; see [`Event::Progress`].
     ///
-    /// [`Event::Progress`]: muster_store::Event::Progress
+    /// [`Event::Progress`]: muster_store::WatchEvent::Progress
     pub(crate) tells_all: bool,
     open: Opener,
     /// None only while it is opened again.
@@ -90,7 +92,7 @@ impl Side {
         Self::new("embedded", move || {
             let path = directory.path().join("store");
             Box::pin(async {
-                let store: Arc<dyn Store> = Arc::new(Embedded::open(path, Options::default()).await.unwrap());
+                let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(path, Options::default()).await.unwrap());
                 store
             })
         })
@@ -100,7 +102,7 @@ impl Side {
     pub(crate) async fn etcd(spec: String) -> Self {
         let open = move || -> BoxFuture<'static, Arc<dyn Store>> {
             let spec = spec.clone();
-            Box::pin(async move { muster_store::open(&spec, &Access::default()).await.unwrap() })
+            Box::pin(async move { muster_store::open(&spec, &StoreAccess::default()).await.unwrap() })
         };
         Self { tells_all: false, ..Self::new("etcd", open).await }
     }
@@ -159,10 +161,10 @@ impl Side {
         Kv { key: kv.key, value: kv.value.to_vec(), revision: self.at(kv.revision), lease }
     }
 
-    pub(crate) fn outcome(&self, answer: Result<Outcome, StoreError>) -> Answer {
+    pub(crate) fn outcome(&self, answer: Result<CommitOutcome, StoreError>) -> Answer {
         match answer {
-            Ok(Outcome::Committed { revision }) => Answer::Committed { revision: self.at(revision) },
-            Ok(Outcome::Refused { revision, failed }) => Answer::Refused { revision: self.at(revision), failed },
+            Ok(CommitOutcome::Committed { revision }) => Answer::Committed { revision: self.at(revision) },
+            Ok(CommitOutcome::Conflict { revision, failed }) => Answer::Refused { revision: self.at(revision), failed },
             Err(error) => self.failed(error),
         }
     }
@@ -190,10 +192,10 @@ impl Side {
 
     pub(crate) fn failed(&self, error: StoreError) -> Answer {
         match error {
-            StoreError::Compacted { asked, oldest } => {
-                Answer::Compacted { asked: self.at(asked), oldest: self.at(oldest) }
+            StoreError::Compacted { requested, oldest } => {
+                Answer::Compacted { asked: self.at(requested), oldest: self.at(oldest) }
             }
-            StoreError::Ahead { asked, head } => Answer::Ahead { asked: self.at(asked), head: self.at(head) },
+            StoreError::Ahead { requested, head } => Answer::Ahead { asked: self.at(requested), head: self.at(head) },
             StoreError::LeaseEnded { lease } => Answer::LeaseEnded { lease: self.grant_of(lease) },
             error @ (StoreError::Invalid(_)
             | StoreError::Full { .. }

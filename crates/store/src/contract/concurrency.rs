@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::mirror::Mirror;
 use super::{Subject, all, commit, text};
-use crate::store::{Outcome, Store};
+use crate::store::{CommitOutcome, Store};
 
 pub async fn compare_and_swap_loses_no_update(subject: &dyn Subject) {
     const WRITERS: u64 = 8;
@@ -34,7 +34,7 @@ async fn increment(store: &dyn Store, key: &str) {
         let txn = Txn::new()
             .guard(Guard::observed(key, seen.map(|kv| kv.revision)))
             .op(Op::put(key, (count + 1).to_string()));
-        if let Outcome::Committed { .. } = store.commit(txn).await.unwrap() {
+        if let CommitOutcome::Committed { .. } = store.commit(txn).await.unwrap() {
             return;
         }
     }
@@ -51,7 +51,8 @@ pub async fn one_of_many_creators_wins(subject: &dyn Subject) {
         });
     }
     let outcomes = creators.join_all().await;
-    let won: Vec<_> = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Committed { .. })).collect();
+    let won: Vec<_> =
+        outcomes.iter().filter(|(_, outcome)| matches!(outcome, CommitOutcome::Committed { .. })).collect();
     assert_eq!(won.len(), 1);
     assert_eq!(text(&all(&*store, "").await), [("k", won[0].0.to_string().as_str())]);
 }

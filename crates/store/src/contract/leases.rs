@@ -6,7 +6,7 @@ use muster_core::txn::{LeaseId, Op, Txn};
 
 use super::{Subject, all, changes, commit, put, snapshot, text};
 use crate::error::StoreError;
-use crate::limits::Invalid;
+use crate::limits::InvalidRequest;
 use crate::watch::WatchFrom;
 
 /// Long enough for etcd, which counts in seconds.
@@ -80,7 +80,7 @@ pub async fn expired_lease_is_refused(subject: &dyn Subject) {
     }
     assert_eq!(all(&*store, "").await, []);
     let error = store.grant(Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, StoreError::Invalid(Invalid::ShortLease { .. })));
+    assert!(matches!(error, StoreError::Invalid(InvalidRequest::ShortLease { .. })));
 }
 
 pub async fn key_belongs_to_its_last_lease(subject: &dyn Subject) {

@@ -1,4 +1,4 @@
-//! A copy of a prefix that is kept by a watch, as the server's view is. It checks the rules of [`Event`].
+//! A copy of a prefix that is kept by a watch, as the server's view is. It checks the rules of [`WatchEvent`].
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use muster_core::txn::Revision;
 
 use crate::error::StoreError;
 use crate::store::{KeyValue, Store};
-use crate::watch::{Change, Event, Watch, WatchFrom};
+use crate::watch::{Watch, WatchChange, WatchEvent, WatchFrom};
 
-pub(super) fn as_text(change: Change) -> (String, Option<String>) {
+pub(super) fn as_text(change: WatchChange) -> (String, Option<String>) {
     match change {
-        Change::Put(kv) => (kv.key, Some(String::from_utf8(kv.value.to_vec()).unwrap())),
-        Change::Delete { key } => (key, None),
+        WatchChange::Put(kv) => (kv.key, Some(String::from_utf8(kv.value.to_vec()).unwrap())),
+        WatchChange::Delete { key } => (key, None),
     }
 }
 
@@ -50,43 +50,43 @@ impl Mirror {
         Ok(())
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: WatchEvent) {
         match event {
-            Event::Snapshot(kvs) => {
+            WatchEvent::Snapshot(kvs) => {
                 assert!(self.in_snapshot, "a snapshot without a gap before it");
                 for kv in kvs {
                     let key = kv.key.clone();
                     assert!(self.copy.insert(key.clone(), kv).is_none(), "{key} is twice in the snapshot");
                 }
             }
-            Event::SnapshotEnd { revision } => {
+            WatchEvent::SnapshotEnd { revision } => {
                 assert!(self.in_snapshot, "the end of a snapshot that never began");
                 self.in_snapshot = false;
                 self.revision = revision;
             }
-            Event::Changes { revision, changes } => {
+            WatchEvent::Changes { revision, changes } => {
                 assert!(!self.in_snapshot, "a change within a snapshot");
                 assert!(revision > self.revision, "{revision} came after {}", self.revision);
                 assert!(!changes.is_empty(), "changes that change nothing");
                 self.revision = revision;
                 for change in changes {
                     match change {
-                        Change::Put(kv) => {
+                        WatchChange::Put(kv) => {
                             assert_eq!(kv.revision, revision);
                             self.copy.insert(kv.key.clone(), kv);
                         }
-                        Change::Delete { key } => {
+                        WatchChange::Delete { key } => {
                             assert!(self.copy.remove(&key).is_some(), "{key} was deleted, but was not there");
                         }
                     }
                 }
             }
-            Event::Progress { revision } => {
+            WatchEvent::Progress { revision } => {
                 assert!(!self.in_snapshot, "progress within a snapshot");
                 assert!(revision > self.revision, "progress to {revision} after {}", self.revision);
                 self.revision = revision;
             }
-            Event::Gap { .. } => {
+            WatchEvent::Gap { .. } => {
                 self.gaps += 1;
                 self.in_snapshot = true;
                 self.copy.clear();

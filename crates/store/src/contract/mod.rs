@@ -21,8 +21,8 @@ use futures::future::BoxFuture;
 use muster_core::txn::{Op, Revision, Txn};
 
 pub use self::mirror::Mirror;
-use crate::store::{KeyValue, Outcome, Store};
-use crate::watch::{Event, Watch};
+use crate::store::{CommitOutcome, KeyValue, Store};
+use crate::watch::{Watch, WatchEvent};
 
 /// An empty store of a backend, and control over its time.
 pub trait Subject: Send + Sync {
@@ -87,8 +87,8 @@ macro_rules! contract_tests {
 /// Commits a transaction that must succeed.
 async fn commit(store: &dyn Store, txn: Txn) -> Revision {
     match store.commit(txn).await.unwrap() {
-        Outcome::Committed { revision } => revision,
-        Outcome::Refused { failed, .. } => panic!("conflict on {failed:?}"),
+        CommitOutcome::Committed { revision } => revision,
+        CommitOutcome::Conflict { failed, .. } => panic!("conflict on {failed:?}"),
     }
 }
 
@@ -110,11 +110,14 @@ async fn all(store: &dyn Store, prefix: &str) -> Vec<KeyValue> {
 }
 
 /// The next event other than progress.
-async fn news(watch: &mut Watch) -> Event {
+async fn news(watch: &mut Watch) -> WatchEvent {
     loop {
         match watch.next().await.unwrap() {
-            Event::Progress { .. } => {}
-            event @ (Event::Snapshot(_) | Event::SnapshotEnd { .. } | Event::Changes { .. } | Event::Gap { .. }) => {
+            WatchEvent::Progress { .. } => {}
+            event @ (WatchEvent::Snapshot(_)
+            | WatchEvent::SnapshotEnd { .. }
+            | WatchEvent::Changes { .. }
+            | WatchEvent::Gap { .. }) => {
                 return event;
             }
         }
@@ -126,9 +129,9 @@ async fn snapshot(watch: &mut Watch) -> (Vec<KeyValue>, Revision) {
     let mut kvs = Vec::new();
     loop {
         match watch.next().await.unwrap() {
-            Event::Snapshot(some) => kvs.extend(some),
-            Event::SnapshotEnd { revision } => return (kvs, revision),
-            other @ (Event::Changes { .. } | Event::Progress { .. } | Event::Gap { .. }) => {
+            WatchEvent::Snapshot(some) => kvs.extend(some),
+            WatchEvent::SnapshotEnd { revision } => return (kvs, revision),
+            other @ (WatchEvent::Changes { .. } | WatchEvent::Progress { .. } | WatchEvent::Gap { .. }) => {
                 panic!("within a snapshot: {other:?}")
             }
         }
@@ -138,8 +141,11 @@ async fn snapshot(watch: &mut Watch) -> (Vec<KeyValue>, Revision) {
 /// The next changes, as (revision, [(key, new value)]).
 async fn changes(watch: &mut Watch) -> (Revision, Vec<(String, Option<String>)>) {
     match news(watch).await {
-        Event::Changes { revision, changes } => (revision, changes.into_iter().map(mirror::as_text).collect()),
-        other @ (Event::Snapshot(_) | Event::SnapshotEnd { .. } | Event::Progress { .. } | Event::Gap { .. }) => {
+        WatchEvent::Changes { revision, changes } => (revision, changes.into_iter().map(mirror::as_text).collect()),
+        other @ (WatchEvent::Snapshot(_)
+        | WatchEvent::SnapshotEnd { .. }
+        | WatchEvent::Progress { .. }
+        | WatchEvent::Gap { .. }) => {
             panic!("changes should come next, not {other:?}")
         }
     }

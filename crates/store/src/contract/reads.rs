@@ -4,7 +4,7 @@ use muster_core::txn::{Op, Revision, Txn};
 
 use super::{Subject, all, commit, delete, put, text};
 use crate::error::StoreError;
-use crate::limits::Invalid;
+use crate::limits::InvalidRequest;
 
 pub async fn prefix_matches_bytes_exactly(subject: &dyn Subject) {
     let store = subject.store();
@@ -54,12 +54,12 @@ pub async fn future_revision_cannot_be_read(subject: &dyn Subject) {
     let store = subject.store();
     let head = put(&*store, "k", "1").await;
     let error = store.range("", Some(Revision(head.0 + 1000))).await.unwrap_err();
-    assert!(matches!(error, StoreError::Ahead { asked, .. } if asked.0 == head.0 + 1000));
+    assert!(matches!(error, StoreError::Ahead { requested, .. } if requested.0 == head.0 + 1000));
 }
 
 pub async fn empty_key_is_refused(subject: &dyn Subject) {
     let error = subject.store().get("").await.unwrap_err();
-    assert!(matches!(error, StoreError::Invalid(Invalid::EmptyKey)));
+    assert!(matches!(error, StoreError::Invalid(InvalidRequest::EmptyKey)));
 }
 
 pub async fn compacted_revision_cannot_be_read(subject: &dyn Subject) {
@@ -73,7 +73,7 @@ pub async fn compacted_revision_cannot_be_read(subject: &dyn Subject) {
     store.compact(first).await.unwrap();
 
     let error = store.range("", Some(first)).await.unwrap_err();
-    assert!(matches!(error, StoreError::Compacted { asked, oldest } if asked == first && oldest == second));
+    assert!(matches!(error, StoreError::Compacted { requested, oldest } if requested == first && oldest == second));
     assert_eq!(text(&store.range("", Some(second)).await.unwrap().kvs), [("k", "2")]);
     assert_eq!(text(&store.range("", Some(third)).await.unwrap().kvs), [("k", "3")]);
 }

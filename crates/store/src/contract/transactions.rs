@@ -4,8 +4,8 @@ use muster_core::txn::{Guard, Op, Revision, Txn};
 
 use super::{Subject, all, commit, delete, put, text};
 use crate::error::StoreError;
-use crate::limits::{Invalid, MAX_KEY, MAX_OPS, MAX_TXN, MAX_VALUE};
-use crate::store::Outcome;
+use crate::limits::{InvalidRequest, MAX_KEY, MAX_OPS, MAX_TXN, MAX_VALUE};
+use crate::store::CommitOutcome;
 
 pub async fn transaction_is_atomic_at_one_revision(subject: &dyn Subject) {
     let store = subject.store();
@@ -41,7 +41,7 @@ pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn Subject) {
         .op(Op::delete("held"));
     let outcome = store.commit(txn).await.unwrap();
 
-    assert_eq!(outcome, Outcome::Refused { revision: before, failed: vec!["moved".into(), "held".into()] });
+    assert_eq!(outcome, CommitOutcome::Conflict { revision: before, failed: vec!["moved".into(), "held".into()] });
     assert_eq!(text(&all(&*store, "").await), [("held", "1"), ("moved", "2")]);
     assert_eq!(store.revision().await.unwrap(), before);
 }
@@ -49,8 +49,8 @@ pub async fn failed_guard_is_a_conflict_and_named(subject: &dyn Subject) {
 pub async fn guards_compare_presence_and_revision(subject: &dyn Subject) {
     let store = subject.store();
     let holds = async |guard: Guard| match store.commit(Txn::new().guard(guard)).await.unwrap() {
-        Outcome::Committed { .. } => true,
-        Outcome::Refused { failed, .. } => {
+        CommitOutcome::Committed { .. } => true,
+        CommitOutcome::Conflict { failed, .. } => {
             assert_eq!(failed, ["k"]);
             false
         }
@@ -104,25 +104,25 @@ pub async fn request_over_a_limit_is_refused(subject: &dyn Subject) {
     };
 
     let big = Txn::new().op(Op::put("small", "1")).op(Op::put("big", vec![b'x'; MAX_VALUE + 1]));
-    assert_eq!(refused(big).await, Invalid::BigValue { key: "big".into(), len: MAX_VALUE + 1 });
+    assert_eq!(refused(big).await, InvalidRequest::BigValue { key: "big".into(), len: MAX_VALUE + 1 });
 
     let long = "k".repeat(MAX_KEY + 1);
     assert_eq!(
         refused(Txn::new().op(Op::delete(&long))).await,
-        Invalid::LongKey { key: long.clone(), len: MAX_KEY + 1 }
+        InvalidRequest::LongKey { key: long.clone(), len: MAX_KEY + 1 }
     );
 
     let many = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), "1")));
-    assert_eq!(refused(many).await, Invalid::ManyOps { count: MAX_OPS + 1 });
+    assert_eq!(refused(many).await, InvalidRequest::ManyOps { count: MAX_OPS + 1 });
 
     let guards = (0..=MAX_OPS).fold(Txn::new(), |txn, n| txn.guard(Guard::Absent { key: format!("k{n}") }));
-    assert_eq!(refused(guards).await, Invalid::ManyGuards { count: MAX_OPS + 1 });
+    assert_eq!(refused(guards).await, InvalidRequest::ManyGuards { count: MAX_OPS + 1 });
 
     let heavy =
         (0..=MAX_TXN / MAX_VALUE).fold(Txn::new(), |txn, n| txn.op(Op::put(format!("k{n}"), vec![0; MAX_VALUE])));
-    assert!(matches!(refused(heavy).await, Invalid::BigTxn { .. }));
+    assert!(matches!(refused(heavy).await, InvalidRequest::BigTxn { .. }));
 
-    assert_eq!(refused(Txn::new().op(Op::put("", "1"))).await, Invalid::EmptyKey);
+    assert_eq!(refused(Txn::new().op(Op::put("", "1"))).await, InvalidRequest::EmptyKey);
     assert_eq!(all(&*store, "").await, []);
 }
 
@@ -146,7 +146,7 @@ pub async fn duplicate_key_is_refused(subject: &dyn Subject) {
     let store = subject.store();
     for second in [Op::put("k", "2"), Op::delete("k")] {
         let error = store.commit(Txn::new().op(Op::put("k", "1")).op(second)).await.unwrap_err();
-        assert!(matches!(error, StoreError::Invalid(Invalid::TwiceNamed { key }) if key == "k"));
+        assert!(matches!(error, StoreError::Invalid(InvalidRequest::DuplicateKey { key }) if key == "k"));
     }
     assert_eq!(store.get("k").await.unwrap(), None);
 

@@ -4,7 +4,7 @@ use muster_core::txn::{Op, Revision, Txn};
 
 use super::mirror::Mirror;
 use super::{Subject, all, changes, commit, delete, news, put, snapshot, text};
-use crate::watch::{Event, GapCause, WatchFrom};
+use crate::watch::{GapCause, WatchEvent, WatchFrom};
 
 fn pair(key: &str, value: &str) -> (String, Option<String>) {
     (key.to_owned(), Some(value.to_owned()))
@@ -29,7 +29,7 @@ pub async fn snapshot_of_no_keys_is_empty(subject: &dyn Subject) {
     let store = subject.store();
     let head = store.revision().await.unwrap();
     let mut watch = store.watch("nothing/", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: head });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: head });
 }
 
 pub async fn large_snapshot_is_complete(subject: &dyn Subject) {
@@ -101,7 +101,7 @@ pub async fn compacted_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
 
     let mut watch = store.watch("", WatchFrom::After(first));
     let cause = GapCause::Compacted { oldest: third };
-    assert_eq!(news(&mut watch).await, Event::Gap { after: first, cause });
+    assert_eq!(news(&mut watch).await, WatchEvent::Gap { after: first, cause });
     let (kvs, revision) = snapshot(&mut watch).await;
     assert_eq!((text(&kvs), revision), (vec![("k", "3")], third));
     let fourth = put(&*store, "k", "4").await;
@@ -117,7 +117,7 @@ pub async fn future_start_is_a_gap_and_a_snapshot(subject: &dyn Subject) {
     let head = put(&*store, "k", "1").await;
     let later = Revision(head.0 + 1000);
     let mut watch = store.watch("", WatchFrom::After(later));
-    assert_eq!(news(&mut watch).await, Event::Gap { after: later, cause: GapCause::Ahead { head } });
+    assert_eq!(news(&mut watch).await, WatchEvent::Gap { after: later, cause: GapCause::Ahead { head } });
     let (kvs, revision) = snapshot(&mut watch).await;
     assert_eq!((text(&kvs), revision), (vec![("k", "1")], head));
 }
@@ -155,9 +155,9 @@ pub async fn cancelled_wait_loses_nothing(subject: &dyn Subject) {
         let _ = revision;
     }
     let last = put(&*store, "k", "last").await;
-    while !matches!(seen.last(), Some(Event::Changes { revision, .. }) if *revision == last) {
+    while !matches!(seen.last(), Some(WatchEvent::Changes { revision, .. }) if *revision == last) {
         seen.push(watch.next().await.unwrap());
     }
-    let changes = seen.iter().filter(|event| matches!(event, Event::Changes { .. })).count();
+    let changes = seen.iter().filter(|event| matches!(event, WatchEvent::Changes { .. })).count();
     assert_eq!(changes, 51);
 }

@@ -6,7 +6,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use super::errors::Fault;
 use super::format::{HISTORY, HistoryEntry, KEYS, LEASED, LEASES, META, Record, lease_id};
 use crate::store::KeyValue;
-use crate::watch::Change;
+use crate::watch::WatchChange;
 
 /// All tables, opened for writing. They show the changes of earlier requests of the same group.
 pub(super) struct Tables<'t> {
@@ -66,11 +66,11 @@ impl<'t> Tables<'t> {
                 Op::Put { key, value, lease } => {
                     self.put(&key, &value, lease, revision, &mut row)?;
                     let revision = Revision(revision);
-                    applied.changes.push(Change::Put(KeyValue { key, value: value.into(), revision, lease }));
+                    applied.changes.push(WatchChange::Put(KeyValue { key, value: value.into(), revision, lease }));
                 }
                 Op::Delete { key } => {
                     if self.delete(&key, &mut row)? {
-                        applied.changes.push(Change::Delete { key });
+                        applied.changes.push(WatchChange::Delete { key });
                     }
                 }
             }
@@ -143,6 +143,6 @@ impl<'t> Tables<'t> {
 
 /// Changes of an applied transaction.
 pub(super) struct Applied {
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<WatchChange>,
     pub(super) row_bytes: u64,
 }

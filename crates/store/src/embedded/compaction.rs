@@ -11,15 +11,15 @@ use super::format::StoreCounters;
 const SLACK: u64 = 512;
 
 /// The revision to compact to, if the history exceeds its limits.
-pub(super) fn due(tables: &Tables<'_>, numbers: &StoreCounters, options: &Options) -> Result<Option<u64>, Fault> {
-    let mut target = numbers.compacted;
-    if numbers.head - numbers.compacted > options.keep_revisions.saturating_add(SLACK) {
-        target = numbers.head - options.keep_revisions;
+pub(super) fn due(tables: &Tables<'_>, counters: &StoreCounters, options: &Options) -> Result<Option<u64>, Fault> {
+    let mut target = counters.compacted;
+    if counters.head - counters.compacted > options.keep_revisions.saturating_add(SLACK) {
+        target = counters.head - options.keep_revisions;
     }
     // One eighth of slack, for the same reason.
-    if numbers.history_bytes > options.keep_bytes.saturating_add(options.keep_bytes / 8) {
-        let mut left = numbers.history_bytes;
-        for row in tables.history.range(numbers.compacted + 1..=numbers.head)? {
+    if counters.history_bytes > options.keep_bytes.saturating_add(options.keep_bytes / 8) {
+        let mut left = counters.history_bytes;
+        for row in tables.history.range(counters.compacted + 1..=counters.head)? {
             let (revision, row) = row?;
             if left <= options.keep_bytes {
                 break;
@@ -28,17 +28,17 @@ pub(super) fn due(tables: &Tables<'_>, numbers: &StoreCounters, options: &Option
             target = target.max(revision.value());
         }
     }
-    Ok((target > numbers.compacted).then_some(target))
+    Ok((target > counters.compacted).then_some(target))
 }
 
 /// Removes the history up to and including a revision.
-pub(super) fn compact(tables: &mut Tables<'_>, numbers: &mut StoreCounters, to: u64) -> Result<(), Fault> {
+pub(super) fn compact(tables: &mut Tables<'_>, counters: &mut StoreCounters, to: u64) -> Result<(), Fault> {
     let mut removed = 0;
     tables.history.retain_in(..=to, |_, row| {
         removed += row.len() as u64;
         false
     })?;
-    numbers.compacted = to;
-    numbers.history_bytes = numbers.history_bytes.saturating_sub(removed);
+    counters.compacted = to;
+    counters.history_bytes = counters.history_bytes.saturating_sub(removed);
     Ok(())
 }

@@ -53,7 +53,7 @@ const MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 #[derive(Debug)]
 pub(super) struct OpenDatabase {
     pub(super) database: Database,
-    pub(super) numbers: StoreCounters,
+    pub(super) counters: StoreCounters,
     pub(super) leases: Vec<(i64, Duration)>,
 }
 
@@ -74,9 +74,9 @@ pub(super) fn open(path: &Path, cache: usize, log: &Arc<FileLog>) -> Result<Open
     let backend = LoggedFile::new(file, Arc::clone(log)).map_err(|e| open_error(path, e))?;
     let database =
         Builder::new().set_cache_size(cache).create_with_backend(backend).map_err(|error| open_error(path, error))?;
-    let numbers = read_counters(path, &database)?;
+    let counters = read_counters(path, &database)?;
     let leases = read_leases(&database).map_err(|error| storage_error(path, "read", error))?;
-    Ok(OpenDatabase { database, numbers, leases })
+    Ok(OpenDatabase { database, counters, leases })
 }
 
 /// Creates a store under a temporary name and links it when it is complete, so that a crash leaves a complete store or
@@ -163,7 +163,7 @@ fn read_counters(path: &Path, database: &Database) -> Result<StoreCounters, Open
         Ok((format, StoreCounters::read(&meta)?))
     };
     match read() {
-        Ok((Some(FORMAT), numbers)) => Ok(numbers),
+        Ok((Some(FORMAT), counters)) => Ok(counters),
         Ok((Some(found), _)) => Err(OpenError::Format { path: path.to_owned(), found }),
         Ok((None, _)) => {
             Err(OpenError::Foreign { path: path.to_owned(), cause: "the file has no format version".into() })

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::BadRow;
-use crate::error::{Cause, StoreError};
+use crate::error::{ErrorCause, StoreError};
 
 /// Failed work on the file.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,6 @@ impl Fault {
 pub(super) fn rolled_back(store: &str, error: Arc<io::Error>) -> StoreError {
     let full =
         [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge].contains(&error.kind());
-    let (store, cause): (_, Cause) = (store.to_owned(), error);
+    let (store, cause): (_, ErrorCause) = (store.to_owned(), error);
     if full { StoreError::Full { store, cause } } else { StoreError::Unavailable { store, cause } }
 }

@@ -5,7 +5,7 @@ use muster_core::txn::{LeaseId, Revision};
 use redb::{ReadableTable, StorageError, TableDefinition};
 
 use crate::store::KeyValue;
-use crate::watch::Change;
+use crate::watch::WatchChange;
 
 /// Key → its record.
 pub(super) const KEYS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("keys");
@@ -149,10 +149,10 @@ impl HistoryEntry<'_> {
         }
     }
 
-    pub(super) fn change(&self) -> Change {
+    pub(super) fn change(&self) -> WatchChange {
         match self.after {
-            Some(record) => Change::Put(record.key_value(self.key)),
-            None => Change::Delete { key: self.key.to_owned() },
+            Some(record) => WatchChange::Put(record.key_value(self.key)),
+            None => WatchChange::Delete { key: self.key.to_owned() },
         }
     }
 }

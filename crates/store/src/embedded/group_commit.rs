@@ -12,12 +12,12 @@ use super::recent::CommittedTxn;
 use super::request::Request;
 use super::{Options, compaction};
 use crate::error::StoreError;
-use crate::store::{Lease, Outcome};
+use crate::store::{CommitOutcome, Lease};
 
 /// A durable group, ready to publish.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) numbers: StoreCounters,
+    pub(super) counters: StoreCounters,
     pub(super) commits: Vec<CommittedTxn>,
     pub(super) granted: Vec<Lease>,
     pub(super) ended: Vec<i64>,
@@ -35,7 +35,7 @@ pub(super) enum GroupError {
     Unknown { fault: Fault, group: Box<Group> },
 }
 
-impl<E: Into<Fault>> From<E> for Broken {
+impl<E: Into<Fault>> From<E> for GroupError {
     fn from(error: E) -> Self {
         GroupError::RolledBack(error.into())
     }
@@ -44,23 +44,23 @@ impl<E: Into<Fault>> From<E> for Broken {
 /// Applies the requests in order and commits them together. Replies are prepared, and sent later.
 pub(super) fn write(
     database: &Database,
-    numbers: StoreCounters,
+    counters: StoreCounters,
     options: &Options,
     requests: &mut [Request],
 ) -> Result<Group, GroupError> {
     let txn = database.begin_write()?;
-    let mut group = Group { numbers, commits: vec![], granted: vec![], ended: vec![], conflicts: 0, written: false };
+    let mut group = Group { counters, commits: vec![], granted: vec![], ended: vec![], conflicts: 0, written: false };
     {
         let mut tables = Tables::open(&txn)?;
         for request in requests {
             group.stage(&mut tables, request)?;
         }
         if group.written {
-            if let Some(to) = compaction::due(&tables, &group.numbers, options)? {
-                compaction::compact(&mut tables, &mut group.numbers, to)?;
+            if let Some(to) = compaction::due(&tables, &group.counters, options)? {
+                compaction::compact(&mut tables, &mut group.counters, to)?;
             }
-            group.numbers.group += 1;
-            group.numbers.write(&numbers, &mut tables.meta)?;
+            group.counters.group += 1;
+            group.counters.write(&counters, &mut tables.meta)?;
         }
     }
     if !group.written {
@@ -98,25 +98,25 @@ impl Group {
         Ok(())
     }
 
-    fn commit(&mut self, tables: &mut Tables<'_>, txn: Txn) -> Result<Result<Outcome, StoreError>, Fault> {
+    fn commit(&mut self, tables: &mut Tables<'_>, txn: Txn) -> Result<Result<CommitOutcome, StoreError>, Fault> {
         let failed = tables.failed(&txn.guards)?;
         if !failed.is_empty() {
             self.conflicts += 1;
-            return Ok(Ok(Outcome::Refused { revision: Revision(self.numbers.head), failed }));
+            return Ok(Ok(CommitOutcome::Conflict { revision: Revision(self.counters.head), failed }));
         }
         if let Some(lease) = tables.ended_lease(&txn.ops)? {
             return Ok(Err(StoreError::LeaseEnded { lease }));
         }
         self.apply(tables, txn.ops)?;
-        Ok(Ok(Outcome::Committed { revision: Revision(self.numbers.head) }))
+        Ok(Ok(CommitOutcome::Committed { revision: Revision(self.counters.head) }))
     }
 
     fn apply(&mut self, tables: &mut Tables<'_>, ops: Vec<Op>) -> Result<(), Fault> {
-        let revision = self.numbers.head + 1;
+        let revision = self.counters.head + 1;
         let applied = tables.apply(ops, revision)?;
         if !applied.changes.is_empty() {
-            self.numbers.head = revision;
-            self.numbers.history_bytes += applied.row_bytes;
+            self.counters.head = revision;
+            self.counters.history_bytes += applied.row_bytes;
             self.commits.push(CommittedTxn { revision, changes: applied.changes });
             self.written = true;
         }
@@ -124,9 +124,9 @@ impl Group {
     }
 
     fn grant(&mut self, tables: &mut Tables<'_>, ttl: Duration) -> Result<Lease, Fault> {
-        self.numbers.last_lease += 1;
+        self.counters.last_lease += 1;
         // Incremented with each lease: it never leaves the range.
-        let id = i64::try_from(self.numbers.last_lease).unwrap_or(i64::MAX);
+        let id = i64::try_from(self.counters.last_lease).unwrap_or(i64::MAX);
         tables.leases.insert(id, u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))?;
         self.written = true;
         let lease = Lease { id: LeaseId(id), ttl };
@@ -145,11 +145,11 @@ impl Group {
     }
 
     fn compact(&mut self, tables: &mut Tables<'_>, to: Revision) -> Result<Result<(), StoreError>, Fault> {
-        if to.0 > self.numbers.head {
-            return Ok(Err(StoreError::Ahead { asked: to, head: Revision(self.numbers.head) }));
+        if to.0 > self.counters.head {
+            return Ok(Err(StoreError::Ahead { requested: to, head: Revision(self.counters.head) }));
         }
-        if to.0 > self.numbers.compacted {
-            compaction::compact(tables, &mut self.numbers, to.0)?;
+        if to.0 > self.counters.compacted {
+            compaction::compact(tables, &mut self.counters, to.0)?;
             self.written = true;
         }
         Ok(Ok(()))

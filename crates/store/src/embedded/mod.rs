@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use muster_core::txn::{LeaseId, Revision, Txn};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use self::database::OpenDatabase;
@@ -35,14 +35,14 @@ use self::leases::LeaseDeadlines;
 use self::read::PageRequest;
 use self::recent::Recent;
 use self::request::{PendingReply, Request};
-use self::shared::{Counters, DatabaseSlot, Position, Shared};
+use self::shared::{ActivityCounters, DatabaseSlot, Position, Shared};
 use self::watch::WatchState;
 use self::writer::{Writer, WriterState};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
-use crate::health::{Health, Sharing};
+use crate::health::{Sharing, StoreHealth};
 use crate::limits;
-use crate::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
+use crate::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
 use crate::watch::{Watch, WatchFrom};
 
 /// Retention, memory and clock of an embedded store.
@@ -75,7 +75,7 @@ const MAX_WAITING: usize = 1024;
 
 /// A store in one file. Dropping it closes the file and ends its watches.
 #[derive(Debug)]
-pub struct Embedded {
+pub struct EmbeddedStore {
     shared: Arc<Shared>,
     /// None only during the drop. The writer ends when all senders are gone.
     requests: Option<mpsc::Sender<Request>>,
@@ -84,7 +84,7 @@ pub struct Embedded {
     expiry: JoinSet<()>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the store in a file. Creates the file if it does not exist. Needs a tokio runtime.
     pub async fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let path = path.as_ref().to_owned();
@@ -96,10 +96,11 @@ impl Embedded {
         })
         .await
         .map_err(|error| io("open", std::io::Error::other(error)))??;
-        let OpenDatabase { database, numbers, leases } = opened;
+        let OpenDatabase { database, counters, leases } = opened;
 
         let (requests, receiver) = mpsc::channel(MAX_WAITING);
-        let (sender, position) = watch::channel(Position { head: numbers.head, compacted: numbers.compacted });
+        let (sender, position) =
+            tokio::sync::watch::channel(Position { head: counters.head, compacted: counters.compacted });
         let shared = Arc::new(Shared {
             name: format!("embedded:{}", path.display()),
             path: path.clone(),
@@ -109,7 +110,7 @@ impl Embedded {
             requests: requests.downgrade(),
             leases: LeaseDeadlines::new(Arc::clone(&options.clock)),
             log,
-            counters: Counters::default(),
+            activity: ActivityCounters::default(),
         });
         shared.leases.sync_with(&leases);
         let writer = Writer {
@@ -117,7 +118,7 @@ impl Embedded {
             options,
             requests: receiver,
             position: sender,
-            numbers,
+            counters,
             state: WriterState::Up { generation: 0 },
         };
         let writer = std::thread::Builder::new()
@@ -138,7 +139,7 @@ impl Embedded {
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.expiry.abort_all();
         self.requests = None;
@@ -150,7 +151,7 @@ impl Drop for Embedded {
     }
 }
 
-impl Store for Embedded {
+impl Store for EmbeddedStore {
     fn name(&self) -> &str {
         &self.shared.name
     }
@@ -171,7 +172,7 @@ impl Store for Embedded {
         })
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(async move {
             limits::check_txn(&txn)?;
             self.send_request(|reply| Request::Commit { txn, reply }).await
@@ -205,15 +206,15 @@ impl Store for Embedded {
         Box::pin(async move { Ok(Revision(self.shared.read(read::counters).await?.head)) })
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         self.shared.stats()
     }
 
     fn sharing(&self) -> Sharing {
-        Sharing::Alone
+        Sharing::Exclusive
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(shared::check_health(&self.shared))
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn get(txn: &ReadTransaction, key: &str) -> Result<Option<KeyValue>, 
     row.map(|row| Ok(Record::decode(row.value())?.key_value(key))).transpose()
 }
 
-pub(super) fn numbers(txn: &ReadTransaction) -> Result<StoreCounters, Fault> {
+pub(super) fn counters(txn: &ReadTransaction) -> Result<StoreCounters, Fault> {
     Ok(StoreCounters::read(&txn.open_table(META)?)?)
 }
 
@@ -43,13 +43,15 @@ pub(super) struct PageRequest {
 }
 
 pub(super) fn page(txn: &ReadTransaction, request: &PageRequest) -> Result<Page, Fault> {
-    let numbers = numbers(txn)?;
-    let revision = request.at.unwrap_or(numbers.head);
-    if revision > numbers.head {
-        return Err(StoreError::Ahead { asked: Revision(revision), head: Revision(numbers.head) }.into());
+    let counters = counters(txn)?;
+    let revision = request.at.unwrap_or(counters.head);
+    if revision > counters.head {
+        return Err(StoreError::Ahead { requested: Revision(revision), head: Revision(counters.head) }.into());
     }
-    if revision < numbers.compacted {
-        return Err(StoreError::Compacted { asked: Revision(revision), oldest: Revision(numbers.compacted) }.into());
+    if revision < counters.compacted {
+        return Err(
+            StoreError::Compacted { requested: Revision(revision), oldest: Revision(counters.compacted) }.into()
+        );
     }
     let mut undone = undo(txn, &request.prefix, revision)?;
 
@@ -118,10 +120,10 @@ const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Transactions from a revision on, at most one batch.
 pub(super) fn history(txn: &ReadTransaction, next: u64, prefix: &str) -> Result<Vec<CommittedTxn>, Fault> {
-    let numbers = numbers(txn)?;
-    if next <= numbers.compacted {
-        let (asked, oldest) = (Revision(next.saturating_sub(1)), Revision(numbers.compacted));
-        return Err(StoreError::Compacted { asked, oldest }.into());
+    let counters = counters(txn)?;
+    if next <= counters.compacted {
+        let (requested, oldest) = (Revision(next.saturating_sub(1)), Revision(counters.compacted));
+        return Err(StoreError::Compacted { requested, oldest }.into());
     }
     let history = txn.open_table(HISTORY)?;
     let (mut commits, mut bytes) = (Vec::new(), 0);

@@ -3,23 +3,23 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::watch::Change;
+use crate::watch::WatchChange;
 
 /// A transaction that is durable.
 #[derive(Debug)]
 pub(super) struct CommittedTxn {
     pub(super) revision: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<WatchChange>,
 }
 
 impl CommittedTxn {
     fn bytes(&self) -> usize {
-        let of = |change: &Change| match change {
-            Change::Put(kv) => kv.key.len() + kv.value.len(),
-            Change::Delete { key } => key.len(),
+        let of = |change: &WatchChange| match change {
+            WatchChange::Put(kv) => kv.key.len() + kv.value.len(),
+            WatchChange::Delete { key } => key.len(),
         };
         // The structures count too, or many tiny changes would weigh nothing.
-        self.changes.iter().map(|change| of(change) + size_of::<Change>()).sum::<usize>() + size_of::<Self>()
+        self.changes.iter().map(|change| of(change) + size_of::<WatchChange>()).sum::<usize>() + size_of::<Self>()
     }
 }
 

@@ -6,7 +6,7 @@ use muster_core::txn::{LeaseId, Op, Revision, Txn};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-use crate::store::{Lease, Outcome};
+use crate::store::{CommitOutcome, Lease};
 
 /// A prepared reply. It is sent when, and only when, its group is durable.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl<T> PendingReply<T> {
 pub(super) enum Request {
     Commit {
         txn: Txn,
-        reply: PendingReply<Outcome>,
+        reply: PendingReply<CommitOutcome>,
     },
     Grant {
         ttl: Duration,

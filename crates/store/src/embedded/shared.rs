@@ -16,8 +16,8 @@ use super::read;
 use super::recent::Recent;
 use super::request::Request;
 use crate::error::{StoreError, text_cause};
-use crate::health::{Health, Member, MemberState};
-use crate::store::Stats;
+use crate::health::{Member, MemberState, StoreHealth};
+use crate::store::StoreStats;
 
 /// Published position of the store: all of it is durable.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) enum DatabaseSlot {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct ActivityCounters {
     pub(super) transactions: AtomicU64,
     pub(super) conflicts: AtomicU64,
     pub(super) groups: AtomicU64,
@@ -57,7 +57,7 @@ pub(super) struct Shared {
     pub(super) requests: mpsc::WeakSender<Request>,
     pub(super) leases: LeaseDeadlines,
     pub(super) log: Arc<FileLog>,
-    pub(super) counters: Counters,
+    pub(super) activity: ActivityCounters,
 }
 
 /// A read without a result.
@@ -122,11 +122,11 @@ impl Shared {
         *self.slot.write().unwrap_or_else(PoisonError::into_inner) = DatabaseSlot::Closed;
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
-            transactions: self.counters.transactions.load(Ordering::Relaxed),
-            conflicts: self.counters.conflicts.load(Ordering::Relaxed),
-            groups: self.counters.groups.load(Ordering::Relaxed),
+    pub(super) fn stats(&self) -> StoreStats {
+        StoreStats {
+            transactions: self.activity.transactions.load(Ordering::Relaxed),
+            conflicts: self.activity.conflicts.load(Ordering::Relaxed),
+            groups: self.activity.groups.load(Ordering::Relaxed),
             fsyncs: self.log.fsyncs(),
             bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
         }
@@ -139,8 +139,8 @@ impl Shared {
     }
 }
 
-/// Health of the store: one read from the file.
-pub(super) async fn check_health(shared: &Arc<Shared>) -> Health {
+/// StoreHealth of the store: one read from the file.
+pub(super) async fn check_health(shared: &Arc<Shared>) -> StoreHealth {
     let start = Instant::now();
     let read = shared.read(read::counters).await;
     let latency = start.elapsed();
@@ -160,11 +160,11 @@ pub(super) async fn check_health(shared: &Arc<Shared>) -> Health {
         Err(error) => Err(error.to_string()),
     };
     let member = Member { name: shared.name.clone(), endpoints: vec![shared.name.clone()], state };
-    Health {
+    StoreHealth {
         members: vec![member],
         latency: read.is_ok().then_some(latency),
         alarms: Vec::new(),
-        oldest: read.as_ref().ok().map(|numbers| Revision(numbers.compacted)),
-        revision: read.as_ref().ok().map(|numbers| Revision(numbers.head)),
+        oldest: read.as_ref().ok().map(|counters| Revision(counters.compacted)),
+        revision: read.as_ref().ok().map(|counters| Revision(counters.head)),
     }
 }

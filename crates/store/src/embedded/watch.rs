@@ -14,7 +14,7 @@ use super::read::PageRequest;
 use super::recent::{CommittedTxn, RecentCommits};
 use super::shared::{Position, Shared};
 use crate::error::StoreError;
-use crate::watch::{Change, Event, GapCause, WatchFrom};
+use crate::watch::{GapCause, WatchChange, WatchEvent, WatchFrom};
 
 /// Keys of one snapshot event, and transactions that are read from memory at once.
 const BATCH: usize = 512;
@@ -38,7 +38,7 @@ pub(super) struct WatchState {
     prefix: String,
     phase: Phase,
     /// Events that are ready to deliver: at most one batch of the history.
-    ready: VecDeque<Event>,
+    ready: VecDeque<WatchEvent>,
     /// The revision up to which the reader has received everything.
     delivered: u64,
 }
@@ -53,14 +53,14 @@ impl WatchState {
         Self { shared, position, prefix: prefix.to_owned(), phase, ready: VecDeque::new(), delivered: 0 }
     }
 
-    pub(super) fn into_stream(self) -> impl Stream<Item = Result<Event, StoreError>> + Send {
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<WatchEvent, StoreError>> + Send {
         stream::unfold(self, |mut state| async {
             let event = state.next().await;
             Some((event, state))
         })
     }
 
-    async fn next(&mut self) -> Result<Event, StoreError> {
+    async fn next(&mut self) -> Result<WatchEvent, StoreError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -96,13 +96,13 @@ impl WatchState {
             Ok(page) => {
                 let last = page.kvs.last().map(|kv| kv.key.clone());
                 if !page.kvs.is_empty() {
-                    self.ready.push_back(Event::Snapshot(page.kvs));
+                    self.ready.push_back(WatchEvent::Snapshot(page.kvs));
                 }
                 self.delivered = page.revision;
                 if page.more {
                     self.phase = Phase::Snapshot { at: Some(page.revision), after: last };
                 } else {
-                    self.ready.push_back(Event::SnapshotEnd { revision: Revision(page.revision) });
+                    self.ready.push_back(WatchEvent::SnapshotEnd { revision: Revision(page.revision) });
                     self.phase = Phase::Live { next: page.revision + 1 };
                 }
                 Ok(())
@@ -132,30 +132,30 @@ impl WatchState {
             }
             RecentCommits::UpToDate if self.delivered + 1 < next => {
                 self.delivered = next - 1;
-                self.ready.push_back(Event::Progress { revision: Revision(self.delivered) });
+                self.ready.push_back(WatchEvent::Progress { revision: Revision(self.delivered) });
             }
             RecentCommits::UpToDate => self.position.changed().await.map_err(|_| StoreError::Closed)?,
         }
         Ok(())
     }
 
-    fn matching(&self, commit: &CommittedTxn) -> Vec<Change> {
+    fn matching(&self, commit: &CommittedTxn) -> Vec<WatchChange> {
         commit.changes.iter().filter(|change| change.key().starts_with(&self.prefix)).cloned().collect()
     }
 
-    fn deliver(&mut self, mut next: u64, commits: Vec<(u64, Vec<Change>)>) {
+    fn deliver(&mut self, mut next: u64, commits: Vec<(u64, Vec<WatchChange>)>) {
         for (revision, changes) in commits {
             next = revision + 1;
             if !changes.is_empty() {
                 self.delivered = revision;
-                self.ready.push_back(Event::Changes { revision: Revision(revision), changes });
+                self.ready.push_back(WatchEvent::Changes { revision: Revision(revision), changes });
             }
         }
         self.phase = Phase::Live { next };
     }
 
     fn gap(&mut self, cause: GapCause) {
-        self.ready.push_back(Event::Gap { after: Revision(self.delivered), cause });
+        self.ready.push_back(WatchEvent::Gap { after: Revision(self.delivered), cause });
         self.phase = Phase::Snapshot { at: None, after: None };
     }
 }

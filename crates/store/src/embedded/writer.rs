@@ -31,7 +31,7 @@ pub(super) struct Writer {
     pub(super) options: Options,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) position: watch::Sender<Position>,
-    pub(super) numbers: StoreCounters,
+    pub(super) counters: StoreCounters,
     pub(super) state: WriterState,
 }
 
@@ -105,7 +105,7 @@ impl Writer {
             let slot = self.shared.slot.read().unwrap_or_else(PoisonError::into_inner);
             match &*slot {
                 DatabaseSlot::Open { database, .. } => {
-                    group_commit::write(database, self.numbers, &self.options, requests)
+                    group_commit::write(database, self.counters, &self.options, requests)
                 }
                 DatabaseSlot::Down(error) => return Err(error.clone()),
                 DatabaseSlot::Closed => return Err(StoreError::Closed),
@@ -121,11 +121,11 @@ impl Writer {
 
     /// Publishes a durable group. The order matters: whoever sees a revision can read it.
     fn publish(&mut self, group: Group) {
-        self.numbers = group.numbers;
-        let counters = &self.shared.counters;
-        counters.transactions.fetch_add(group.commits.len() as u64, Ordering::Relaxed);
-        counters.conflicts.fetch_add(group.conflicts, Ordering::Relaxed);
-        counters.groups.fetch_add(u64::from(group.written), Ordering::Relaxed);
+        self.counters = group.counters;
+        let activity = &self.shared.activity;
+        activity.transactions.fetch_add(group.commits.len() as u64, Ordering::Relaxed);
+        activity.conflicts.fetch_add(group.conflicts, Ordering::Relaxed);
+        activity.groups.fetch_add(u64::from(group.written), Ordering::Relaxed);
         for lease in group.granted {
             self.shared.leases.insert(lease.id.0, lease.ttl);
         }
@@ -137,7 +137,7 @@ impl Writer {
     }
 
     fn announce(&self) {
-        let StoreCounters { head, compacted, .. } = self.numbers;
+        let StoreCounters { head, compacted, .. } = self.counters;
         self.position.send_if_modified(|position| {
             let entry = (position.head, position.compacted) != (head, compacted);
             *position = Position { head, compacted };
@@ -169,7 +169,7 @@ impl Writer {
         if let Err(error) = self.recover(failure.as_ref().map(|(op, _)| *op)) {
             return Err(unknown(Arc::new(error)));
         }
-        if self.numbers.group == group.numbers.group {
+        if self.counters.group == group.counters.group {
             self.publish(group);
             return Ok(());
         }
@@ -202,13 +202,13 @@ impl Writer {
         // The old one has to close the file first.
         *slot = DatabaseSlot::Closed;
         match database::open(&self.shared.path, self.options.cache_bytes, &self.shared.log) {
-            Ok(OpenDatabase { database, numbers, leases }) => {
+            Ok(OpenDatabase { database, counters, leases }) => {
                 *slot = DatabaseSlot::Open { database, generation };
                 self.state = WriterState::Up { generation };
-                self.numbers = numbers;
+                self.counters = counters;
                 drop(slot);
                 // A group of unknown result may be in the file: watches then read it from the history.
-                if self.position.borrow().head != numbers.head {
+                if self.position.borrow().head != counters.head {
                     self.shared.recent.clear();
                 }
                 self.shared.leases.sync_with(&leases);

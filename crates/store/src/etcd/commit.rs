@@ -12,14 +12,14 @@ use super::shared::{Shared, for_etcd, revision};
 use super::{leases, read};
 use crate::error::StoreError;
 use crate::limits;
-use crate::store::Outcome;
+use crate::store::CommitOutcome;
 
-pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<Outcome, StoreError> {
+pub(super) async fn commit(shared: &Shared, txn: Txn) -> Result<CommitOutcome, StoreError> {
     limits::check_txn(&txn)?;
     if txn.guards.is_empty() && txn.ops.is_empty() {
         // etcd answers an empty transaction from the state of one member, which may be old.
         let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
-        return Ok(Outcome::Committed { revision: Revision(head) });
+        return Ok(CommitOutcome::Committed { revision: Revision(head) });
     }
     let request = request(&txn);
     let retry = if txn.ops.is_empty() { Retry::Idempotent } else { Retry::IfNotApplied };
@@ -64,13 +64,13 @@ fn comparison(guard: &Guard) -> Compare {
     }
 }
 
-fn outcome(shared: &Shared, txn: &Txn, response: PbTxnResponse) -> Outcome {
+fn outcome(shared: &Shared, txn: &Txn, response: PbTxnResponse) -> CommitOutcome {
     let at = response.header.as_ref().map_or(0, |header| revision(header.revision));
     if !response.succeeded {
         shared.head.observe(at);
         shared.counters.conflicts.fetch_add(1, Ordering::Relaxed);
         let failed = txn.guards.iter().zip(&response.responses).filter(|(guard, seen)| !holds(guard, seen));
-        return Outcome::Refused {
+        return CommitOutcome::Conflict {
             revision: Revision(at),
             failed: failed.map(|(guard, _)| guard.key().to_owned()).collect(),
         };
@@ -83,7 +83,7 @@ fn outcome(shared: &Shared, txn: &Txn, response: PbTxnResponse) -> Outcome {
     } else {
         shared.head.observe(at);
     }
-    Outcome::Committed { revision: Revision(at) }
+    CommitOutcome::Committed { revision: Revision(at) }
 }
 
 fn holds(guard: &Guard, seen: &PbResponseOp) -> bool {

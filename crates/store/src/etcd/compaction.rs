@@ -27,7 +27,7 @@ pub(super) async fn compact(shared: &Shared, revision: Revision) -> Result<(), S
         Err(failure) if failure.is(Rejection::Compacted) => {}
         Err(failure) if failure.is(Rejection::FutureRevision) => {
             let head = read::head(shared).await.map_err(|failure| shared.error(failure))?;
-            return Err(StoreError::Ahead { result: revision, head: Revision(head) });
+            return Err(StoreError::Ahead { requested: revision, head: Revision(head) });
         }
         Err(failure) => return Err(shared.error(failure)),
     }

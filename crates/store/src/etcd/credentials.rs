@@ -1,11 +1,11 @@
-//! Reads the files of [`Access`] and checks that the options fit together.
+//! Reads the files of [`StoreAccess`] and checks that the options fit together.
 
 use std::path::Path;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::errors::OpenError;
-use crate::open::Access;
+use crate::open::StoreAccess;
 
 /// TLS configuration and login of a connection.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub(super) struct Login {
 }
 
 impl Credentials {
-    pub(super) async fn read(access: &Access) -> Result<Self, OpenError> {
+    pub(super) async fn read(access: &StoreAccess) -> Result<Self, OpenError> {
         Ok(Self { tls: tls(access).await?, shows_certificate: access.cert.is_some(), login: login(access)? })
     }
 
@@ -31,7 +31,7 @@ impl Credentials {
     }
 }
 
-async fn tls(access: &Access) -> Result<Option<ClientTlsConfig>, OpenError> {
+async fn tls(access: &StoreAccess) -> Result<Option<ClientTlsConfig>, OpenError> {
     let identity = match (&access.cert, &access.key) {
         (None, None) => None,
         (Some(cert), Some(key)) => {
@@ -67,7 +67,7 @@ async fn pem(option: &'static str, label: &'static str, path: &Path) -> Result<S
     if text.lines().any(begins) { Ok(text) } else { Err(OpenError::NotPem { option, label, path: path.to_owned() }) }
 }
 
-fn login(access: &Access) -> Result<Option<Login>, OpenError> {
+fn login(access: &StoreAccess) -> Result<Option<Login>, OpenError> {
     match (&access.user, &access.password) {
         (None, None) => Ok(None),
         (Some(user), Some(password)) => Ok(Some(Login { user: user.clone(), password: password.clone() })),

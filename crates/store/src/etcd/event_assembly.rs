@@ -10,18 +10,18 @@ use muster_core::txn::Revision;
 
 use super::read::{key, key_value};
 use super::shared::revision;
-use crate::watch::{Change, Event};
+use crate::watch::{WatchChange, WatchEvent};
 
 /// Changes of a revision that may continue in the next fragment.
 #[derive(Debug, Default)]
 pub(super) struct EventAssembly {
-    open: Option<(u64, Vec<Change>)>,
+    open: Option<(u64, Vec<WatchChange>)>,
 }
 
 impl EventAssembly {
     /// Adds the events of a response, and returns the transactions that are complete. Events up to the revision
     /// `delivered` are skipped.
-    pub(super) fn add(&mut self, events: Vec<PbEvent>, fragment: bool, delivered: u64) -> Vec<Event> {
+    pub(super) fn add(&mut self, events: Vec<PbEvent>, fragment: bool, delivered: u64) -> Vec<WatchEvent> {
         let mut complete = Vec::new();
         for (at, change) in events.into_iter().filter_map(change).filter(|(at, _)| *at > delivered) {
             match &mut self.open {
@@ -36,18 +36,21 @@ impl EventAssembly {
     }
 }
 
-fn changes_event((revision, changes): (u64, Vec<Change>)) -> Event {
-    Event::Changes { revision: Revision(revision), changes }
+fn changes_event((revision, changes): (u64, Vec<WatchChange>)) -> WatchEvent {
+    WatchEvent::Changes { revision: Revision(revision), changes }
 }
 
-fn change(event: PbEvent) -> Option<(u64, Change)> {
-    /// `Event.EventType` of etcd's protocol.
+fn change(event: PbEvent) -> Option<(u64, WatchChange)> {
+    /// `WatchEvent.EventType` of etcd's protocol.
     const DELETE: i32 = 1;
     let kv = event.kv?;
     // For a delete this is the revision of the delete.
     let at = revision(kv.mod_revision);
-    let change =
-        if event.r#type == DELETE { Change::Delete { key: key(kv.key)? } } else { Change::Put(key_value(kv)?) };
+    let change = if event.r#type == DELETE {
+        WatchChange::Delete { key: key(kv.key)? }
+    } else {
+        WatchChange::Put(key_value(kv)?)
+    };
     Some((at, change))
 }
 
@@ -56,19 +59,22 @@ mod tests {
     use etcd_client::proto::{PbEvent, PbKeyValue};
 
     use super::EventAssembly;
-    use crate::watch::Event;
+    use crate::watch::WatchEvent;
 
     fn put(key: &str, at: i64) -> PbEvent {
         let kv = PbKeyValue { key: key.into(), mod_revision: at, ..PbKeyValue::default() };
         PbEvent { kv: Some(kv), ..PbEvent::default() }
     }
 
-    fn short(events: Vec<Event>) -> Vec<(u64, Vec<String>)> {
+    fn short(events: Vec<WatchEvent>) -> Vec<(u64, Vec<String>)> {
         let short = |event| match event {
-            Event::Changes { revision, changes } => {
+            WatchEvent::Changes { revision, changes } => {
                 (revision.0, changes.iter().map(|change| change.key().to_owned()).collect())
             }
-            other @ (Event::Snapshot(_) | Event::SnapshotEnd { .. } | Event::Progress { .. } | Event::Gap { .. }) => {
+            other @ (WatchEvent::Snapshot(_)
+            | WatchEvent::SnapshotEnd { .. }
+            | WatchEvent::Progress { .. }
+            | WatchEvent::Gap { .. }) => {
                 panic!("{other:?}")
             }
         };

@@ -1,4 +1,4 @@
-//! Health of the cluster and of each member.
+//! StoreHealth of the cluster and of each member.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -17,10 +17,10 @@ use super::pool::{Connection, ConnectionId, RequireLeader, connect};
 use super::read;
 use super::request::{RequestError, Retry};
 use super::shared::{Shared, revision};
-use crate::health::{Alarm, AlarmKind, Health, Member, MemberState};
+use crate::health::{Alarm, AlarmKind, Member, MemberState, StoreHealth};
 
 /// Checks all members concurrently, so that one that is down does not delay the others.
-pub(super) async fn check(shared: &Shared) -> Health {
+pub(super) async fn check(shared: &Shared) -> StoreHealth {
     let known = members(shared).await;
     let begun = Instant::now();
     let (head, alarms, states) = futures::join!(
@@ -47,7 +47,7 @@ pub(super) async fn check(shared: &Shared) -> Health {
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     let oldest = shared.compacted.load(Ordering::Relaxed);
-    Health { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
+    StoreHealth { members, latency, alarms, oldest: (oldest > 0).then_some(Revision(oldest)), revision }
 }
 
 /// Limits a request of the report: time for one frozen member and for another that answers. Other requests may take
@@ -100,7 +100,7 @@ async fn state(shared: &Shared, member: &KnownMember) -> Result<MemberState, Str
     let mut why = "it was never started".to_owned();
     for url in &member.urls {
         match status(shared, url).await {
-            Ok((status, latency)) => return Ok(describe(shared, url, &status, latency).await),
+            Ok((status, latency)) => return Ok(member_state(shared, url, &status, latency).await),
             Err(failed) => why = format!("{url}: {failed}"),
         }
     }
@@ -136,7 +136,7 @@ where
     }
 }
 
-async fn describe(shared: &Shared, url: &str, status: &StatusResponse, latency: Duration) -> MemberState {
+async fn member_state(shared: &Shared, url: &str, status: &StatusResponse, latency: Duration) -> MemberState {
     let bytes = |size: i64| u64::try_from(size).unwrap_or(0);
     let own = status.header().map_or(0, |header| header.member_id());
     let quota = match bytes(status.db_size_quota()) {

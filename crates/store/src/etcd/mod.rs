@@ -44,22 +44,22 @@ use self::request::RequestError;
 use self::shared::Shared;
 use self::watch::WatchState;
 use crate::error::StoreError;
-use crate::health::{Health, Sharing};
-use crate::open::Access;
-use crate::store::{KeyValue, Lease, Outcome, Range, Stats, Store};
+use crate::health::{Sharing, StoreHealth};
+use crate::open::StoreAccess;
+use crate::store::{CommitOutcome, KeyValue, Lease, Range, Store, StoreStats};
 use crate::watch::{Watch, WatchFrom};
 
 /// A store in an etcd cluster. Dropping it ends its watches.
 #[derive(Debug)]
-pub struct Etcd {
+pub struct EtcdStore {
     shared: Arc<Shared>,
     /// Compacts until the store is dropped.
     _keeper: JoinSet<()>,
 }
 
-impl Etcd {
+impl EtcdStore {
     /// Opens the store at `etcd://HOST:PORT[,HOST:PORT…]`. One member has to answer. Needs a tokio runtime.
-    pub async fn open(spec: &str, access: &Access, options: Options) -> Result<Self, OpenError> {
+    pub async fn open(spec: &str, access: &StoreAccess, options: Options) -> Result<Self, OpenError> {
         let endpoints = address::parse(spec.strip_prefix("etcd:").unwrap_or(spec))?;
         let name = format!("etcd://{}", endpoints.join(","));
         let credentials = Credentials::read(access).await?;
@@ -82,13 +82,13 @@ impl Etcd {
     }
 }
 
-impl Drop for Etcd {
+impl Drop for EtcdStore {
     fn drop(&mut self) {
         self.shared.closed.send_replace(true);
     }
 }
 
-impl Store for Etcd {
+impl Store for EtcdStore {
     fn name(&self) -> &str {
         &self.shared.name
     }
@@ -101,7 +101,7 @@ impl Store for Etcd {
         Box::pin(read::range(&self.shared, prefix, at))
     }
 
-    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<Outcome, StoreError>> {
+    fn commit(&self, txn: Txn) -> BoxFuture<'_, Result<CommitOutcome, StoreError>> {
         Box::pin(commit::commit(&self.shared, txn))
     }
 
@@ -131,19 +131,19 @@ impl Store for Etcd {
         )
     }
 
-    fn stats(&self) -> Stats {
+    fn stats(&self) -> StoreStats {
         let counters = &self.shared.counters;
         let transactions = counters.transactions.load(Ordering::Relaxed);
         let conflicts = counters.conflicts.load(Ordering::Relaxed);
         // etcd's own grouping and fsyncs are not visible here.
-        Stats { transactions, conflicts, groups: transactions, fsyncs: 0, bytes: 0 }
+        StoreStats { transactions, conflicts, groups: transactions, fsyncs: 0, bytes: 0 }
     }
 
     fn sharing(&self) -> Sharing {
         Sharing::Shared
     }
 
-    fn health(&self) -> BoxFuture<'_, Health> {
+    fn health(&self) -> BoxFuture<'_, StoreHealth> {
         Box::pin(health::check(&self.shared))
     }
 }

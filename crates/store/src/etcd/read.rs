@@ -94,11 +94,11 @@ pub(super) async fn page(shared: &Shared, span: &Span, at: Option<Revision>) -> 
 }
 
 /// Completes the error of a read in the past: etcd does not say which revisions are readable.
-async fn past_error(shared: &Shared, failure: RequestError, span: &Span, result: Revision) -> StoreError {
+async fn past_error(shared: &Shared, failure: RequestError, span: &Span, requested: Revision) -> StoreError {
     let more = if failure.is(Rejection::Compacted) {
-        oldest(shared, span, result).await.map(|oldest| StoreError::Compacted { result, oldest })
+        oldest(shared, span, requested).await.map(|oldest| StoreError::Compacted { requested, oldest })
     } else if failure.is(Rejection::FutureRevision) {
-        head(shared).await.map(|head| StoreError::Ahead { result, head: Revision(head) })
+        head(shared).await.map(|head| StoreError::Ahead { requested, head: Revision(head) })
     } else {
         Err(failure)
     };
@@ -106,8 +106,8 @@ async fn past_error(shared: &Shared, failure: RequestError, span: &Span, result:
 }
 
 /// The oldest readable revision. Only a watch reports it: one that starts too early is canceled with that revision.
-async fn oldest(shared: &Shared, span: &Span, result: Revision) -> Result<Revision, RequestError> {
-    let options = WatchOptions::new().with_range(span.to.clone()).with_start_revision(for_etcd(result).max(1));
+async fn oldest(shared: &Shared, span: &Span, requested: Revision) -> Result<Revision, RequestError> {
+    let options = WatchOptions::new().with_range(span.to.clone()).with_start_revision(for_etcd(requested).max(1));
     let compacted = shared
         .call(Retry::Idempotent, |connection| {
             let (from, options) = (span.from.clone(), options.clone());

@@ -9,7 +9,7 @@ use tonic::Status;
 use super::errors::{FailureClass, MemberError, Rejection, RetryAt, classify, describe};
 use super::pool::{Connection, ConnectionId};
 use super::shared::Shared;
-use crate::error::{Cause, text_cause};
+use crate::error::{ErrorCause, text_cause};
 
 /// A request without a result.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl RequestError {
     }
 
     /// The errors of all members as one cause.
-    pub(super) fn cause(reasons: &[MemberError]) -> Cause {
+    pub(super) fn cause(reasons: &[MemberError]) -> ErrorCause {
         let all: Vec<_> = reasons.iter().map(|MemberError { endpoint, why }| format!("{endpoint}: {why}")).collect();
         text_cause(all.join("; "))
     }

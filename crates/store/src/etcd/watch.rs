@@ -20,7 +20,7 @@ use super::read::Span;
 use super::request::Retry;
 use super::shared::{Shared, for_etcd, revision};
 use crate::error::{StoreError, text_cause};
-use crate::watch::{Event, GapCause, WatchFrom};
+use crate::watch::{GapCause, WatchEvent, WatchFrom};
 
 /// The next step of the watch.
 enum Phase {
@@ -42,7 +42,7 @@ pub(super) struct WatchState {
     span: Span,
     phase: Phase,
     /// Events that are ready to deliver: at most those of one response.
-    ready: VecDeque<Event>,
+    ready: VecDeque<WatchEvent>,
     assembly: EventAssembly,
     /// The revision up to which the reader has received everything.
     delivered: u64,
@@ -80,7 +80,7 @@ impl WatchState {
         }
     }
 
-    pub(super) fn into_stream(self) -> impl Stream<Item = Result<Event, StoreError>> + Send {
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<WatchEvent, StoreError>> + Send {
         stream::unfold(self, |mut state| async {
             let mut closed = state.shared.closed.subscribe();
             let event = tokio::select! {
@@ -92,7 +92,7 @@ impl WatchState {
         })
     }
 
-    async fn next(&mut self) -> Result<Event, StoreError> {
+    async fn next(&mut self) -> Result<WatchEvent, StoreError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
@@ -128,14 +128,14 @@ impl WatchState {
             Ok(page) => {
                 self.cluster = Some(page.cluster);
                 if !page.kvs.is_empty() {
-                    self.ready.push_back(Event::Snapshot(page.kvs));
+                    self.ready.push_back(WatchEvent::Snapshot(page.kvs));
                 }
                 self.delivered = page.revision;
                 let revision = Revision(page.revision);
                 match page.rest {
                     Some(rest) => self.phase = Phase::Snapshot { at: Some(revision), rest },
                     None => {
-                        self.ready.push_back(Event::SnapshotEnd { revision });
+                        self.ready.push_back(WatchEvent::SnapshotEnd { revision });
                         self.phase = Phase::Open;
                     }
                 }
@@ -233,7 +233,7 @@ impl WatchState {
         }
         let last = response.events.last().and_then(|event| event.kv.as_ref()).map_or(0, |kv| revision(kv.mod_revision));
         self.ready.extend(self.assembly.add(response.events, response.fragment, self.delivered));
-        if let Some(Event::Changes { revision, .. }) = self.ready.back() {
+        if let Some(WatchEvent::Changes { revision, .. }) = self.ready.back() {
             self.delivered = revision.0;
         }
         // The events were of keys that are not UTF-8: nothing to deliver, but the revision counts.
@@ -248,11 +248,11 @@ impl WatchState {
         self.undelivered_since = None;
         // The rest of an incomplete transaction does not follow any more.
         self.assembly = EventAssembly::default();
-        self.ready.push_back(Event::Progress { revision: Revision(head) });
+        self.ready.push_back(WatchEvent::Progress { revision: Revision(head) });
     }
 
     fn gap(&mut self, cause: GapCause) {
-        self.ready.push_back(Event::Gap { after: Revision(self.delivered), cause });
+        self.ready.push_back(WatchEvent::Gap { after: Revision(self.delivered), cause });
         self.phase = Phase::Snapshot { at: None, rest: self.span.clone() };
         // Expected events may be missing from the new snapshot.
         self.expected.reset();

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_store::embedded::Options;
-use muster_store::{Embedded, Event, GapCause, Guard, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
+use muster_store::{
+    CommitOutcome, EmbeddedStore, GapCause, Guard, Op, Revision, Store, StoreError, Txn, WatchEvent, WatchFrom,
+};
 use tokio::task::JoinSet;
 
-async fn fresh(options: Options) -> (Arc<Embedded>, tempfile::TempDir) {
+async fn fresh(options: Options) -> (Arc<EmbeddedStore>, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Embedded::open(directory.path().join("store"), options).await.unwrap();
+    let store = EmbeddedStore::open(directory.path().join("store"), options).await.unwrap();
     (Arc::new(store), directory)
 }
 
 /// Commits these in order, many to a group.
-async fn commit_all(store: &Embedded, txns: impl IntoIterator<Item = Txn>) {
+async fn commit_all(store: &EmbeddedStore, txns: impl IntoIterator<Item = Txn>) {
     let answers = futures::future::join_all(txns.into_iter().map(|txn| store.commit(txn))).await;
     assert!(answers.iter().all(Result::is_ok));
 }
@@ -52,11 +54,11 @@ async fn no_op_transaction_costs_no_fsync() {
     store.keep_alive(lease).await.unwrap();
     store.commit(Txn::new().op(Op::delete("nothing"))).await.unwrap();
     let refused = Txn::new().guard(Guard::Absent { key: "k".into() }).op(Op::put("k", "2"));
-    assert!(matches!(store.commit(refused).await.unwrap(), Outcome::Refused { .. }));
+    assert!(matches!(store.commit(refused).await.unwrap(), CommitOutcome::Conflict { .. }));
     store.compact(Revision(0)).await.unwrap();
 
     let after = store.stats();
-    assert_eq!((after.fsyncs, after.groups, after.refused), (before.fsyncs, before.groups, 1));
+    assert_eq!((after.fsyncs, after.groups, after.conflicts), (before.fsyncs, before.groups, 1));
 }
 
 #[tokio::test]
@@ -97,17 +99,17 @@ async fn file_size_is_bounded() {
 async fn reader_behind_the_history_gets_a_gap() {
     let (store, _directory) = fresh(Options { keep_revisions: 10, ..Options::default() }).await;
     let mut watch = store.watch("", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
     // More than is kept in memory or on file.
     let value = vec![0; 16 * 1024];
     commit_all(&store, (0..1100).map(|n| Txn::new().op(Op::put(format!("k/{}", n % 3), value.clone())))).await;
     let event = watch.next().await.unwrap();
-    assert!(matches!(event, Event::Gap { after: Revision(0), cause: GapCause::Compacted { .. } }), "{event:?}");
-    let Event::Snapshot(kvs) = watch.next().await.unwrap() else { panic!("no snapshot") };
+    assert!(matches!(event, WatchEvent::Gap { after: Revision(0), cause: GapCause::Compacted { .. } }), "{event:?}");
+    let WatchEvent::Snapshot(kvs) = watch.next().await.unwrap() else { panic!("no snapshot") };
     assert_eq!(kvs, store.range("", None).await.unwrap().kvs);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(1100) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(1100) });
     store.commit(Txn::new().op(Op::delete("k/0"))).await.unwrap();
-    assert!(matches!(watch.next().await.unwrap(), Event::Changes { revision: Revision(1101), .. }));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::Changes { revision: Revision(1101), .. }));
 }
 
 #[tokio::test]
@@ -118,6 +120,6 @@ async fn reader_behind_the_memory_continues_from_the_file() {
     commit_all(&store, (0..700).map(|n| Txn::new().op(Op::put(format!("k/{}", n % 3), value.clone())))).await;
     for n in 1..=700 {
         let event = watch.next().await.unwrap();
-        assert!(matches!(event, Event::Changes { revision: Revision(at), .. } if at == n), "{n}");
+        assert!(matches!(event, WatchEvent::Changes { revision: Revision(at), .. } if at == n), "{n}");
     }
 }

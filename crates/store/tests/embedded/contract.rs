@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use muster_store::contract::Subject;
 use muster_store::embedded::Options;
-use muster_store::{Embedded, ManualClock, Store};
+use muster_store::{EmbeddedStore, ManualClock, Store};
 
 struct OnDisk {
-    store: Arc<Embedded>,
+    store: Arc<EmbeddedStore>,
     clock: Arc<ManualClock>,
     _directory: tempfile::TempDir,
 }
@@ -19,7 +19,7 @@ impl OnDisk {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new());
         let options = Options { clock: clock.clone(), ..Options::default() };
-        let store = Embedded::open(directory.path().join("store"), options).await.unwrap();
+        let store = EmbeddedStore::open(directory.path().join("store"), options).await.unwrap();
         Self { store: Arc::new(store), clock, _directory: directory }
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use muster_store::embedded::Options;
-use muster_store::{Embedded, Event, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom};
+use muster_store::{CommitOutcome, EmbeddedStore, Op, Revision, Store, StoreError, Txn, WatchEvent, WatchFrom};
 use muster_testkit::{SmallDisk, passed_in_a_namespace};
 use tokio::task::JoinSet;
 
@@ -17,7 +17,7 @@ fn fill(path: &Path, bytes: usize) {
 
 /// Writes until the disk is full. Returns the acknowledged keys and the errors.
 async fn write_until_full(
-    store: &Arc<Embedded>,
+    store: &Arc<EmbeddedStore>,
     writers: usize,
     round: usize,
 ) -> (BTreeMap<String, Revision>, Vec<StoreError>) {
@@ -31,11 +31,11 @@ async fn write_until_full(
                 let (key, twin) = (format!("k/{round}/{writer}/{n}"), format!("twin/{round}/{writer}/{n}"));
                 let txn = Txn::new().op(Op::put(&key, vec![7; 8000])).op(Op::put(&twin, vec![7; 8000]));
                 match store.commit(txn).await {
-                    Ok(Outcome::Committed { revision }) => {
+                    Ok(CommitOutcome::Committed { revision }) => {
                         acknowledged.insert(key, revision);
                         acknowledged.insert(twin, revision);
                     }
-                    Ok(Outcome::Refused { .. }) => unreachable!("there are no guards"),
+                    Ok(CommitOutcome::Conflict { .. }) => unreachable!("there are no guards"),
                     Err(error) => return (acknowledged, error),
                 }
             }
@@ -51,7 +51,7 @@ async fn write_until_full(
     (all, errors)
 }
 
-async fn state(store: &Embedded) -> BTreeMap<String, Revision> {
+async fn state(store: &EmbeddedStore) -> BTreeMap<String, Revision> {
     store.range("", None).await.unwrap().kvs.into_iter().map(|kv| (kv.key, kv.revision)).collect()
 }
 
@@ -62,9 +62,9 @@ async fn full_disk_loses_nothing_and_recovers() {
     }
     let disk = SmallDisk::mount("12m");
     fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(Embedded::open(disk.path().join("store"), Options::default()).await.unwrap());
+    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap());
     let mut watch = store.watch("", WatchFrom::Now);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: Revision(0) });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: Revision(0) });
 
     let (mut acknowledged, errors) = write_until_full(&store, 4, 0).await;
     assert!(!acknowledged.is_empty());
@@ -81,7 +81,7 @@ async fn full_disk_loses_nothing_and_recovers() {
 
     fs::remove_file(disk.path().join("ballast")).unwrap();
     let after = store.commit(Txn::new().op(Op::put("after", "1"))).await.unwrap();
-    let Outcome::Committed { revision } = after else { panic!("{after:?}") };
+    let CommitOutcome::Committed { revision } = after else { panic!("{after:?}") };
     acknowledged.insert("after".into(), revision);
     assert_eq!(state(&store).await, acknowledged);
 
@@ -89,19 +89,21 @@ async fn full_disk_loses_nothing_and_recovers() {
     let mut seen = BTreeMap::new();
     while !seen.contains_key("after") {
         match watch.next().await.unwrap() {
-            Event::Changes { revision, changes } => {
+            WatchEvent::Changes { revision, changes } => {
                 for change in changes {
                     assert_eq!(seen.insert(change.key().to_owned(), revision), None);
                 }
             }
-            Event::Progress { .. } => {}
-            event @ (Event::Snapshot(_) | Event::SnapshotEnd { .. } | Event::Gap { .. }) => panic!("{event:?}"),
+            WatchEvent::Progress { .. } => {}
+            event @ (WatchEvent::Snapshot(_) | WatchEvent::SnapshotEnd { .. } | WatchEvent::Gap { .. }) => {
+                panic!("{event:?}")
+            }
         }
     }
     assert_eq!(seen, acknowledged);
 
     drop((store, watch));
-    let store = Embedded::open(disk.path().join("store"), Options::default()).await.unwrap();
+    let store = EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap();
     assert_eq!(state(&store).await, acknowledged);
 }
 
@@ -113,7 +115,7 @@ async fn unavailable_store_recovers_by_itself() {
     }
     let disk = SmallDisk::mount("8m");
     fill(&disk.path().join("ballast"), 4 * 1024 * 1024);
-    let store = Arc::new(Embedded::open(disk.path().join("store"), Options::default()).await.unwrap());
+    let store = Arc::new(EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap());
     fs::rename(disk.path().join("store"), disk.path().join("elsewhere")).unwrap();
     let (acknowledged, errors) = write_until_full(&store, 2, 0).await;
     for error in &errors {
@@ -147,7 +149,7 @@ async fn creating_on_a_full_disk_fails_and_leaves_no_file() {
     }
     let disk = SmallDisk::mount("1m");
     fill(&disk.path().join("ballast"), 1024 * 1024);
-    let error = Embedded::open(disk.path().join("store"), Options::default()).await.unwrap_err();
+    let error = EmbeddedStore::open(disk.path().join("store"), Options::default()).await.unwrap_err();
     assert!(matches!(error, muster_store::embedded::OpenError::Io { .. }), "{error:?}");
     let left: Vec<_> = fs::read_dir(disk.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(left, ["ballast"]);

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_store::embedded::{OpenError, Options};
-use muster_store::{Access, Embedded, LeaseId, ManualClock, Op, Revision, Store, StoreError, Txn, WatchFrom};
+use muster_store::{EmbeddedStore, LeaseId, ManualClock, Op, Revision, Store, StoreAccess, StoreError, Txn, WatchFrom};
 
-async fn open(path: &Path) -> Result<Embedded, OpenError> {
-    Embedded::open(path, Options::default()).await
+async fn open(path: &Path) -> Result<EmbeddedStore, OpenError> {
+    EmbeddedStore::open(path, Options::default()).await
 }
 
-async fn put(store: &Embedded, key: &str, value: &str) {
+async fn put(store: &EmbeddedStore, key: &str, value: &str) {
     store.commit(Txn::new().op(Op::put(key, value))).await.unwrap();
 }
 
@@ -139,14 +139,14 @@ async fn io_errors_are_reported() {
 async fn specification_selects_the_backend() {
     let directory = tempfile::tempdir().unwrap();
     let spec = format!("embedded:{}", directory.path().join("store").display());
-    let store = muster_store::open(&spec, &Access::default()).await.unwrap();
+    let store = muster_store::open(&spec, &StoreAccess::default()).await.unwrap();
     assert_eq!(store.name(), spec);
     for (spec, message) in [
         ("etcd://127.0.0.1:0", "\"0\" is no port, in 127.0.0.1:0"),
         ("/var/lib/store", "does not name a store: write embedded:PATH"),
         ("embedded:", "names no file: write embedded:PATH"),
     ] {
-        let error = muster_store::open(spec, &Access::default()).await.unwrap_err().to_string();
+        let error = muster_store::open(spec, &StoreAccess::default()).await.unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
 }
@@ -172,7 +172,7 @@ async fn leases_get_their_full_ttl_after_reopening() {
     let path = directory.path().join("store");
     let clock = Arc::new(ManualClock::new());
     let options = Options { clock: clock.clone(), ..Options::default() };
-    let store = Embedded::open(&path, options.clone()).await.unwrap();
+    let store = EmbeddedStore::open(&path, options.clone()).await.unwrap();
     let lease = store.grant(TTL).await.unwrap().id;
     let op = Op::Put { key: "k".into(), value: vec![], lease: Some(lease) };
     store.commit(Txn::new().op(op)).await.unwrap();
@@ -180,7 +180,7 @@ async fn leases_get_their_full_ttl_after_reopening() {
     drop(store);
 
     clock.advance(TTL * 10);
-    let store = Embedded::open(&path, options).await.unwrap();
+    let store = EmbeddedStore::open(&path, options).await.unwrap();
     clock.advance(TTL * 9 / 10);
     store.keep_alive(lease).await.unwrap();
     assert!(store.get("k").await.unwrap().is_some());

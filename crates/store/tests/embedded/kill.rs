@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use muster_store::embedded::Options;
 use muster_store::{
-    Change, Embedded, Event, Guard, KeyValue, Op, Outcome, Revision, Store, StoreError, Txn, WatchFrom,
+    CommitOutcome, EmbeddedStore, Guard, KeyValue, Op, Revision, Store, StoreError, Txn, WatchChange, WatchEvent,
+    WatchFrom,
 };
 
 const WRITERS: usize = 4;
@@ -42,7 +43,7 @@ fn number(kv: &KeyValue) -> u64 {
 #[ignore = "started by the other test of this file, to be killed"]
 async fn writers_until_killed() {
     let directory = PathBuf::from(std::env::var(DIRECTORY).expect("set by the other test of this file"));
-    let store = Arc::new(Embedded::open(directory.join("store"), options()).await.unwrap());
+    let store = Arc::new(EmbeddedStore::open(directory.join("store"), options()).await.unwrap());
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..WRITERS {
         let log = OpenOptions::new().append(true).create(true).open(log_path(&directory, writer)).unwrap();
@@ -51,7 +52,7 @@ async fn writers_until_killed() {
     writers.join_all().await;
 }
 
-async fn write_for_ever(store: Arc<Embedded>, writer: usize, mut log: File) {
+async fn write_for_ever(store: Arc<EmbeddedStore>, writer: usize, mut log: File) {
     let counter = format!("counter/{writer}");
     loop {
         let seen = store.get(&counter).await.unwrap();
@@ -66,11 +67,11 @@ async fn write_for_ever(store: Arc<Embedded>, writer: usize, mut log: File) {
             txn = txn.op(Op::delete(format!("token/{writer}/{}", next - TOKENS)));
         }
         match store.commit(txn).await.unwrap() {
-            Outcome::Committed { revision } => {
+            CommitOutcome::Committed { revision } => {
                 log.write_all(format!("{next} {revision}\n").as_bytes()).unwrap();
                 std::io::stderr().write_all(b".").unwrap();
             }
-            Outcome::Refused { failed, .. } => panic!("unexpected conflict on {failed:?}"),
+            CommitOutcome::Conflict { failed, .. } => panic!("unexpected conflict on {failed:?}"),
         }
     }
 }
@@ -143,7 +144,7 @@ fn nothing_acknowledged_is_lost_and_nothing_is_there_twice() {
 
 /// Compares the store with the logs, and its history with its state.
 async fn check(directory: &Path, before: Revision, counters: &mut [u64; WRITERS], round: &str) -> Revision {
-    let store = Embedded::open(directory.join("store"), options()).await.unwrap();
+    let store = EmbeddedStore::open(directory.join("store"), options()).await.unwrap();
     let range = store.range("", None).await.unwrap();
     assert!(range.revision >= before, "{round}: revision {} after {before}", range.revision);
     let state: BTreeMap<_, _> = range.kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
@@ -184,7 +185,7 @@ fn read_log(directory: &Path, writer: usize) -> Vec<(u64, Revision)> {
 }
 
 /// The oldest state and all later changes give the present state, one step of a counter at a time.
-async fn replay(store: &Embedded, state: &BTreeMap<String, KeyValue>, head: Revision, round: &str) {
+async fn replay(store: &EmbeddedStore, state: &BTreeMap<String, KeyValue>, head: Revision, round: &str) {
     let oldest = match store.range("", Some(Revision(0))).await {
         Ok(_) => Revision(0),
         Err(StoreError::Compacted { oldest, .. }) => oldest,
@@ -195,14 +196,14 @@ async fn replay(store: &Embedded, state: &BTreeMap<String, KeyValue>, head: Revi
     let mut watch = store.watch("", WatchFrom::After(oldest));
     let mut at = oldest;
     while at < head {
-        let Event::Changes { revision, changes } = watch.next().await.unwrap() else {
+        let WatchEvent::Changes { revision, changes } = watch.next().await.unwrap() else {
             panic!("{round}: the history is incomplete")
         };
         assert_eq!(revision.0, at.0 + 1, "{round}: a revision is missing");
         at = revision;
         for change in changes {
             match change {
-                Change::Put(kv) => {
+                WatchChange::Put(kv) => {
                     let now = number(&kv);
                     let was = replayed.insert(kv.key.clone(), kv.clone());
                     if kv.key.starts_with("counter/") {
@@ -211,7 +212,7 @@ async fn replay(store: &Embedded, state: &BTreeMap<String, KeyValue>, head: Revi
                         assert_eq!(was, None, "{round}: {} is there twice", kv.key);
                     }
                 }
-                Change::Delete { key } => assert!(replayed.remove(&key).is_some(), "{round}: {key}"),
+                WatchChange::Delete { key } => assert!(replayed.remove(&key).is_some(), "{round}: {key}"),
             }
         }
     }

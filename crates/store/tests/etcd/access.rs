@@ -5,36 +5,36 @@ use std::time::Duration;
 
 use muster_etcd_rig::{Certificates, Cluster, Options as Rig, Tls};
 use muster_store::etcd::Options;
-use muster_store::{Access, Change, Etcd, Event, Op, Outcome, Store, Txn, Watch, WatchFrom};
+use muster_store::{CommitOutcome, EtcdStore, Op, Store, StoreAccess, Txn, Watch, WatchChange, WatchEvent, WatchFrom};
 
 /// The defaults, with shorter timeouts for unreachable members.
 fn short_timeouts() -> Options {
     let mut options = Options::default();
-    options.patience.connect = Duration::from_secs(1);
-    options.patience.total = Duration::from_secs(2);
+    options.timeouts.connect = Duration::from_secs(1);
+    options.timeouts.total = Duration::from_secs(2);
     options
 }
 
-async fn put(store: &Etcd, key: &str) -> u64 {
+async fn put(store: &EtcdStore, key: &str) -> u64 {
     match store.commit(Txn::new().op(Op::put(key, "1"))).await.unwrap() {
-        Outcome::Committed { revision } => revision.0,
-        refused @ Outcome::Refused { .. } => panic!("{refused:?}"),
+        CommitOutcome::Committed { revision } => revision.0,
+        refused @ CommitOutcome::Conflict { .. } => panic!("{refused:?}"),
     }
 }
 
 /// The key of the next change.
 async fn changed(watch: &mut Watch) -> String {
     loop {
-        if let Event::Changes { changes, .. } = watch.next().await.unwrap() {
-            return changes.first().map(Change::key).unwrap().to_owned();
+        if let WatchEvent::Changes { changes, .. } = watch.next().await.unwrap() {
+            return changes.first().map(WatchChange::key).unwrap().to_owned();
         }
     }
 }
 
 /// Uses every request that Muster uses.
-async fn use_it(store: &Etcd) {
+async fn use_it(store: &EtcdStore) {
     let mut watch = store.watch("/muster/", WatchFrom::Now);
-    assert!(matches!(watch.next().await.unwrap(), Event::SnapshotEnd { .. }));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { .. }));
     let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
     let leased = Op::Put { key: "/muster/b".into(), value: b"1".to_vec(), lease: Some(lease) };
     store.commit(Txn::new().op(Op::put("/muster/a", "1")).op(leased)).await.unwrap();
@@ -50,8 +50,8 @@ async fn use_it(store: &Etcd) {
 }
 
 /// The error chain of a failed open, with addresses and paths replaced.
-async fn refusal(spec: &str, access: &Access) -> String {
-    let error = Etcd::open(spec, access, short_timeouts()).await.unwrap_err();
+async fn refusal(spec: &str, access: &StoreAccess) -> String {
+    let error = EtcdStore::open(spec, access, short_timeouts()).await.unwrap_err();
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -67,21 +67,21 @@ async fn refusal(spec: &str, access: &Access) -> String {
     text
 }
 
-fn with_ca(certificates: &Certificates) -> Access {
-    Access { ca: Some(certificates.ca.clone()), ..Access::default() }
+fn with_ca(certificates: &Certificates) -> StoreAccess {
+    StoreAccess { ca: Some(certificates.ca.clone()), ..StoreAccess::default() }
 }
 
 #[tokio::test]
 async fn server_certificate_is_verified_with_the_ca() {
     let cluster = Cluster::start(Rig { tls: Some(Tls::Server), ..Rig::members(1) }).await;
     let files = cluster.certificates().unwrap();
-    let store = Etcd::open(&cluster.spec(), &with_ca(files), Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &with_ca(files), Options::default()).await.unwrap();
     use_it(&store).await;
 
     let elsewhere = tempfile::tempdir().unwrap();
     let stranger = Certificates::make(elsewhere.path(), &[[127, 0, 0, 1].into()]);
     insta::assert_snapshot!(refusal(&cluster.spec(), &with_ca(&stranger)).await, @"etcd://HOST:PORT cannot be reached: HOST:PORT: invalid peer certificate: BadSignature (its certificate was not signed by the authority in --store-ca)");
-    let said = refusal(&cluster.spec(), &Access::default()).await;
+    let said = refusal(&cluster.spec(), &StoreAccess::default()).await;
     assert!(said.contains("(if it requires TLS, give the CA of its certificate with --store-ca)"), "{said}");
 }
 
@@ -90,36 +90,36 @@ async fn client_certificate_is_sent_when_required() {
     let cluster = Cluster::start(Rig { tls: Some(Tls::Mutual), ..Rig::members(1) }).await;
     let files = cluster.certificates().unwrap();
     let access =
-        Access { cert: Some(files.client_cert.clone()), key: Some(files.client_key.clone()), ..with_ca(files) };
-    let store = Etcd::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+        StoreAccess { cert: Some(files.client_cert.clone()), key: Some(files.client_key.clone()), ..with_ca(files) };
+    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
     use_it(&store).await;
 
     // etcd sends a reason and closes the connection; which one arrives first varies.
     let said = refusal(&cluster.spec(), &with_ca(files)).await;
     assert!(said.contains("give --store-cert and --store-key)"), "{said}");
-    let swapped = Access { cert: access.key.clone(), key: access.cert.clone(), ..access.clone() };
+    let swapped = StoreAccess { cert: access.key.clone(), key: access.cert.clone(), ..access.clone() };
     insta::assert_snapshot!(refusal(&cluster.spec(), &swapped).await, @"FILE (--store-cert) holds no CERTIFICATE in PEM format: it should have a line -----BEGIN …CERTIFICATE-----");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &Access { key: None, ..access.clone() }).await, @"--store-cert is given without --store-key: etcd needs both");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &Access { ca: None, ..access.clone() }).await, @"--store-cert is given without --store-ca: etcd needs both");
-    let missing = Access { ca: Some("/no/such/file".into()), ..access };
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { key: None, ..access.clone() }).await, @"--store-cert is given without --store-key: etcd needs both");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { ca: None, ..access.clone() }).await, @"--store-cert is given without --store-ca: etcd needs both");
+    let missing = StoreAccess { ca: Some("/no/such/file".into()), ..access };
     insta::assert_snapshot!(refusal(&cluster.spec(), &missing).await, @"cannot read FILE (--store-ca): No such file or directory (os error 2)");
 }
 
 /// A cluster with the user `muster`, who has exactly the permissions that the book requires.
-async fn guarded() -> (Cluster, Access) {
+async fn guarded() -> (Cluster, StoreAccess) {
     let cluster = Cluster::start(Rig { root_password: Some("root".into()), ..Rig::members(1) }).await;
     cluster.etcdctl(&["role", "add", "muster"]).await;
     cluster.etcdctl(&["role", "grant-permission", "muster", "--prefix=true", "readwrite", "/muster/"]).await;
     cluster.etcdctl(&["user", "add", "muster:s3cret"]).await;
     cluster.etcdctl(&["user", "grant-role", "muster", "muster"]).await;
-    let access = Access { user: Some("muster".into()), password: Some("s3cret".into()), ..Access::default() };
+    let access = StoreAccess { user: Some("muster".into()), password: Some("s3cret".into()), ..StoreAccess::default() };
     (cluster, access)
 }
 
 #[tokio::test]
 async fn user_with_access_to_the_prefix_is_enough() {
     let (cluster, access) = guarded().await;
-    let store = Etcd::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
     use_it(&store).await;
     assert!(!format!("{store:?}").contains("s3cret"));
 
@@ -128,19 +128,19 @@ async fn user_with_access_to_the_prefix_is_enough() {
     let mut watch = store.watch("/elsewhere/", WatchFrom::Now);
     insta::assert_snapshot!(watch.next().await.unwrap_err().source().unwrap(), @"etcd refuses: permission denied (the user needs a role that may read and write the prefix /muster/)");
 
-    let wrong = Access { password: Some("guess".into()), ..access.clone() };
+    let wrong = StoreAccess { password: Some("guess".into()), ..access.clone() };
     insta::assert_snapshot!(refusal(&cluster.spec(), &wrong).await, @"etcd://HOST:PORT does not let us in: authentication failed, invalid user ID or password (look at --store-user and the password)");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &Access::default()).await, @"etcd://HOST:PORT does not let us in: user name is empty (it asks for a user: give --store-user and a password)");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &Access { password: None, ..access.clone() }).await, @"the user muster is given without a password: write it into a file and name that with --store-password-file, or set MUSTER_STORE_PASSWORD");
-    insta::assert_snapshot!(refusal(&cluster.spec(), &Access { user: None, ..access }).await, @"a password is given without --store-user: etcd needs both");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess::default()).await, @"etcd://HOST:PORT does not let us in: user name is empty (it asks for a user: give --store-user and a password)");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { password: None, ..access.clone() }).await, @"the user muster is given without a password: write it into a file and name that with --store-password-file, or set MUSTER_STORE_PASSWORD");
+    insta::assert_snapshot!(refusal(&cluster.spec(), &StoreAccess { user: None, ..access }).await, @"a password is given without --store-user: etcd needs both");
 }
 
 #[tokio::test]
 async fn expired_login_is_renewed() {
     let (cluster, access) = guarded().await;
-    let store = Etcd::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
     let mut watch = store.watch("/muster/", WatchFrom::Now);
-    assert!(matches!(watch.next().await.unwrap(), Event::SnapshotEnd { .. }));
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { .. }));
     // Tokens are only in its memory.
     cluster.member(0).kill();
     cluster.member(0).start();
@@ -148,14 +148,14 @@ async fn expired_login_is_renewed() {
     put(&store, "/muster/after").await;
     assert_eq!(changed(&mut watch).await, "/muster/after");
     let mut fresh = store.watch("/muster/", WatchFrom::Now);
-    assert!(matches!(fresh.next().await.unwrap(), Event::Snapshot(_)));
+    assert!(matches!(fresh.next().await.unwrap(), WatchEvent::Snapshot(_)));
 }
 
 #[tokio::test]
 async fn authentication_can_be_enabled_later() {
     let cluster = Cluster::start(Rig::members(1)).await;
-    let access = Access { user: Some("root".into()), password: Some("s3cret".into()), ..Access::default() };
-    let store = Etcd::open(&cluster.spec(), &access, Options::default()).await.unwrap();
+    let access = StoreAccess { user: Some("root".into()), password: Some("s3cret".into()), ..StoreAccess::default() };
+    let store = EtcdStore::open(&cluster.spec(), &access, Options::default()).await.unwrap();
     put(&store, "/muster/before").await;
     cluster.etcdctl(&["user", "add", "root:s3cret"]).await;
     cluster.etcdctl(&["user", "grant-role", "root", "root"]).await;
@@ -167,7 +167,7 @@ async fn authentication_can_be_enabled_later() {
 async fn unreachable_members_are_named_with_a_hint() {
     let cluster = Cluster::start(Rig { tls: Some(Tls::Server), ..Rig::members(1) }).await;
     let nobody = "127.0.0.1:1,127.0.0.2:1";
-    insta::assert_snapshot!(refusal(&format!("etcd://{nobody}"), &Access::default()).await, @"etcd://HOST:PORT,HOST:PORT cannot be reached: HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?); HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?)");
+    insta::assert_snapshot!(refusal(&format!("etcd://{nobody}"), &StoreAccess::default()).await, @"etcd://HOST:PORT,HOST:PORT cannot be reached: HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?); HOST:PORT: tcp connect error: Connection refused (os error 111) (nothing listens there: is etcd running, and is this its client port?)");
     // TLS to a server without TLS.
     let plain = Cluster::start(Rig::members(1)).await;
     let said = refusal(&plain.spec(), &with_ca(cluster.certificates().unwrap())).await;
@@ -178,6 +178,6 @@ async fn unreachable_members_are_named_with_a_hint() {
          certificate? Then give --store-cert and --store-key)",
     ];
     assert!(known.iter().any(|known| said == format!("etcd://HOST:PORT cannot be reached: {known}")), "{said}");
-    let said = refusal("etcd://no.such.host.invalid:2379", &Access::default()).await;
+    let said = refusal("etcd://no.such.host.invalid:2379", &StoreAccess::default()).await;
     assert!(said.contains("HOST:PORT: dns error: failed to lookup address"), "{said}");
 }

@@ -8,17 +8,17 @@ use futures::future::BoxFuture;
 use muster_etcd_rig::Cluster;
 use muster_store::contract::Subject;
 use muster_store::etcd::Options;
-use muster_store::{Access, Etcd, Store};
+use muster_store::{EtcdStore, Store, StoreAccess};
 
 struct OneMember {
-    store: Arc<Etcd>,
+    store: Arc<EtcdStore>,
     _cluster: Cluster,
 }
 
 impl OneMember {
     async fn fresh() -> Self {
         let cluster = Cluster::start(muster_etcd_rig::Options::members(1)).await;
-        let store = Etcd::open(&cluster.spec(), &Access::default(), Options::default()).await.unwrap();
+        let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap();
         Self { store: Arc::new(store), _cluster: cluster }
     }
 }

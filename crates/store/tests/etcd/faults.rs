@@ -8,8 +8,8 @@ use std::time::Duration;
 use muster_etcd_rig::{Cluster, Options as Rig};
 use muster_store::etcd::Options;
 use muster_store::{
-    Access, AlarmKind, Change, Etcd, Event, GapCause, Guard, Op, Outcome, Revision, Store, StoreError, Txn, Watch,
-    WatchFrom,
+    AlarmKind, CommitOutcome, EtcdStore, GapCause, Guard, Op, Revision, Store, StoreAccess, StoreError, Txn, Watch,
+    WatchChange, WatchEvent, WatchFrom,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,14 +17,14 @@ use tokio::task::JoinSet;
 /// Ends a test whose event never comes.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-async fn open(cluster: &Cluster) -> Arc<Etcd> {
-    Arc::new(Etcd::open(&cluster.spec(), &Access::default(), Options::default()).await.unwrap())
+async fn open(cluster: &Cluster) -> Arc<EtcdStore> {
+    Arc::new(EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap())
 }
 
-async fn put(store: &Etcd, key: &str, value: impl Into<Vec<u8>>) -> Result<Revision, StoreError> {
+async fn put(store: &EtcdStore, key: &str, value: impl Into<Vec<u8>>) -> Result<Revision, StoreError> {
     match store.commit(Txn::new().op(Op::put(key, value))).await? {
-        Outcome::Committed { revision } => Ok(revision),
-        refused @ Outcome::Refused { .. } => panic!("{refused:?}"),
+        CommitOutcome::Committed { revision } => Ok(revision),
+        refused @ CommitOutcome::Conflict { .. } => panic!("{refused:?}"),
     }
 }
 
@@ -41,25 +41,25 @@ async fn follow(watch: &mut Watch, until: Revision, seen: &mut Seen) {
 }
 
 /// Records an event, and returns the revision that the watch has reached. A gap fails the test.
-fn note(event: Result<Event, StoreError>, at: Revision, seen: &mut Seen) -> Revision {
+fn note(event: Result<WatchEvent, StoreError>, at: Revision, seen: &mut Seen) -> Revision {
     match event {
-        Ok(Event::Changes { revision, changes }) => {
+        Ok(WatchEvent::Changes { revision, changes }) => {
             assert!(revision > at, "{revision} after {at}");
-            for key in changes.iter().map(Change::key) {
+            for key in changes.iter().map(WatchChange::key) {
                 assert!(seen.insert((revision.0, key.to_owned())), "{key} at {revision} was delivered twice");
             }
             revision
         }
-        Ok(Event::Progress { revision } | Event::SnapshotEnd { revision }) => revision,
+        Ok(WatchEvent::Progress { revision } | WatchEvent::SnapshotEnd { revision }) => revision,
         // Unavailable for a moment: the watch continues.
-        Ok(Event::Snapshot(_)) | Err(StoreError::Unavailable { .. }) => at,
+        Ok(WatchEvent::Snapshot(_)) | Err(StoreError::Unavailable { .. }) => at,
         other => panic!("{other:?}"),
     }
 }
 
 /// Creates one key after another until it is stopped. Returns all acknowledged keys, including those that were resolved
 /// by reading back, and the number of unknown results.
-async fn write(store: Arc<Etcd>, writer: usize, mut stop: watch::Receiver<bool>) -> (Vec<String>, usize) {
+async fn write(store: Arc<EtcdStore>, writer: usize, mut stop: watch::Receiver<bool>) -> (Vec<String>, usize) {
     let (mut acknowledged, mut unknown) = (Vec::new(), 0);
     for n in 0.. {
         if *stop.borrow_and_update() {
@@ -70,11 +70,11 @@ async fn write(store: Arc<Etcd>, writer: usize, mut stop: watch::Receiver<bool>)
         loop {
             let create = Txn::new().guard(Guard::Absent { key: key.clone() }).op(Op::put(&key, "1"));
             match store.commit(create).await {
-                Ok(Outcome::Committed { .. }) => break,
+                Ok(CommitOutcome::Committed { .. }) => break,
                 // An earlier attempt with an unknown result may be applied late, when a frozen member resumes. The
                 // guard admits one.
-                Ok(Outcome::Refused { .. }) if unknown > before => break,
-                Ok(Outcome::Refused { .. }) => panic!("{key} exists, but its put was never acknowledged"),
+                Ok(CommitOutcome::Conflict { .. }) if unknown > before => break,
+                Ok(CommitOutcome::Conflict { .. }) => panic!("{key} exists, but its put was never acknowledged"),
                 Err(StoreError::Unavailable { .. }) => {}
                 Err(StoreError::Unknown { .. }) => {
                     unknown += 1;
@@ -90,7 +90,7 @@ async fn write(store: Arc<Etcd>, writer: usize, mut stop: watch::Receiver<bool>)
     (acknowledged, unknown)
 }
 
-async fn read_back(store: &Etcd, key: &str) -> bool {
+async fn read_back(store: &EtcdStore, key: &str) -> bool {
     loop {
         match store.get(key).await {
             Ok(found) => return found.is_some(),
@@ -101,7 +101,7 @@ async fn read_back(store: &Etcd, key: &str) -> bool {
 }
 
 /// Writes and watches during a fault, and compares with an independent reader.
-async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &Etcd)) {
+async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &EtcdStore)) {
     let outside = cluster.follow("/muster/", 1);
     let store = open(cluster).await;
     let (stop, stopped) = watch::channel(false);
@@ -159,7 +159,7 @@ async fn under_load(cluster: &Cluster, hurt: impl AsyncFnOnce(&Cluster, &Etcd)) 
 }
 
 /// Waits until writes succeed again.
-async fn wait_writable(store: &Etcd) {
+async fn wait_writable(store: &EtcdStore) {
     let wait = async { while put(store, "/muster/again", "1").await.is_err() {} };
     tokio::time::timeout(TIMEOUT, wait).await.expect("writes succeed");
 }
@@ -209,7 +209,7 @@ async fn lease_is_kept_when_the_used_member_is_frozen() {
     // Each starts with a random member.
     let mut stores = Vec::new();
     for _ in 0..8 {
-        let store = Etcd::open(&spec, &Access::default(), options).await.unwrap();
+        let store = EtcdStore::open(&spec, &StoreAccess::default(), options).await.unwrap();
         let lease = store.grant(Duration::from_secs(600)).await.unwrap();
         stores.push((store, lease.id));
     }
@@ -242,7 +242,7 @@ async fn writes_fail_without_a_quorum() {
     let cluster = Cluster::start(Rig::members(3)).await;
     let mut options = Options::default();
     options.timeouts.total = Duration::from_secs(3);
-    let store = Etcd::open(&cluster.spec(), &Access::default(), options).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), options).await.unwrap();
     cluster.member(0).kill();
     cluster.member(1).kill();
     let error = put(&store, "/muster/a", "1").await.unwrap_err();
@@ -268,10 +268,10 @@ async fn watch_behind_a_compaction_gets_a_gap() {
     let head = store.revision().await.unwrap();
     store.compact(head).await.unwrap();
     let gap = watch.next().await.unwrap();
-    assert_eq!(gap, Event::Gap { after: first, cause: GapCause::Compacted { oldest: head } });
-    let Event::Snapshot(kvs) = watch.next().await.unwrap() else { panic!("no snapshot") };
+    assert_eq!(gap, WatchEvent::Gap { after: first, cause: GapCause::Compacted { oldest: head } });
+    let WatchEvent::Snapshot(kvs) = watch.next().await.unwrap() else { panic!("no snapshot") };
     assert_eq!(kvs.iter().map(|kv| kv.key.as_str()).collect::<Vec<_>>(), ["/muster/b"]);
-    assert_eq!(watch.next().await.unwrap(), Event::SnapshotEnd { revision: head });
+    assert_eq!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { revision: head });
     let next = put(&store, "/muster/c", "1").await.unwrap();
     follow(&mut watch, next, &mut seen).await;
     assert!(seen.contains(&(next.0, "/muster/c".to_owned())));
@@ -299,8 +299,8 @@ async fn replaced_store_is_detected() {
             other => break other.unwrap(),
         }
     };
-    assert!(matches!(gap, Event::Gap { cause: GapCause::Lost | GapCause::Ahead { .. }, .. }), "{gap:?}");
-    assert!(matches!(watch.next().await.unwrap(), Event::SnapshotEnd { .. }));
+    assert!(matches!(gap, WatchEvent::Gap { cause: GapCause::Lost | GapCause::Ahead { .. }, .. }), "{gap:?}");
+    assert!(matches!(watch.next().await.unwrap(), WatchEvent::SnapshotEnd { .. }));
     let mut seen = Seen::new();
     let next = put(&store, "/muster/b", "1").await.unwrap();
     follow(&mut watch, next, &mut seen).await;
@@ -354,7 +354,7 @@ async fn unread_watches_block_no_requests() {
     let mut last = Revision(0);
     for _ in 0..40 {
         let ops = (0..60).map(|n| Op::put(format!("/muster/{n}"), vec![b'x'; 16 * 1024]));
-        let Outcome::Committed { revision } = store.commit(ops.fold(Txn::new(), Txn::op)).await.unwrap() else {
+        let CommitOutcome::Committed { revision } = store.commit(ops.fold(Txn::new(), Txn::op)).await.unwrap() else {
             panic!("refused")
         };
         last = revision;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use muster_etcd_rig::{Cluster, Options as Rig};
 use muster_store::etcd::Options;
-use muster_store::{Access, Etcd, MemberState, Op, Revision, Store, StoreError, Txn};
+use muster_store::{EtcdStore, MemberState, Op, Revision, Store, StoreAccess, StoreError, Txn};
 
-async fn open(cluster: &Cluster) -> Etcd {
-    Etcd::open(&cluster.spec(), &Access::default(), Options::default()).await.unwrap()
+async fn open(cluster: &Cluster) -> EtcdStore {
+    EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap()
 }
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn all_members_are_checked_and_down_ones_named() {
     let cluster = Cluster::start(Rig { quota_bytes: Some(64 * 1024 * 1024), ..Rig::members(3) }).await;
     // One configured member is enough to find all.
     let spec = format!("etcd://{}", cluster.member(0).client());
-    let store = Etcd::open(&spec, &Access::default(), Options::default()).await.unwrap();
+    let store = EtcdStore::open(&spec, &StoreAccess::default(), Options::default()).await.unwrap();
     store.commit(Txn::new().op(Op::put("/muster/a", "1"))).await.unwrap();
 
     let health = store.health().await;
@@ -24,7 +24,7 @@ async fn all_members_are_checked_and_down_ones_named() {
     assert!(health.latency.is_some() && health.alarms.is_empty(), "{health:?}");
     assert_eq!(health.revision, Some(store.revision().await.unwrap()));
     let states: Vec<&MemberState> = health.members.iter().map(|member| member.state.as_ref().unwrap()).collect();
-    assert_eq!(states.iter().filter(|state| state.leads).count(), 1);
+    assert_eq!(states.iter().filter(|state| state.is_leader).count(), 1);
     for state in states {
         assert!(state.version.starts_with("etcd 3."), "{state:?}");
         assert!(state.bytes > 0 && state.bytes_in_use > 0 && !state.learner && state.errors.is_empty(), "{state:?}");
@@ -70,7 +70,7 @@ async fn only_old_history_is_compacted() {
     options.compaction.every = Duration::from_millis(50);
     options.compaction.keep = Duration::from_millis(100);
     options.compaction.keep_at_least = 10;
-    let store = Etcd::open(&cluster.spec(), &Access::default(), options).await.unwrap();
+    let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), options).await.unwrap();
     for n in 0..50 {
         store.commit(Txn::new().op(Op::put("/muster/a", n.to_string()))).await.unwrap();
     }

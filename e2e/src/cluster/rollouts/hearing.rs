@@ -19,7 +19,7 @@ use muster_core::rollout::record::{DesiredRecord, GateVerdict, PauseReason, Roll
 use muster_core::txn::Revision as At;
 use muster_etcd_rig::{Change, Revision};
 use muster_sim::simulation::{Run, Trial, Word};
-use muster_store::{Change as Told, KeyValue};
+use muster_store::{KeyValue, WatchChange as Told};
 
 use super::journal::{Entry, OfRun, What};
 use crate::server::ENV;

@@ -7,7 +7,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::report::{Cause, RunResult};
 use muster_core::txn::Generation;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use super::{Committed, Judge, Rule};
 use crate::simulation::agenda::Moment;
@@ -43,7 +43,7 @@ impl Agents {
             self.base.insert(base.generation, Told { version: base.version, allow_older: base.allow_older });
         }
         for change in seen.changes {
-            let Change::Put(kv) = change else { continue };
+            let WatchChange::Put(kv) = change else { continue };
             if !kv.key.contains("/desired/") {
                 continue;
             }

@@ -9,7 +9,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::{DesiredRecord, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use super::budget::Decision;
 use super::clock;
@@ -33,10 +33,10 @@ struct Said {
     granted: Vec<(NodeName, DesiredRecord)>,
 }
 
-fn read(changes: &[Change]) -> Said {
+fn read(changes: &[WatchChange]) -> Said {
     let mut said = Said { records: Vec::new(), granted: Vec::new() };
     for change in changes {
-        let Change::Put(kv) = change else { continue };
+        let WatchChange::Put(kv) = change else { continue };
         match keys::parse(&kv.key) {
             Some((_, Key::Rollout { .. })) => said.records.extend(serde_json::from_slice::<RolloutRecord>(&kv.value)),
             Some((_, Key::Desired { node })) => {
@@ -50,9 +50,9 @@ fn read(changes: &[Change]) -> Said {
 
 impl Judge {
     pub(super) fn judge_rollouts(&mut self, seen: &Committed<'_>, plans: &Plans) -> Vec<Violation> {
-        let is_concerned = |change: &Change| match change {
-            Change::Put(kv) => kv.key.contains("/rollouts/") || kv.key.contains("/desired/"),
-            Change::Delete { .. } => false,
+        let is_concerned = |change: &WatchChange| match change {
+            WatchChange::Put(kv) => kv.key.contains("/rollouts/") || kv.key.contains("/desired/"),
+            WatchChange::Delete { .. } => false,
         };
         if !seen.changes.iter().any(is_concerned) {
             return Vec::new();

@@ -27,7 +27,7 @@ use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::RolloutRecord;
 use muster_core::txn::{Generation, Revision};
 use muster_rollout::step::Indexed;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use self::agents::Agents;
 use self::budget::Moved;
@@ -157,7 +157,7 @@ const LOOKS: Moment = Moment::from_secs(15);
 pub(crate) struct Committed<'a> {
     pub(crate) at: Moment,
     pub(crate) revision: Revision,
-    pub(crate) changes: &'a [Change],
+    pub(crate) changes: &'a [WatchChange],
     pub(crate) writer: &'a Writer,
 }
 

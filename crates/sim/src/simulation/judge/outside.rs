@@ -16,7 +16,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::txn::{Generation, Revision};
 use muster_rollout::step::Indexed;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use super::{Committed, Judge, Plans, Rule, Violation};
 use crate::simulation::agenda::Moment;
@@ -65,7 +65,7 @@ impl Trial {
         self.plans.insert(digest, Arc::new(Indexed::new(plan)));
     }
 
-    pub fn committed(&mut self, at: Moment, revision: Revision, changes: &[Change], word: Word) {
+    pub fn committed(&mut self, at: Moment, revision: Revision, changes: &[WatchChange], word: Word) {
         let writer = match word {
             Word::Engine(replica) => Writer::Controller { name: ControllerName::Rollout, replica },
             Word::Operator => Writer::Operator,
@@ -168,7 +168,7 @@ mod tests {
             lease: None,
         };
         let replica = name(ReplicaId::new("a-1"));
-        trial.committed(Duration::ZERO, Revision(5), &[Change::Put(put)], Word::Engine(replica));
+        trial.committed(Duration::ZERO, Revision(5), &[WatchChange::Put(put)], Word::Engine(replica));
         let node = name(NodeName::new("web1"));
         let run = Run {
             run: name(RunId::new("r1")),

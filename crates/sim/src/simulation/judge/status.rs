@@ -6,7 +6,7 @@ use muster_agent::ledger::RunningRun;
 use muster_core::keys::{self, Key};
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::node::service_state::ServiceState;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use super::{Judge, Rule};
 use crate::simulation::agenda::Moment;
@@ -25,13 +25,13 @@ pub(super) struct Proofs {
 }
 
 /// Whose report a transaction applies: nothing else is written into the history of a node.
-pub(super) fn reported(changes: &[Change]) -> BTreeSet<NodeName> {
-    let of = |change: &Change| match change {
-        Change::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
+pub(super) fn reported(changes: &[WatchChange]) -> BTreeSet<NodeName> {
+    let of = |change: &WatchChange| match change {
+        WatchChange::Put(kv) if kv.key.contains("/history/") => match keys::parse(&kv.key) {
             Some((_, Key::History { node })) => Some(node),
             Some(_) | None => None,
         },
-        Change::Put(_) | Change::Delete { .. } => None,
+        WatchChange::Put(_) | WatchChange::Delete { .. } => None,
     };
     changes.iter().filter_map(of).collect()
 }

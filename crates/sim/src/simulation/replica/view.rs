@@ -6,7 +6,7 @@ use muster_core::fleet::{Effects, Fleet, KeyChange};
 use muster_core::keys;
 use muster_core::replica::links::LinkTracker;
 use muster_core::txn::Revision;
-use muster_store::Change;
+use muster_store::WatchChange;
 
 use crate::simulation::event::{Event, ReplicaEvent, ReplicaNumber};
 use crate::simulation::mishap::Mishap;
@@ -16,14 +16,14 @@ use crate::simulation::replica::snapshots::Snapshots;
 use crate::simulation::world::World;
 
 /// What a transaction changed, as a fleet takes it. What no key of ours is, it does not see.
-pub(crate) fn take_in(fleet: &mut Fleet, revision: Revision, changes: &[Change]) -> Effects {
+pub(crate) fn take_in(fleet: &mut Fleet, revision: Revision, changes: &[WatchChange]) -> Effects {
     fleet.apply(revision, changes.iter().filter_map(|change| of(change, revision)))
 }
 
-fn of(change: &Change, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> {
+fn of(change: &WatchChange, at: Revision) -> Option<(KeyChange<'_>, keys::Key)> {
     let (key, value, revision): (&str, Option<&[u8]>, Revision) = match change {
-        Change::Put(kv) => (&kv.key, Some(&kv.value), kv.revision),
-        Change::Delete { key } => (key, None, at),
+        WatchChange::Put(kv) => (&kv.key, Some(&kv.value), kv.revision),
+        WatchChange::Delete { key } => (key, None, at),
     };
     keys::parse(key).map(|(_, parsed)| (KeyChange { key, value, revision }, parsed))
 }
@@ -33,7 +33,7 @@ impl World {
     pub(crate) fn built(&self) -> Fleet {
         let mut fleet = Fleet::new(self.env.clone());
         let history = &self.depot.history;
-        let changes: Vec<Change> = history.now().values().cloned().map(Change::Put).collect();
+        let changes: Vec<WatchChange> = history.now().values().cloned().map(WatchChange::Put).collect();
         take_in(&mut fleet, history.head(), &changes);
         fleet
     }
