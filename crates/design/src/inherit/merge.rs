@@ -18,8 +18,8 @@ use crate::span::Span;
 use crate::types::{Object, Type, removal};
 use crate::yaml::{Entry, Map, Node, Value};
 
-/// The mark that removes all that is inherited of a list.
-const ALL: &str = "*";
+/// The name in `'!*'`, which removes all inherited members of a list.
+pub(super) const ALL: &str = "*";
 
 /// The value that results when `upper` is laid over `lower`; none if it is unset. What is unchanged is shared.
 pub(crate) fn lay<R: Record>(lower: Option<&Node>, upper: &Node, ty: &Type, record: &mut R) -> Option<Node> {
@@ -121,9 +121,8 @@ fn maps<R: Record>(below: Option<&Map>, above: &Map, upper: &Node, ty: &Type, re
 fn list<R: Record>(below: Option<&[Node]>, above: &[Node], upper: &Node, record: &mut R) -> Node {
     let lower = below.unwrap_or_default();
     let removes: HashSet<&str> = above.iter().filter_map(removed_member).collect();
-    let written = |member: &&Node| removed_member(member).is_none() && !member.is_null();
     let mut items: Vec<Node> = Vec::with_capacity(lower.len() + above.len());
-    items.extend(above.iter().filter(written).cloned());
+    items.extend(above.iter().filter(|member| is_added(member)).cloned());
     // What a layer says twice stays there twice: free parameters may mean it (`-o a -o b`), and rules see it elsewhere.
     let there: HashSet<&str> = items.iter().filter_map(single).collect();
     let stays = |text: &str| !there.contains(text) && !removes.contains(text) && !removes.contains(ALL);
@@ -212,8 +211,13 @@ fn keyed<R: Record>(
     Node::from_items(items, upper.span)
 }
 
-/// What a member of a list of single values removes.
-fn removed_member(member: &Node) -> Option<&str> {
+/// Reports whether a member of a list of single values adds a value: it is neither a removal nor `null`.
+pub(super) fn is_added(member: &Node) -> bool {
+    removed_member(member).is_none() && !member.is_null()
+}
+
+/// The name that a member of a list of single values removes: `a` for `'!a'`.
+pub(super) fn removed_member(member: &Node) -> Option<&str> {
     member.text().and_then(removal)
 }
 
@@ -228,7 +232,7 @@ fn member_removal<'n>(member: &'n Node, key: &str) -> Option<&'n str> {
 }
 
 /// The text of a single value, as it is written.
-fn single(node: &Node) -> Option<&str> {
+pub(super) fn single(node: &Node) -> Option<&str> {
     node.scalar().map(|scalar| scalar.text())
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Path;
+use super::merge::{ALL, is_added, removed_member, single};
 use super::record::Record;
 use crate::finding::Place;
 use crate::span::Span;
@@ -186,20 +187,18 @@ impl Record for Trail<'_> {
                 let (path, action) = changed(self.asked.0.clone());
                 self.tell(path, action, layer.span);
             }
-            // One member of the list was asked for.
+            // The path names one member of the list.
             Some([member]) => {
-                let named = |items: &Node, name: &str| {
-                    let items = items.items().unwrap_or_default();
-                    items.iter().find(|item| item.scalar().is_some_and(|scalar| scalar.text() == name)).cloned()
-                };
-                let gone = named(layer, &format!("!{member}")).or_else(|| named(layer, "!*"));
-                match (named(layer, member), gone) {
+                let items = layer.items().unwrap_or_default();
+                let added = items.iter().find(|item| is_added(item) && single(item) == Some(member)).cloned();
+                let removes = |name: &str| items.iter().find(|item| removed_member(item) == Some(name));
+                match (added, removes(member).or_else(|| removes(ALL))) {
                     (Some(value), _) => {
                         let span = value.span;
                         self.put(self.asked.0.clone(), value, span);
                     }
-                    (None, Some(gone)) if self.before.is_some() => {
-                        self.tell(self.asked.clone(), Action::Removed, gone.span);
+                    (None, Some(removal)) if self.before.is_some() => {
+                        self.tell(self.asked.clone(), Action::Removed, removal.span);
                     }
                     (None, _) => {}
                 }

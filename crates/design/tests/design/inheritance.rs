@@ -298,3 +298,24 @@ fn an_item_that_inherits_nothing_is_as_it_was_written() {
     insta::assert_snapshot!(inherited(text, "acme/Rule", "base", &[]), @r#"{"expression":"!ready","skip":[null,"!web"],"owner":null}"#);
     insta::assert_snapshot!(inherited(text, "acme/Rule", "child", &[]), @r#"{"expression":"!ready","skip":[],"more":1}"#);
 }
+
+/// `'!!a'` removes the entry `!a`. A path to that entry must not match `'!a'` of a later layer, which removes `a`.
+#[test]
+fn why_of_an_entry_named_like_a_removal_reports_no_value() {
+    let text = "\
+{kind: acme/Rule, name: base, spec: {skip: [a, '!!a']}}
+---
+{kind: acme/Rule, name: child, extends: [base], spec: {skip: [b, '!a']}}
+";
+    let bundle = Bundle { name: "site".into(), files: vec![FileText::new("site.yaml", text)] };
+    let design = Design::compile(vec![bundle], &Options::default()).design;
+    let why = |member: &str| design.why("acme/Rule", "child", &Path(vec!["skip".into(), member.into()]));
+    assert!(matches!(why("!a"), Err(WhyError::NoValue { .. })), "{:?}", why("!a"));
+    let removed = why("a").unwrap();
+    assert_eq!(removed.value, None);
+    assert!(matches!(
+        removed.steps.as_slice(),
+        [Step { action: Action::Set { .. }, .. }, Step { action: Action::Removed, .. }]
+    ));
+    assert_eq!(why("b").unwrap().value.as_ref().map(Tree::of), Some(Tree::text("b")));
+}
