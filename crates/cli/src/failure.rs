@@ -4,7 +4,7 @@ use muster_wire::client::ClientError;
 use muster_wire::problem::ProblemCode;
 
 use crate::exit::Exit;
-use crate::server_findings;
+use crate::terminal::styled;
 
 /// A command that did not get its answer.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl From<ClientError> for Failure {
                     | ProblemCode::ReleaseUnreadable
                     | ProblemCode::DesignUnreadable => Exit::CannotTell,
                 };
-                let findings: Vec<String> = problem.findings.iter().map(server_findings::text).collect();
+                let findings: Vec<String> = problem.findings.iter().map(styled).collect();
                 // Findings say themselves what to do.
                 let hints = problem.hint.iter().filter(|_| findings.is_empty()).cloned().collect();
                 let text = match (&problem.request_id, problem.code) {

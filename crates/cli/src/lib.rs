@@ -31,7 +31,6 @@ mod logging;
 mod open_files;
 mod patience;
 mod project;
-mod server_findings;
 mod session;
 mod signals;
 mod signing_key;

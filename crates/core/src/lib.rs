@@ -19,6 +19,7 @@
 //!   takes a controller, and lets go of it. [`presence`]: what a server has to write down of its agents. [`links`]: who is
 //!   connected, wherever that is.
 //! - [`filter`]: how lists are cut down, everywhere. [`spelling`]: what was probably meant.
+//! - [`finding`]: errors and warnings about a design.
 //! - [`design_state`]: the revisions of the design and which one the nodes follow. [`design_plan`]: what applying one does.
 //! - [`release`], [`release_dir`]: what a release says of itself, and the digest of its content. [`release_manifest`]: what
 //!   is signed of it, and by which keys.
@@ -27,6 +28,7 @@
 
 pub mod design;
 pub mod filter;
+pub mod finding;
 pub mod fleet;
 pub mod keys;
 pub mod lookup;

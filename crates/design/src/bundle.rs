@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::file_text::FileText;
-use crate::finding::{Code, Finding, Findings, Place, one_line};
+use crate::finding::{Code, Finding, Findings, Location, one_line};
 use crate::yaml::Limits;
 
 /// One source, read already.
@@ -115,7 +115,7 @@ impl Reading {
     }
 
     fn complain(&mut self, code: Code, message: String, path: &Path) {
-        self.findings.push(Finding::new(code, message).at(Place::file(path.display().to_string())));
+        self.findings.push(code.finding(message).at(Location::file(path.display().to_string())));
     }
 }
 

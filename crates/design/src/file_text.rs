@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use crate::finding::{Code, Excerpt, Finding, Findings, Place, one_line};
+use crate::finding::{Code, Finding, Findings, Location, excerpt, one_line};
 use crate::secrets;
 use crate::span::{FileId, Position, Span};
 
@@ -120,15 +120,15 @@ impl FileText {
     }
 
     /// The place of a span in this file, with the line to show.
-    pub(crate) fn place(&self, span: Span) -> Place {
+    pub(crate) fn place(&self, span: Span) -> Location {
         let line = self.line(span.start.line).unwrap_or_default();
-        let excerpt = (!secrets::is_in(line)).then(|| Excerpt::cut(line, span));
-        Place { file: self.name.clone(), span: Some(span), excerpt }
+        let excerpt = (!secrets::is_in(line)).then(|| excerpt(line, span));
+        Location { file: self.name.clone(), span: Some(span.range()), excerpt, file_number: span.file.0 }
     }
 
     /// The file as a whole.
-    pub(crate) fn whole(&self) -> Place {
-        Place::file(self.name.clone())
+    pub(crate) fn whole(&self) -> Location {
+        Location::file(self.name.clone())
     }
 }
 
@@ -149,12 +149,13 @@ fn line_starts(text: &[u8]) -> Vec<usize> {
 
 fn unreadable(name: String, error: &io::Error) -> Finding {
     let message = format!("the file cannot be read: {}", one_line(&error.to_string()));
-    Finding::new(Code::Unreadable, message).at(Place::file(name))
+    Code::Unreadable.finding(message).at(Location::file(name))
 }
 
 fn too_large(name: String, limit: u64) -> Finding {
-    Finding::new(Code::TooLarge, format!("the file is larger than {limit} bytes, the most that is read"))
-        .at(Place::file(name))
+    Code::TooLarge
+        .finding(format!("the file is larger than {limit} bytes, the most that is read"))
+        .at(Location::file(name))
         .help("is it the right file? A design can be split over several files")
 }
 
@@ -163,7 +164,8 @@ fn not_utf8(name: String, bytes: &[u8], valid_up_to: usize) -> Finding {
     let before = FileText::new("", String::from_utf8_lossy(&bytes[..valid_up_to]));
     let bad = bytes.get(valid_up_to).copied().unwrap_or_default();
     let lossy = FileText::new(name, String::from_utf8_lossy(bytes));
-    Finding::new(Code::NotUtf8, format!("the file is not UTF-8: the byte 0x{bad:02x} begins no character"))
+    Code::NotUtf8
+        .finding(format!("the file is not UTF-8: the byte 0x{bad:02x} begins no character"))
         .at(lossy.place(Span::at(FileId::default(), before.end())))
         .help("save the file as UTF-8")
 }

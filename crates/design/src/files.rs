@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::file_text::FileText;
-use crate::finding::Place;
+use crate::finding::Location;
 use crate::span::{FileId, Span};
 
 /// The texts that the spans of a design lead into.
@@ -43,10 +43,10 @@ impl Files {
     }
 
     /// The place of a span, with the line to show.
-    pub fn place(&self, span: Span) -> Place {
+    pub fn place(&self, span: Span) -> Location {
         match self.get(span.file) {
             Some(text) => text.place(span),
-            None => Place { span: Some(span), ..Place::file("") },
+            None => Location { span: Some(span.range()), file_number: span.file.0, ..Location::file("") },
         }
     }
 }

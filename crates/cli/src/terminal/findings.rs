@@ -1,32 +1,32 @@
-//! Findings with colours: what they say is `muster-design`'s, how it looks is ours.
+//! Findings in colour, for a terminal.
 
 use anstyle::{AnsiColor, Style};
-use muster_design::finding::{Finding, Ink};
+use muster_design::finding::{Finding, TextStyle};
 
-/// A finding for a terminal; whoever writes to something else takes the colours out.
-pub fn painted(finding: &Finding) -> String {
+/// Renders a finding with ANSI colours. The writer strips them where the output is not a terminal.
+pub fn styled(finding: &Finding) -> String {
     let mut text = String::new();
-    for piece in finding.pieces() {
-        let style = style(piece.ink);
-        // The end of a line is nobody's colour: a terminal would paint the rest of it.
-        let (line, end) = match piece.text.strip_suffix('\n') {
+    for part in finding.render() {
+        let style = colour(part.style);
+        // The style ends before the line feed: a terminal would colour the rest of the line.
+        let (line, end) = match part.text.strip_suffix('\n') {
             Some(line) => (line, "\n"),
-            None => (piece.text.as_str(), ""),
+            None => (part.text.as_str(), ""),
         };
         text.push_str(&format!("{style}{line}{style:#}{end}"));
     }
     text
 }
 
-fn style(ink: Ink) -> Style {
-    match ink {
-        Ink::Error => AnsiColor::Red.on_default().bold(),
-        Ink::Warning => AnsiColor::Yellow.on_default().bold(),
-        Ink::Remark => AnsiColor::Cyan.on_default().bold(),
-        Ink::Message => Style::new().bold(),
-        Ink::Frame => AnsiColor::Blue.on_default(),
-        Ink::Plain => Style::new(),
-        Ink::Caret => AnsiColor::Red.on_default(),
+fn colour(style: TextStyle) -> Style {
+    match style {
+        TextStyle::Error => AnsiColor::Red.on_default().bold(),
+        TextStyle::Warning => AnsiColor::Yellow.on_default().bold(),
+        TextStyle::Remark => AnsiColor::Cyan.on_default().bold(),
+        TextStyle::Message => Style::new().bold(),
+        TextStyle::Frame => AnsiColor::Blue.on_default(),
+        TextStyle::Plain => Style::new(),
+        TextStyle::Underline => AnsiColor::Red.on_default(),
     }
 }
 
@@ -36,10 +36,10 @@ mod tests {
     use muster_design::finding::Code;
 
     #[test]
-    fn colours_change_nothing_but_the_looks() {
-        let finding = Finding::new(Code::UnknownKey, "unknown key").help("did you mean another?");
-        let painted = painted(&finding);
-        assert!(painted.starts_with("\u{1b}[1m\u{1b}[31merror[M0103]\u{1b}[0m"), "{painted:?}");
-        assert_eq!(anstream::adapter::strip_str(&painted).to_string(), finding.to_string());
+    fn colours_do_not_change_the_text() {
+        let finding = Code::UnknownKey.finding("unknown key").help("did you mean another?");
+        let styled = styled(&finding);
+        assert!(styled.starts_with("\u{1b}[1m\u{1b}[31merror[M0103]\u{1b}[0m"), "{styled:?}");
+        assert_eq!(anstream::adapter::strip_str(&styled).to_string(), finding.to_string());
     }
 }

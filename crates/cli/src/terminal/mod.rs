@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 pub use age::{age, duration};
 pub use bytes::stdout_for_bytes;
-pub use findings::painted;
+pub use findings::styled;
 pub use notes::Notes;
 pub use out::Out;
 pub use size::size;

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use muster_design::finding::Findings;
+use muster_design::finding::{Finding, Findings};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-use super::painted;
+use super::styled;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const NOTE: Style = AnsiColor::Cyan.on_default().bold();
@@ -64,8 +64,8 @@ impl Notes {
     }
 
     /// Prints what was found in a design, as it is.
-    pub fn findings(&mut self, findings: &Findings) {
-        findings.iter().for_each(|finding| self.print(format_args!("{}\n", painted(finding))));
+    pub fn findings<'f>(&mut self, findings: impl IntoIterator<Item = &'f Finding>) {
+        findings.into_iter().for_each(|finding| self.print(format_args!("{}\n", styled(finding))));
     }
 
     /// Prints text that ends its lines itself.

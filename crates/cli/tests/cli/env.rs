@@ -41,6 +41,17 @@ async fn a_plan_says_what_would_be_done_and_does_nothing() {
 }
 
 #[tokio::test]
+async fn server_finding_lists_the_affected_nodes() {
+    let fleet = Fleet::start().await;
+    site(&fleet, 5);
+    let profile = "kind: HostProfile\nname: edge\nspec: {platform: {kernel_params: {hugepagesz: 1G}}}\n";
+    write(&fleet.machine.path("elsewhere/site/profiles.yaml"), profile);
+    let shown = fleet.muster(&["env", "plan", "lab", "site"]).await;
+    assert!(shown.contains("warning[M1401]"), "{shown}");
+    assert!(shown.contains("note: this affects web1, web2, web3 and 2 more nodes\n"), "{shown}");
+}
+
+#[tokio::test]
 async fn what_was_applied_is_nothing_to_do_and_a_change_is_exactly_the_difference() {
     let fleet = server().await;
     let applied = fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "the first"]).await;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::document::{Document, Maker, title};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::spelling;
@@ -47,7 +47,7 @@ pub(super) fn check_stack(
     if let [first, ..] = layers.as_slice()
         && let Some(span) = first.overlay
     {
-        let finding = Finding::new(Code::NothingBelow, format!("{} is an overlay, and nothing is below it", title()));
+        let finding = Code::NothingBelow.finding(format!("{} is an overlay, and nothing is below it", title()));
         report.add(span, finding.help("remove \"overlay\", or name the source that has the document before this one"));
     }
     for pair in layers.windows(2) {
@@ -58,7 +58,7 @@ pub(super) fn check_stack(
         let noted = "the other one is here";
         if lower.source == upper.source {
             let message = format!("there are two documents {} in source {}", title(), quote(&sources[upper.source]));
-            let finding = Finding::new(Code::DuplicateDocument, message).help("remove or rename one of them");
+            let finding = Code::DuplicateDocument.finding(message).help("remove or rename one of them");
             report.add_with_note(upper.name_at, finding, noted, lower.name_at);
         } else if upper.overlay.is_none() {
             let message = format!(
@@ -67,7 +67,8 @@ pub(super) fn check_stack(
                 quote(&sources[upper.source]),
                 quote(&sources[lower.source])
             );
-            let finding = Finding::new(Code::OverlaidDocument, message)
+            let finding = Code::OverlaidDocument
+                .finding(message)
                 .help("if that is meant, say so with \"overlay: true\"; else rename one of them");
             report.add_with_note(upper.name_at, finding, noted, lower.name_at);
         }
@@ -83,7 +84,7 @@ pub(super) fn check_kinds(documents: &[Option<Document>], index: &Index, report:
         let is_known =
             *known.entry(kind.clone()).or_insert_with(|| kind.contains('/') || index.find(&schemas, kind).is_some());
         if !is_known {
-            let finding = Finding::new(Code::UnknownKind, format!("{} is not a kind of document", quote(kind)));
+            let finding = Code::UnknownKind.finding(format!("{} is not a kind of document", quote(kind)));
             let help = match spelling::nearest(kind, Kind::ALL.iter().map(|kind| kind.word())) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => {
@@ -106,7 +107,7 @@ pub(super) fn check_references<'r>(
     for Reference { kind, name, span } in references {
         let any = AnyKind::Known(*kind);
         if index.find(&any, name).is_none() {
-            let finding = Finding::new(Code::DanglingReference, format!("there is no {}", title(&any, name)));
+            let finding = Code::DanglingReference.finding(format!("there is no {}", title(&any, name)));
             let help = match index.nearest(&any, name) {
                 Some(near) => format!("did you mean {}?", quote(near)),
                 None => format!("add a document of kind {kind} with this name, or remove the reference"),

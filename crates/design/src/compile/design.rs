@@ -12,7 +12,7 @@ use crate::bundle::Bundle;
 use crate::document::{Document, Maker};
 use crate::environment::Environment;
 use crate::files::Files;
-use crate::finding::{Findings, Place, Report};
+use crate::finding::{Findings, Location, Report};
 use crate::inherit::lineage::{Index, Subject};
 use crate::kinds::{AnyKind, Kind};
 use crate::resolve::boot_actions::nodes_of;
@@ -90,7 +90,7 @@ pub struct DocumentRef<'d> {
     pub name: &'d str,
     pub source: &'d str,
     /// Where its name stands.
-    pub place: Place,
+    pub place: Location,
     /// The spec, with the labels among its keys.
     pub body: &'d Node,
     pub extends: Vec<&'d str>,
@@ -204,7 +204,7 @@ impl Inner {
         let mut raws: Vec<Raw> =
             self.of_site.iter().chain(&*self.of_fleet).cloned().chain(self.of_nodes.raws()).chain(of_plan).collect();
         // Findings come in one order, whoever found them first; and the first three of many nodes are the first by name.
-        raws.sort_by(|a, b| (a.finding.code, a.span, &a.node).cmp(&(b.finding.code, b.span, &b.node)));
+        raws.sort_by(|a, b| (&a.finding.code, a.span, &a.node).cmp(&(&b.finding.code, b.span, &b.node)));
         raws.iter().for_each(|raw| raw.tell(&mut report));
         let findings = report.finish();
         Checked { design: Design { inner: Arc::new(self) }, findings }

@@ -9,7 +9,7 @@ use super::design::Options;
 use super::load::{Assigned, Loaded};
 use crate::document::Document;
 use crate::environment::Environment;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::inherit::lineage::Index;
 use crate::kinds::{AnyKind, Kind};
 use crate::span::Span;
@@ -29,13 +29,13 @@ pub(super) fn choose(
         (Some(wanted), _) if environments.contains(wanted) => wanted.clone(),
         (Some(wanted), _) => {
             let finding =
-                Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(wanted.as_str())));
+                Code::UnknownEnvironment.finding(format!("there is no environment {}", quote(wanted.as_str())));
             report.add_to_file(finding.help(format!("there is: {}", names())));
             return None;
         }
         (None, 1) => environments.first()?.clone(),
         (None, _) => {
-            let finding = Finding::new(Code::UnknownEnvironment, "there are several environments, and none was chosen");
+            let finding = Code::UnknownEnvironment.finding("there are several environments, and none was chosen");
             report.add_to_file(finding.help(format!("say which with --env: {}", names())));
             return None;
         }
@@ -53,7 +53,7 @@ pub(super) fn choose(
         if !environment.set_cardinality(role, *cardinality) {
             let roles: Vec<&str> = environment.roles.iter().map(|role| role.role.as_str()).collect();
             let message = format!("role {} cannot be given {cardinality} nodes", quote(role.as_str()));
-            let finding = Finding::new(Code::UnknownRole, message);
+            let finding = Code::UnknownRole.finding(message);
             report.add_to_file(finding.help(format!("the environment's roles are {}", roles.join(", "))));
         }
     }
@@ -66,14 +66,13 @@ fn check_files(lower: &Environment, upper: &Environment, is_one_source: bool, re
     let (Some(other), Some(span)) = (at(lower), at(upper)) else { return };
     let name = quote(upper.name.as_str());
     let finding = if is_one_source {
-        Finding::new(Code::DuplicateDocument, format!("there are two files of environment {name} in one source"))
+        Code::DuplicateDocument
+            .finding(format!("there are two files of environment {name} in one source"))
             .help("remove or rename one of them")
     } else {
-        Finding::new(
-            Code::OverlaidDocument,
-            format!("this file of environment {name} replaces that of an earlier source"),
-        )
-        .help("an environment's file is taken as a whole: remove one of them")
+        Code::OverlaidDocument
+            .finding(format!("this file of environment {name} replaces that of an earlier source"))
+            .help("an environment's file is taken as a whole: remove one of them")
     };
     report.add_with_note(span, finding, "the other one is here", other);
 }
@@ -83,7 +82,7 @@ pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut
     let Some(cloud) = &environment.cloud else { return };
     let clouds = AnyKind::Known(Kind::Cloud);
     if index.find(&clouds, &cloud.name).is_none() {
-        let finding = Finding::new(Code::DanglingReference, format!("there is no cloud {}", quote(&cloud.name)));
+        let finding = Code::DanglingReference.finding(format!("there is no cloud {}", quote(&cloud.name)));
         let help = match index.nearest(&clouds, &cloud.name) {
             Some(near) => format!("did you mean {}?", quote(near)),
             None => format!("add its map file, environments/{}.map.yaml", cloud.name),
@@ -96,7 +95,7 @@ pub(super) fn check_cloud(environment: &Environment, index: &Index, report: &mut
 pub(super) fn check_named(document: &Document, environments: &BTreeSet<EnvName>, report: &mut Report<'_>) {
     let Some((named, span)) = named(document) else { return };
     if !environments.is_empty() && !environments.contains(named) {
-        let finding = Finding::new(Code::UnknownEnvironment, format!("there is no environment {}", quote(named)));
+        let finding = Code::UnknownEnvironment.finding(format!("there is no environment {}", quote(named)));
         let near = spelling::nearest(named, environments.iter().map(EnvName::as_str));
         report.add(span, finding.help_if(near.map(|near| format!("did you mean {}?", quote(near)))));
     }

@@ -1,7 +1,7 @@
 //! The layers of a subject become one value.
 
 use crate::document::Document;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::inherit::lineage::Subject;
 use crate::inherit::merge::lay;
 use crate::inherit::record::{IdleRemovals, Record, Unrecorded};
@@ -80,7 +80,7 @@ pub(super) fn flatten(value: Option<Node>, subject: &Subject, documents: &[Optio
 pub(super) fn report_idle(subject: &Subject, idle: &mut IdleRemovals, report: &mut Report<'_>) {
     for (name, span) in idle.0.drain(..) {
         if matches!(subject.kind, AnyKind::Known(_)) {
-            let finding = Finding::new(Code::RemovesNothing, format!("there is no {} to remove here", quote(&name)));
+            let finding = Code::RemovesNothing.finding(format!("there is no {} to remove here", quote(&name)));
             report.add(span, finding.help("nothing that is inherited has it: remove this, or look at the spelling"));
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::parallel::in_parallel;
 use super::planned::{self, PlannedNode};
 use crate::document::Maker;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::kinds::{AnyKind, Kind};
 use crate::rules::{Out, Raw, Site};
 
@@ -25,12 +25,12 @@ pub(super) fn is_host(site: &Site<'_>, host: usize, report: &mut Report<'_>) -> 
     let is_said = thing.get("environment").is_some_and(|node| node.text().is_some());
     if !is_said && site.environments.len() > 1 && site.environment.is_some() && !is_generated(site, host) {
         let message = format!("node {} does not say which environment it belongs to", quote(thing.name));
-        let finding = Finding::new(Code::WhichEnvironment, message);
+        let finding = Code::WhichEnvironment.finding(message);
         report.add(thing.at, finding.help("there are several: add \"environment: NAME\" to its spec"));
     }
     if let Some(spare) = planned::spare(site, &thing) {
         let message = format!("node {} is not used: its role has {}", quote(thing.name), spare.cardinality);
-        let finding = Finding::new(Code::SpareNode, message);
+        let finding = Code::SpareNode.finding(message);
         report.add(thing.at, finding.help("give the role a higher cardinality to use it, or look at the number"));
         return false;
     }

@@ -7,7 +7,7 @@ use muster_core::names::{NodeName, Role};
 use muster_core::node::record::NodeRecord;
 
 use crate::environment::{Environment, FAILURE_DOMAIN};
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::inherit::lineage::Subject;
 use crate::kinds::Kind;
 use crate::rules::{Out, Site, Thing};
@@ -31,7 +31,7 @@ pub struct PlannedNode {
 pub(super) fn plan(site: &Site<'_>, subject: usize, out: &mut Out) -> Option<PlannedNode> {
     let thing = site.thing(subject)?;
     let name = NodeName::new(thing.name).map_err(|error| {
-        let finding = Finding::new(Code::NodeName, format!("{} is not a legal name of a node", quote(thing.name)));
+        let finding = Code::NodeName.finding(format!("{} is not a legal name of a node", quote(thing.name)));
         out.add(thing.at, finding.help(format!("legal: {}", error.rule)));
     });
     let role = role(site, &thing, out);
@@ -57,14 +57,14 @@ fn role(site: &Site<'_>, thing: &Thing<'_>, out: &mut Out) -> Option<Role> {
         if site.lacks_environment {
             return None;
         }
-        let finding = Finding::new(Code::NoRole, format!("node {} has no role", quote(thing.name)));
+        let finding = Code::NoRole.finding(format!("node {} has no role", quote(thing.name)));
         out.add(thing.at, finding.help("add it to the document's spec, for instance: role: compute"));
         return None;
     };
     let text = node.text()?;
     Role::new(text)
         .map_err(|error| {
-            let finding = Finding::new(Code::RoleName, format!("{} is not a legal name of a role", quote(text)));
+            let finding = Code::RoleName.finding(format!("{} is not a legal name of a role", quote(text)));
             out.add(node.span, finding.help(format!("legal: {}", error.rule)));
         })
         .ok()
@@ -90,7 +90,7 @@ fn cloud_flavor(site: &Site<'_>, thing: &Thing<'_>, out: &mut Out) -> Option<Str
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!("add it to environments/{}.map.yaml", cloud.name),
     };
-    out.add(flavor.span, Finding::new(Code::UnknownFlavor, message).help(help));
+    out.add(flavor.span, Code::UnknownFlavor.finding(message).help(help));
     None
 }
 

@@ -18,7 +18,7 @@ use super::planned::{self, PlannedNode};
 use crate::consumer;
 use crate::document::Document;
 use crate::file_text::FileText;
-use crate::finding::Report;
+use crate::finding::{Report, TextRange};
 use crate::inherit::lineage::{Subject, ancestors, edges, is_too_long, lineage};
 use crate::inherit::record::IdleRemovals;
 use crate::kinds::{AnyKind, Kind};
@@ -193,8 +193,10 @@ impl Inner {
         let mut report = Report::of_design(&files);
         let composed = std::mem::take(&mut self.composed);
         let stays = |finding: &crate::finding::Finding| {
-            let at = finding.place.as_ref().and_then(|place| place.span);
-            at.is_none_or(|at| !spans.iter().any(|span| span.holds(at)))
+            let Some(location) = &finding.location else { return true };
+            let Some(TextRange { start, end }) = location.span else { return true };
+            let at = Span { file: FileId(location.file_number), start, end };
+            !spans.iter().any(|span| span.holds(at))
         };
         report.extend(composed.into_iter().filter(stays).collect::<Vec<_>>().into());
         let references = swaps.iter().filter_map(|swap| swap.after.as_ref()).flat_map(|(_, loaded)| &loaded.references);

@@ -65,7 +65,7 @@ impl Design {
             source: self.inner.sources[document.source].clone(),
             kind: document.kind.to_string(),
             name: document.name.to_string(),
-            place: self.inner.files.place(event.span),
+            location: self.inner.files.place(event.span),
             path: event.path,
             action: event.action,
         })

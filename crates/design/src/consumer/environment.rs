@@ -7,7 +7,7 @@ use super::{Consumer, Made};
 use crate::document::{Document, Maker, Parent};
 use crate::environment::{Environment, RoleDesign};
 use crate::file_text::FileText;
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::kinds::Kind;
 use crate::span::Span;
 use crate::yaml::{Entry, Key, Node};
@@ -49,12 +49,12 @@ impl Consumer for EnvironmentFiles {
 /// A map file is one mapping, and its name is the cloud's.
 fn consume_map(cloud: &str, trees: &[Node], made: &mut Made<'_, '_>) {
     let Some(tree) = trees.first().filter(|tree| !tree.is_null()) else {
-        let finding = Finding::new(Code::EmptyFile, "the map file is empty");
+        let finding = Code::EmptyFile.finding("the map file is empty");
         made.report.add_to_file(finding.help("write at least: flavor: {small: NAME_IN_THIS_CLOUD}"));
         return;
     };
     if let Some(second) = trees.get(1) {
-        let finding = Finding::new(Code::SeveralDocuments, "a map file holds one document, and this is another");
+        let finding = Code::SeveralDocuments.finding("a map file holds one document, and this is another");
         made.report.add(second.span, finding.help("give each cloud a file of its own, or remove the line ---"));
     }
     made.documents.push(Document {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Consumer, Made};
 use crate::document::{Document, Maker, Parent};
 use crate::file_text::FileText;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::kinds::{AnyKind, Kind};
 use crate::span::Span;
 use crate::spelling;
@@ -31,7 +31,7 @@ impl Consumer for NativeDocuments {
         let filled = trees.iter().filter(|tree| !tree.is_null());
         if filled.clone().next().is_none() {
             if !made.report.has_errors() {
-                let finding = Finding::new(Code::EmptyFile, "the file holds no document");
+                let finding = Code::EmptyFile.finding("the file holds no document");
                 made.report.add_to_file(finding.help("write a document into it, or remove it"));
             }
             return;
@@ -46,7 +46,7 @@ impl Consumer for NativeDocuments {
 
 fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Document> {
     let Value::Map(map) = &tree.value else {
-        let finding = Finding::new(Code::NotADocument, "a document must be a mapping with a kind and a name");
+        let finding = Code::NotADocument.finding("a document must be a mapping with a kind and a name");
         report.add(tree.span, finding.help(EXAMPLE));
         return None;
     };
@@ -54,7 +54,7 @@ fn document(tree: &Node, source: usize, report: &mut Report<'_>) -> Option<Docum
     let misspelt = unknown_keys(map, report);
     let missing = |key: &str, report: &mut Report<'_>| {
         if !map.has_refused() && !misspelt.contains(&key) {
-            let finding = Finding::new(Code::NotADocument, format!("the document has no \"{key}\""));
+            let finding = Code::NotADocument.finding(format!("the document has no \"{key}\""));
             report.add(at, finding.help(EXAMPLE));
         }
     };
@@ -97,7 +97,7 @@ fn unknown_keys(map: &Map, report: &mut Report<'_>) -> Vec<&'static str> {
         };
         meant.extend(near);
         let message = format!("unknown key {} in a document", quote(&key.text));
-        report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+        report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
     meant
 }
@@ -106,8 +106,7 @@ fn filled<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n
     match node.text() {
         Some(text) if !text.trim().is_empty() => Some(text),
         Some(_) => {
-            report
-                .add(node.span, Finding::new(Code::EmptyText, format!("{what} is empty")).expected("expected a text"));
+            report.add(node.span, Code::EmptyText.finding(format!("{what} is empty")).expected("expected a text"));
             None
         }
         None => wrong_type(node, what, "a text", report),
@@ -125,7 +124,7 @@ pub(super) fn check_name(text: &str, span: Span, report: &mut Report<'_>) -> Opt
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.+:@/".contains(c);
     let fits = text.len() <= 128 && text.chars().all(legal) && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     if !fits {
-        let finding = Finding::new(Code::DocumentName, format!("{} is not a legal name of a document", quote(text)));
+        let finding = Code::DocumentName.finding(format!("{} is not a legal name of a document", quote(text)));
         let rule = "legal: 1 to 128 of A-Z, a-z, 0-9 and - _ . + : @ /, beginning with a letter or digit";
         report.add(span, finding.help(rule));
     }
@@ -159,7 +158,7 @@ fn body(map: &Map, at: Span, report: &mut Report<'_>) -> Option<Node> {
     if let Some(spec) = spec {
         let Value::Map(fields) = &spec.value else { return wrong_type(spec, "\"spec\"", "a mapping", report) };
         if let Some(entry) = fields.get("labels") {
-            let finding = Finding::new(Code::UnknownKey, "unknown key \"labels\" in \"spec\"");
+            let finding = Code::UnknownKey.finding("unknown key \"labels\" in \"spec\"");
             report.add(entry.key.span, finding.help("labels stand beside \"spec\", not in it"));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Each function returns `None` only after it has reported why.
 
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::spelling;
 use crate::types::wrong_type;
@@ -42,7 +42,7 @@ impl<'m, 'o> Fields<'m, 'o> {
             has_unknown = true;
             meant.extend(near.filter(|near| !meant.contains(near)));
             let message = format!("unknown key {} in {of}", quote(&key.text));
-            report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+            report.add(key.span, Code::UnknownKey.finding(message).help(help));
         }
         Fields { map, of, at, meant, has_unknown }
     }
@@ -53,7 +53,7 @@ impl<'m, 'o> Fields<'m, 'o> {
         // A key that is there but misspelt or refused has been reported; that it is missing would be the same mistake
         // again.
         if node.is_none() && !self.meant.contains(&key) && !self.map.has_refused() {
-            let finding = Finding::new(Code::MissingKey, format!("{} has no \"{key}\"", self.of));
+            let finding = Code::MissingKey.finding(format!("{} has no \"{key}\"", self.of));
             report.add(self.at, finding.help(format!("add it, for instance: {key}: {example}")));
         }
         node
@@ -110,7 +110,7 @@ pub(crate) fn text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> O
 pub(crate) fn filled_text<'n>(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<&'n str> {
     let text = text(node, what, report)?;
     if text.trim().is_empty() {
-        report.add(node.span, Finding::new(Code::EmptyText, format!("{what} is empty")).expected("expected a text"));
+        report.add(node.span, Code::EmptyText.finding(format!("{what} is empty")).expected("expected a text"));
         return None;
     }
     Some(text)

@@ -8,7 +8,7 @@ use super::expect::Fields;
 use super::order::{self, Wish};
 use super::{Cloud, Environment, RoleDesign, expect, role};
 use crate::file_text::FileText;
-use crate::finding::{Accepted, Code, Finding, Findings, Report, quote};
+use crate::finding::{Accepted, Code, Findings, Report, quote};
 use crate::span::Span;
 use crate::strategy::{self, Section};
 use crate::yaml::{self, Entry, Limits, Node};
@@ -50,7 +50,7 @@ fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
     EnvName::new(stem.clone())
         .map_err(|error| {
             let message = format!("the file's name, {}, is not a legal name of an environment", quote(&stem));
-            report.add_to_file(Finding::new(Code::EnvironmentName, message).help(format!("legal: {}", error.rule)));
+            report.add_to_file(Code::EnvironmentName.finding(message).help(format!("legal: {}", error.rule)));
         })
         .ok()
 }
@@ -58,16 +58,16 @@ fn name(source: &FileText, report: &mut Report<'_>) -> Option<EnvName> {
 /// The one document of the file. What cannot be read has been reported already, and is not called empty.
 fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
     if let Some(second) = documents.get(1) {
-        let finding =
-            Finding::new(Code::SeveralDocuments, "an environment file holds one document, and this is another")
-                .help("give each environment a file of its own, or remove the line ---");
+        let finding = Code::SeveralDocuments
+            .finding("an environment file holds one document, and this is another")
+            .help("give each environment a file of its own, or remove the line ---");
         report.add(second.span, finding);
     }
     match documents.first() {
         Some(document) if !document.is_null() => Some(document),
         _ if report.has_errors() => None,
         _ => {
-            let finding = Finding::new(Code::EmptyFile, "the environment file is empty");
+            let finding = Code::EmptyFile.finding("the environment file is empty");
             report.add_to_file(finding.help(format!("write at least: roles: {EXAMPLE}")));
             None
         }
@@ -90,7 +90,7 @@ impl Fleet<'_> {
     fn check_size(&self, at: Span, report: &mut Report<'_>) {
         if self.nodes > MOST_NODES {
             let message = format!("the environment has {} nodes; {MOST_NODES} is the most", self.nodes);
-            report.add(at, Finding::new(Code::TooManyNodes, message).help("split it into several environments"));
+            report.add(at, Code::TooManyNodes.finding(message).help("split it into several environments"));
         }
     }
 }
@@ -116,7 +116,7 @@ fn content(document: &Node, report: &mut Report<'_>) -> Option<Content> {
     let map = expect::mapping(node, "\"roles\"", "a mapping of role names", report)?;
     let entries = map.entries();
     if entries.is_empty() && !map.has_refused() {
-        let finding = Finding::new(Code::NoRoles, "the environment has no roles").expected("expected a role");
+        let finding = Code::NoRoles.finding("the environment has no roles").expected("expected a role");
         report.add(node.span, finding.help(format!("for instance: roles: {EXAMPLE}")));
     }
     let mut fleet = Fleet { stack: stack.as_ref(), nodes: 0 };
@@ -133,7 +133,7 @@ fn check_format(fields: &Fields<'_, '_>, report: &mut Report<'_>) {
     let Some(version) = expect::integer(node, "\"version\"", "an integer", report) else { return };
     if version != FORMAT {
         let message = format!("the file is of format version {version}, which this Muster does not know");
-        let finding = Finding::new(Code::FormatVersion, message).expected(format!("expected {FORMAT}"));
+        let finding = Code::FormatVersion.finding(message).expected(format!("expected {FORMAT}"));
         report.add(node.span, finding.help("this is the version of the file format, not of your configuration"));
     }
 }
@@ -143,7 +143,7 @@ fn stack(fields: &Fields<'_, '_>, report: &mut Report<'_>) -> Option<Stack> {
     let text = expect::text(node, "\"stack\"", report)?;
     Stack::new(text)
         .map_err(|error| {
-            let finding = Finding::new(Code::StackName, format!("{} is not a legal name of a stack", quote(text)));
+            let finding = Code::StackName.finding(format!("{} is not a legal name of a stack", quote(text)));
             report.add(node.span, finding.help(format!("legal: {}", error.rule)));
         })
         .ok()

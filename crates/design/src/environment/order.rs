@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::graph::{self, Circle, Edge};
 use crate::span::Span;
 use crate::spelling;
@@ -31,7 +31,8 @@ fn edges(wishes: &[Wish<'_>], index: &HashMap<&str, usize>, names: &[&str], repo
     let mut seen: HashMap<&str, Span> = HashMap::new();
     for wish in wishes {
         if let Some(&first) = seen.get(wish.name) {
-            let finding = Finding::new(Code::AfterTwice, format!("role {} is listed twice", quote(wish.name)))
+            let finding = Code::AfterTwice
+                .finding(format!("role {} is listed twice", quote(wish.name)))
                 .help("remove one of the two");
             report.add_with_note(wish.span, finding, "the first one is here", first);
             continue;
@@ -44,7 +45,7 @@ fn edges(wishes: &[Wish<'_>], index: &HashMap<&str, usize>, names: &[&str], repo
                     Some(meant) => format!("did you mean \"{meant}\"?"),
                     None => "\"after\" names roles of the same file".to_owned(),
                 };
-                let finding = Finding::new(Code::AfterUnknown, format!("there is no role {}", quote(wish.name)));
+                let finding = Code::AfterUnknown.finding(format!("there is no role {}", quote(wish.name)));
                 report.add(wish.span, finding.help(help));
             }
         }
@@ -60,5 +61,5 @@ fn report_circle(circle: &Circle, names: &[&str], report: &mut Report<'_>) {
             "remove one of them, so that there is an order to bring the roles up in",
         ),
     };
-    report.add(circle.closing.span, Finding::new(Code::AfterCycle, message).help(help));
+    report.add(circle.closing.span, Code::AfterCycle.finding(message).help(help));
 }

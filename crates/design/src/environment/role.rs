@@ -8,7 +8,7 @@ use super::expect::Fields;
 use super::file::{Fleet, MOST_NODES};
 use super::order::Wish;
 use super::{FAILURE_DOMAIN, RoleDesign, expect};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::yaml::{Entry, Node};
 
@@ -69,7 +69,7 @@ pub(super) fn parse<'n>(
 fn name(text: &str, at: Span, report: &mut Report<'_>) -> Option<Role> {
     Role::new(text)
         .map_err(|error| {
-            let finding = Finding::new(Code::RoleName, format!("{} is not a legal name of a role", quote(text)));
+            let finding = Code::RoleName.finding(format!("{} is not a legal name of a role", quote(text)));
             report.add(at, finding.help(format!("legal: {}", error.rule)));
         })
         .ok()
@@ -80,7 +80,7 @@ fn cardinality(node: &Node, of: &str, report: &mut Report<'_>) -> Option<u32> {
     let number = expect::integer(node, &format!("\"cardinality\" of {of}"), &expected, report)?;
     let legal = u32::try_from(number).ok().filter(|&number| number <= MOST);
     if legal.is_none() {
-        let finding = Finding::new(Code::Cardinality, format!("{of} cannot have {number} nodes"));
+        let finding = Code::Cardinality.finding(format!("{of} cannot have {number} nodes"));
         report.add(node.span, finding.expected(format!("expected {expected}")));
     }
     legal
@@ -93,7 +93,7 @@ fn labels(node: &Node, of: &str, report: &mut Report<'_>) -> BTreeMap<String, St
     for Entry { key, value } in map.entries() {
         let what = format!("label {} of {of}", quote(&key.text));
         if key.text.is_empty() {
-            report.add(key.span, Finding::new(Code::EmptyText, format!("a label of {of} has an empty name")));
+            report.add(key.span, Code::EmptyText.finding(format!("a label of {of} has an empty name")));
         }
         // A label may be a mere mark, with an empty text; but an empty failure domain would be one that all such share.
         let text = match &*key.text {
@@ -138,7 +138,7 @@ fn nodes(
     let names = match names {
         Ok(names) => names,
         Err(error) => {
-            report.add(at, Finding::new(Code::RoleName, error.to_string()));
+            report.add(at, Code::RoleName.finding(error.to_string()));
             return None;
         }
     };
@@ -146,7 +146,7 @@ fn nodes(
     let longest = names.last().map(NodeName::host).unwrap_or_default();
     if longest.len() > LONGEST_HOST_NAME {
         let message = format!("the host name {} would have {} characters", quote(&longest), longest.len());
-        let finding = Finding::new(Code::HostNameTooLong, message);
+        let finding = Code::HostNameTooLong.finding(message);
         report.add(at, finding.help(format!("{LONGEST_HOST_NAME} is the most: shorten the role or the stack")));
         return None;
     }

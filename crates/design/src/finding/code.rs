@@ -5,24 +5,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
-/// Whether what was read can be used all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    Error,
-    Warning,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        })
-    }
-}
+use super::{Finding, FindingCode, Severity};
 
 macro_rules! catalogue {
     ($($code:ident = $id:literal $severity:ident $meaning:literal,)*) => {
@@ -274,9 +257,27 @@ impl fmt::Display for Code {
     }
 }
 
-impl Serialize for Code {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl Code {
+    pub fn finding(self, message: impl Into<String>) -> Finding {
+        Finding::new(self.into(), self.severity(), message)
+    }
+}
+
+impl serde::Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl From<Code> for FindingCode {
+    fn from(code: Code) -> Self {
+        FindingCode(code.as_str().into())
+    }
+}
+
+impl PartialEq<Code> for FindingCode {
+    fn eq(&self, code: &Code) -> bool {
+        self.as_str() == code.as_str()
     }
 }
 

@@ -1,18 +1,7 @@
 //! The line that a finding points at, made fit to show.
 
-use serde::Serialize;
-
+use super::Excerpt;
 use crate::span::Span;
-
-/// A line of a file, or the part of a long one that matters, and what to underline in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Excerpt {
-    pub text: String,
-    /// Characters of `text` before the underlined part.
-    pub indent: u32,
-    /// Length of the underlined part, at least 1.
-    pub width: u32,
-}
 
 /// Longer lines are cut around the caret, so that a finding stays readable on a terminal (and small in memory: a file
 /// may be one line of megabytes).
@@ -21,44 +10,42 @@ const WIDEST: usize = 120;
 const LEAD: usize = 40;
 const TAB: &str = "    ";
 
-impl Excerpt {
-    /// Cuts the part around a span's start out of the line it starts in. A span over several lines is underlined to
-    /// the end of its first.
-    pub(crate) fn cut(line: &str, span: Span) -> Self {
-        let from = span.start.column.saturating_sub(1) as usize;
-        let to = if span.end.line > span.start.line { usize::MAX } else { span.end.column.saturating_sub(1) as usize };
-        // Whether a line is too long is asked without walking all of it.
-        let skipped = if line.chars().nth(WIDEST).is_some() { from.saturating_sub(LEAD) } else { 0 };
+/// Cuts the part around a span's start out of the line it starts in. A span over several lines is underlined to
+/// the end of its first.
+pub(crate) fn excerpt(line: &str, span: Span) -> Excerpt {
+    let from = span.start.column.saturating_sub(1) as usize;
+    let to = if span.end.line > span.start.line { usize::MAX } else { span.end.column.saturating_sub(1) as usize };
+    // Whether a line is too long is asked without walking all of it.
+    let skipped = if line.chars().nth(WIDEST).is_some() { from.saturating_sub(LEAD) } else { 0 };
 
-        let mut excerpt = Excerpt { text: String::new(), indent: 0, width: 0 };
-        if skipped > 0 {
-            excerpt.text.push('…');
-            excerpt.indent = 1;
-        }
-        for (index, character) in line.chars().enumerate().skip(skipped) {
-            if index - skipped == WIDEST {
-                excerpt.text.push('…');
-                break;
-            }
-            let shown = match character {
-                '\t' => {
-                    excerpt.text.push_str(TAB);
-                    TAB.len() as u32
-                }
-                _ => {
-                    excerpt.text.push(visible(character));
-                    1
-                }
-            };
-            if index < from {
-                excerpt.indent += shown;
-            } else if index < to {
-                excerpt.width += shown;
-            }
-        }
-        excerpt.width = excerpt.width.max(1);
-        excerpt
+    let mut excerpt = Excerpt { text: String::new(), indent: 0, width: 0 };
+    if skipped > 0 {
+        excerpt.text.push('…');
+        excerpt.indent = 1;
     }
+    for (index, character) in line.chars().enumerate().skip(skipped) {
+        if index - skipped == WIDEST {
+            excerpt.text.push('…');
+            break;
+        }
+        let shown = match character {
+            '\t' => {
+                excerpt.text.push_str(TAB);
+                TAB.len() as u32
+            }
+            _ => {
+                excerpt.text.push(visible(character));
+                1
+            }
+        };
+        if index < from {
+            excerpt.indent += shown;
+        } else if index < to {
+            excerpt.width += shown;
+        }
+    }
+    excerpt.width = excerpt.width.max(1);
+    excerpt
 }
 
 /// Replaces what would act on a terminal instead of being seen: control characters, and those that reverse the
@@ -80,7 +67,7 @@ mod tests {
     fn cut(line: &str, from: u32, to: u32) -> String {
         let at = |column| Position { line: 1, column };
         let Excerpt { text, indent, width } =
-            Excerpt::cut(line, Span { file: FileId::default(), start: at(from), end: at(to) });
+            excerpt(line, Span { file: FileId::default(), start: at(from), end: at(to) });
         format!("{text}\n{}{}", " ".repeat(indent as usize), "^".repeat(width as usize))
     }
 

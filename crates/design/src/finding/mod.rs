@@ -1,136 +1,21 @@
-//! What Muster has to say about a document: the one shape of every complaint about a design.
-//!
-//! A finding carries all that is needed to show it, the offending line included, so it can be rendered, logged or sent
-//! on after the file is gone.
+//! Findings of a design: codes, explanations, collection and excerpts. The type [`Finding`] itself is in `muster-core`.
 
 mod code;
 mod example;
 mod excerpt;
-mod render;
 mod report;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub use code::{Code, Severity};
+pub use code::Code;
 pub use example::example;
-pub use excerpt::Excerpt;
-pub use render::{Ink, Piece};
+pub(crate) use excerpt::excerpt;
+pub use muster_core::finding::{
+    AffectedNodes, Excerpt, Finding, FindingCode, Location, Note, Severity, StyledText, TextRange, TextStyle,
+};
 pub(crate) use report::Report;
-
-use crate::span::Span;
-
-/// One thing that is wrong, or worth knowing, about a document.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub code: Code,
-    pub severity: Severity,
-    /// What is the matter, in one sentence without a final stop.
-    pub message: String,
-    /// Where; a finding about something that is not in any file has none.
-    #[serde(flatten)]
-    pub place: Option<Place>,
-    /// What was expected there instead: shown beside the caret.
-    pub expected: Option<String>,
-    /// Other places that matter, such as the first of two keys of one name.
-    pub notes: Vec<Note>,
-    /// What to do about it.
-    pub help: Option<String>,
-    /// The nodes that it is about, if it is about nodes: what a profile says wrongly is said once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub affected: Option<Affected>,
-    /// The line holds a secret: it is not shown, not even to say so.
-    #[serde(skip)]
-    pub(crate) hides_line: bool,
-}
-
-/// Nodes that a finding is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Affected {
-    /// The first of them.
-    pub nodes: Vec<String>,
-    /// How many more there are.
-    pub more: usize,
-}
-
-/// A place in a file, or a file as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
-    pub file: String,
-    pub span: Option<Span>,
-    pub excerpt: Option<Excerpt>,
-}
-
-/// A remark about another place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Note {
-    pub message: String,
-    #[serde(flatten)]
-    pub place: Place,
-}
-
-impl Place {
-    /// A file as a whole.
-    pub fn file(name: impl Into<String>) -> Self {
-        Place { file: name.into(), span: None, excerpt: None }
-    }
-}
-
-impl Finding {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Finding {
-            code,
-            severity: code.severity(),
-            message: message.into(),
-            place: None,
-            expected: None,
-            notes: Vec::new(),
-            help: None,
-            affected: None,
-            hides_line: false,
-        }
-    }
-
-    /// Keeps the line out of sight.
-    #[must_use]
-    pub(crate) fn hiding_line(mut self) -> Self {
-        self.hides_line = true;
-        self
-    }
-
-    #[must_use]
-    pub fn at(mut self, place: Place) -> Self {
-        self.place = Some(place);
-        self
-    }
-
-    #[must_use]
-    pub fn expected(mut self, expected: impl Into<String>) -> Self {
-        self.expected = Some(expected.into());
-        self
-    }
-
-    #[must_use]
-    pub fn note(mut self, message: impl Into<String>, place: Place) -> Self {
-        self.notes.push(Note { message: message.into(), place });
-        self
-    }
-
-    #[must_use]
-    pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
-
-    #[must_use]
-    pub fn help_if(self, help: Option<String>) -> Self {
-        match help {
-            Some(help) => self.help(help),
-            None => self,
-        }
-    }
-}
 
 /// All findings of one pass, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -140,6 +25,10 @@ pub struct Findings(Vec<Finding>);
 impl Findings {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub fn to_vec(&self) -> Vec<Finding> {
+        self.0.clone()
     }
 
     pub fn iter(&self) -> std::slice::Iter<'_, Finding> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::{Affected, Code, Finding, Findings, Place, Severity};
+use super::{Code, Finding, FindingCode, Findings, Location, Severity};
 use crate::file_text::FileText;
 use crate::files::Files;
 use crate::span::Span;
@@ -21,7 +21,7 @@ pub(crate) struct Report<'s> {
     most: usize,
     findings: Vec<Finding>,
     /// What was said already: the same about the same place is said once, however many nodes inherit it.
-    said: HashMap<(Code, Span, u64), Option<usize>>,
+    said: HashMap<(FindingCode, Span, u64), Option<usize>>,
     left_out: usize,
     left_out_an_error: bool,
 }
@@ -59,7 +59,7 @@ impl<'s> Report<'s> {
     fn add_about(&mut self, span: Span, finding: Finding, node: Option<&str>) {
         let mut hasher = DefaultHasher::new();
         finding.message.hash(&mut hasher);
-        match self.said.entry((finding.code, span, hasher.finish())) {
+        match self.said.entry((finding.code.clone(), span, hasher.finish())) {
             Entry::Occupied(said) => {
                 let known = said.get().and_then(|at| self.findings.get_mut(at));
                 if let (Some(known), Some(node)) = (known, node) {
@@ -68,8 +68,8 @@ impl<'s> Report<'s> {
             }
             Entry::Vacant(new) if self.findings.len() < self.most => {
                 new.insert(Some(self.findings.len()));
-                let place = place(self.texts, span, finding.hides_line);
-                let mut finding = finding.at(place);
+                let location = place(self.texts, span, finding.hides_line);
+                let mut finding = finding.at(location);
                 if let Some(node) = node {
                     finding.affected.get_or_insert_default().add(node);
                 }
@@ -84,7 +84,7 @@ impl<'s> Report<'s> {
     }
 
     /// The place of a span, for a note.
-    pub(crate) fn place(&self, span: Span) -> Place {
+    pub(crate) fn place(&self, span: Span) -> Location {
         place(self.texts, span, false)
     }
 
@@ -115,18 +115,18 @@ impl<'s> Report<'s> {
     /// All findings in the order of the files, whatever the order in which the rules ran.
     pub(crate) fn finish(mut self) -> Findings {
         self.findings.sort_by_cached_key(|finding| {
-            let file = finding.place.as_ref().map(|place| place.file.clone());
-            let start = finding.place.as_ref().and_then(|place| place.span).map(|span| span.start);
+            let file = finding.location.as_ref().map(|place| place.file.clone());
+            let start = finding.location.as_ref().and_then(|place| place.span).map(|span| span.start);
             // Two sources may have files of one name.
-            let line = finding.place.as_ref().and_then(|place| place.excerpt.clone()).map(|excerpt| excerpt.text);
+            let line = finding.location.as_ref().and_then(|place| place.excerpt.clone()).map(|excerpt| excerpt.text);
             // That there are more comes behind those that are shown.
             let is_more = finding.code == Code::TooManyFindings;
-            (file, is_more, start, finding.code, finding.message.clone(), line)
+            (file, is_more, start, finding.code.clone(), finding.message.clone(), line)
         });
         hide_secrets(&mut self.findings);
         if self.left_out > 0 {
             let message = format!("{} more findings are not shown", self.left_out);
-            let mut finding = Finding::new(Code::TooManyFindings, message).help("mend these first, then check again");
+            let mut finding = Code::TooManyFindings.finding(message).help("mend these first, then check again");
             if !self.left_out_an_error {
                 finding.severity = Severity::Warning;
             }
@@ -138,14 +138,15 @@ impl<'s> Report<'s> {
 
 /// A line with a secret is shown by no finding, whatever it is about.
 fn hide_secrets(findings: &mut [Finding]) {
-    let lines = |place: &Place| place.span.map(|span| (place.file.clone(), span.start.line..=span.end.line));
+    let lines = |place: &Location| place.span.map(|span| (place.file.clone(), span.start.line..=span.end.line));
     let secret: Vec<_> =
-        findings.iter().filter(|it| it.hides_line).filter_map(|it| lines(it.place.as_ref()?)).collect();
+        findings.iter().filter(|it| it.hides_line).filter_map(|it| lines(it.location.as_ref()?)).collect();
     if secret.is_empty() {
         return;
     }
-    let places =
-        findings.iter_mut().flat_map(|it| it.place.iter_mut().chain(it.notes.iter_mut().map(|note| &mut note.place)));
+    let places = findings
+        .iter_mut()
+        .flat_map(|it| it.location.iter_mut().chain(it.notes.iter_mut().map(|note| &mut note.location)));
     for place in places {
         let Some(line) = place.span.map(|span| span.start.line) else { continue };
         if secret.iter().any(|(file, lines)| *file == place.file && lines.contains(&line)) {
@@ -154,23 +155,10 @@ fn hide_secrets(findings: &mut [Finding]) {
     }
 }
 
-fn place(texts: Texts<'_>, span: Span, hides_line: bool) -> Place {
+fn place(texts: Texts<'_>, span: Span, hides_line: bool) -> Location {
     let place = match texts {
         Texts::One(text) => text.place(span),
         Texts::All(files) => files.place(span),
     };
-    if hides_line { Place { excerpt: None, ..place } } else { place }
-}
-
-impl Affected {
-    /// So many are named; the others are counted.
-    const NAMED: usize = 3;
-
-    fn add(&mut self, node: &str) {
-        if self.nodes.len() < Self::NAMED {
-            self.nodes.push(node.to_owned());
-        } else {
-            self.more += 1;
-        }
-    }
+    if hides_line { Location { excerpt: None, ..place } } else { place }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::document::{Document, Parent, title};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::graph::{self, Edge};
 use crate::kinds::AnyKind;
 use crate::spelling;
@@ -88,7 +88,7 @@ pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option
                 "remove one of them, so that there is one to begin with",
             ),
         };
-        report.add(circle.closing.span, Finding::new(Code::ParentCycle, message).help(help));
+        report.add(circle.closing.span, Code::ParentCycle.finding(message).help(help));
     }
     // Parents come before those that extend them, and a closing edge leads to one that has no lineage yet.
     let mut is_done = vec![false; subjects.len()];
@@ -97,7 +97,7 @@ pub(crate) fn trace(subjects: &mut [Subject], index: &Index, documents: &[Option
         let lineage = lineage(own.map(|edge| edge.to), subjects);
         if is_too_long(&lineage) {
             let message = format!("{} is made of more than {MOST_LAYERS} documents", title_of(&subjects[at]));
-            let finding = Finding::new(Code::TooManyLayers, message);
+            let finding = Code::TooManyLayers.finding(message);
             if let Some(edge) = edges[at].first() {
                 report.add(edge.span, finding.help("extend fewer documents"));
             }
@@ -161,7 +161,7 @@ pub(crate) fn edges(
                     Some(near) => format!("did you mean {}?", quote(near)),
                     None => format!("there is no document of kind {kind} with this name in any source"),
                 };
-                report.add(*span, Finding::new(Code::UnknownParent, message).help(help));
+                report.add(*span, Code::UnknownParent.finding(message).help(help));
             }
         }
     }

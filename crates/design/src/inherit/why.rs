@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Path;
 use super::merge::{ALL, is_added, removed_member, single};
 use super::record::Record;
-use crate::finding::Place;
+use crate::finding::Location;
 use crate::span::Span;
 use crate::types::Type;
 use crate::yaml::{Node, Value};
@@ -27,7 +27,8 @@ pub struct Step {
     pub kind: String,
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub location: Location,
     /// What it was done to: the path that was asked for, or one below it.
     #[serde(serialize_with = "as_text")]
     pub path: Path,

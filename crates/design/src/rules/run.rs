@@ -7,7 +7,6 @@ use super::out::{Out, Raw};
 use super::site::{Site, Thing};
 use super::view::{Interface, interfaces, placements};
 use super::{Check, RULES, Rule};
-use crate::finding::Finding;
 use crate::span::Span;
 use crate::table::Table;
 use crate::yaml::{Node, Value};
@@ -102,7 +101,7 @@ fn taken(rule: usize, claim: &Claim, claimants: &[Claimant]) -> Vec<Raw> {
         let message = taken(&Taken { claim, first: &first.name, second: &other.name });
         Raw {
             span: other.span,
-            finding: Finding::new(rule.code, message),
+            finding: rule.code.finding(message),
             notes: vec![("the first one is here".to_owned(), first.span)],
             node: Some(other.name.clone()),
         }

@@ -3,7 +3,7 @@
 use muster_core::rollout::strategy::Amount;
 
 use crate::environment::MOST_NODES;
-use crate::finding::{Code, Finding, Report, one_line};
+use crate::finding::{Code, Report, one_line};
 use crate::yaml::{Kind, Node};
 
 /// Reads an amount; 0 is one, and so is `0%`.
@@ -22,7 +22,7 @@ pub(super) fn nodes(number: i64, least: u32, node: &Node, what: &str, report: &m
     let legal =
         u32::try_from(number).ok().filter(|number| (u64::from(least)..=MOST_NODES).contains(&u64::from(*number)));
     if legal.is_none() {
-        let finding = Finding::new(Code::OutOfRange, format!("{what} cannot be {number}"));
+        let finding = Code::OutOfRange.finding(format!("{what} cannot be {number}"));
         report.add(node.span, finding.expected(format!("expected {least} to {MOST_NODES}")));
     }
     legal
@@ -38,14 +38,14 @@ pub(super) fn percent(node: &Node, least: u8, what: &str, report: &mut Report<'_
     }
     let legal = digits.parse::<u8>().ok().filter(|percent| (least..=100).contains(percent));
     if legal.is_none() {
-        let finding = Finding::new(Code::PercentRange, format!("{what} cannot be {}%", one_line(digits)));
+        let finding = Code::PercentRange.finding(format!("{what} cannot be {}%", one_line(digits)));
         report.add(node.span, finding.expected(format!("expected {least}% to 100%")));
     }
     legal
 }
 
 fn not_an_amount<T>(node: &Node, what: &str, report: &mut Report<'_>) -> Option<T> {
-    let finding = Finding::new(Code::NotAnAmount, format!("{what} is neither a number of nodes nor a percentage"));
+    let finding = Code::NotAnAmount.finding(format!("{what} is neither a number of nodes nor a percentage"));
     // Often it is only a space, or a sign too many.
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let digits: String = written.chars().filter(char::is_ascii_digit).collect();

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use muster_core::rollout::strategy::{Deadlines, Gate};
 use muster_core::rollout::strategy_check::MAX_DURATION;
 
-use crate::finding::{Code, Finding, Report};
+use crate::finding::{Code, Report};
 use crate::span::Span;
 use crate::yaml::Node;
 
@@ -33,7 +33,8 @@ fn check_deadlines(deadlines: Deadlines, section: &Node, report: &mut Report<'_>
             show(deadlines.progress),
             show(longest)
         );
-        let finding = Finding::new(Code::DeadlineOrder, message)
+        let finding = Code::DeadlineOrder
+            .finding(message)
             .help("a node must be able to fail before nothing at all has moved for too long");
         report.add(place(section, &[&["deadlines", "progress"], &["deadlines", part]]), finding);
     }
@@ -47,7 +48,7 @@ fn check_soak(soak: SignedDuration, deadline: SignedDuration, section: &Node, re
             show(soak),
             show(deadline)
         );
-        let finding = Finding::new(Code::WaveNeverEnds, message).help(
+        let finding = Code::WaveNeverEnds.finding(message).help(
             "make \"soak\" shorter than \"deadlines.node\"; to watch a wave for longer, give the wave a soak of its own",
         );
         report.add(place(section, &[&["soak"], &["deadlines", "node"]]), finding);
@@ -65,7 +66,7 @@ fn check_gate(gate: &Gate, section: &Node, report: &mut Report<'_>) {
         let longest = check.longest();
         if longest > MAX_DURATION {
             let message = format!("the gate might never come to an answer: this check may take {}", show(longest));
-            let finding = Finding::new(Code::WaveNeverEnds, message);
+            let finding = Code::WaveNeverEnds.finding(message);
             report.add(node.span, finding.help("make \"timeout\", \"retries\" or \"every\" smaller"));
         }
     }

@@ -5,7 +5,7 @@ use muster_core::rollout::strategy::{Amount, MaxUnavailable, PerLabel};
 
 use super::amount;
 use crate::environment::expect::{self, Fields};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::spelling;
 use crate::yaml::{Entry, Node, Value};
@@ -57,7 +57,7 @@ pub(super) fn read(node: &Node, roles: Option<&[&str]>, report: &mut Report<'_>)
                     }
                 };
                 let message = format!("there is no role {} to have a budget", quote(unknown));
-                report.add(key.span, Finding::new(Code::BudgetRole, message).help(help));
+                report.add(key.span, Code::BudgetRole.finding(message).help(help));
             }
         }
     }
@@ -73,7 +73,7 @@ fn allowance(node: &Node, what: &str, report: &mut Report<'_>) -> Option<Amount>
 }
 
 fn nothing<T>(node: &Node, what: &str, report: &mut Report<'_>) -> Option<T> {
-    let finding = Finding::new(Code::BudgetOfNothing, format!("{what} is nothing, so no node could ever be moved"));
+    let finding = Code::BudgetOfNothing.finding(format!("{what} is nothing, so no node could ever be moved"));
     report.add(node.span, finding.expected("expected at least 1").help("to stop an environment, pause it"));
     None
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::environment::expect;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::spelling;
 use crate::types::wrong_type;
 use crate::yaml::{Node, Value};
@@ -28,7 +28,7 @@ pub(super) fn read(node: &Node, what: &str, report: &mut Report<'_>) -> Option<V
         Value::Map(_) => return wrong_type(node, what, "a day, a range or a list of such", report),
     };
     if days.is_empty() {
-        let finding = Finding::new(Code::WindowNeverOpens, format!("{what} is empty, so the window never opens"));
+        let finding = Code::WindowNeverOpens.finding(format!("{what} is empty, so the window never opens"));
         report.add(node.span, finding.expected("expected a day").help("for every day, write: days: daily"));
         return None;
     }
@@ -44,7 +44,7 @@ fn member(node: &Node, what: &str, report: &mut Report<'_>) -> Option<BTreeSet<u
         None => day(&word).map(|day| BTreeSet::from([day])),
     };
     if days.is_none() {
-        let finding = Finding::new(Code::NotADay, format!("{what} cannot be {}", quote(text)));
+        let finding = Code::NotADay.finding(format!("{what} cannot be {}", quote(text)));
         let finding = finding.expected("expected, for instance, mon, mon-thu or daily");
         report.add(node.span, finding.help_if(meant(&word)));
     }

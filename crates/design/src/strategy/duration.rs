@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use muster_core::rollout::strategy_check::MAX_DURATION;
 
-use crate::finding::{Code, Finding, Report, one_line};
+use crate::finding::{Code, Report, one_line};
 use crate::yaml::{Kind, Node};
 
 /// What is the least that makes sense somewhere.
@@ -16,7 +16,7 @@ pub(super) enum Least {
 pub(super) fn read(node: &Node, what: &str, least: Least, report: &mut Report<'_>) -> Option<SignedDuration> {
     let written = node.scalar().map(|scalar| scalar.text()).unwrap_or_default();
     let Some(duration) = node.text().and_then(|text| text.parse::<SignedDuration>().ok()) else {
-        let finding = Finding::new(Code::NotADuration, format!("{what} is not a duration"));
+        let finding = Code::NotADuration.finding(format!("{what} is not a duration"));
         let finding = finding.expected("expected, for instance, 90s, 5m or 1h");
         report.add(node.span, finding.help_if(meant(node, written)));
         return None;
@@ -29,7 +29,7 @@ pub(super) fn read(node: &Node, what: &str, least: Least, report: &mut Report<'_
         return Some(duration);
     }
     let message = format!("{what} cannot be {}", one_line(written));
-    report.add(node.span, Finding::new(Code::DurationRange, message).expected(expected));
+    report.add(node.span, Code::DurationRange.finding(message).expected(expected));
     None
 }
 

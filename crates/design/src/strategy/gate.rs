@@ -6,7 +6,7 @@ use muster_core::rollout::strategy::{Gate, GateCheck, GateCheckKind, GateHttpChe
 
 use super::{duration, url};
 use crate::environment::expect::{self, Fields};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::yaml::{Node, Value};
 
@@ -28,8 +28,7 @@ pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Gate> {
     for (index, node) in checks.unwrap_or_default().iter().enumerate() {
         let Some(check) = check(node, &format!("gate check {}", index + 1), report) else { continue };
         if let Some(first) = names.insert(check.name.clone(), node.span) {
-            let finding =
-                Finding::new(Code::DuplicateMember, format!("gate check {} is there twice", quote(&check.name)));
+            let finding = Code::DuplicateMember.finding(format!("gate check {} is there twice", quote(&check.name)));
             let finding = finding.help("give one of them another \"name\", or remove it");
             report.add_with_note(node.span, finding, "the first one is here", first);
         }
@@ -58,7 +57,7 @@ fn check(node: &Node, of: &str, report: &mut Report<'_>) -> Option<GateCheck> {
         (http, _) => {
             if http.is_some() || !fields.has_unknown() {
                 let what = if http.is_some() { "asks in two ways" } else { "does not say what to ask" };
-                let finding = Finding::new(Code::GateCheckKind, format!("{of} {what}"));
+                let finding = Code::GateCheckKind.finding(format!("{of} {what}"));
                 report.add(node.span, finding.expected("expected either \"http\" or \"command\""));
             }
             None
@@ -98,7 +97,7 @@ fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>
     let text = |item| expect::text(item, &format!("a member of {what}"), report).map(str::to_owned);
     let words: Vec<String> = items.iter().map(text).collect::<Option<_>>()?;
     if words.first().is_none_or(|program| program.trim().is_empty()) {
-        let finding = Finding::new(Code::NoProgram, format!("{what} names no program"));
+        let finding = Code::NoProgram.finding(format!("{what} names no program"));
         report.add(node.span, finding.expected("expected, for instance, [/usr/local/bin/smoke, --quick]"));
         return None;
     }
@@ -108,7 +107,7 @@ fn command(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Vec<String>
 fn number(node: &Node, what: &str, least: i64, most: i64, report: &mut Report<'_>) -> Option<u32> {
     let number = expect::integer(node, what, "an integer", report)?;
     if !(least..=most).contains(&number) {
-        let finding = Finding::new(Code::OutOfRange, format!("{what} cannot be {number}"));
+        let finding = Code::OutOfRange.finding(format!("{what} cannot be {number}"));
         report.add(node.span, finding.expected(format!("expected {least} to {most}")));
         return None;
     }

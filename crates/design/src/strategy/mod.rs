@@ -36,7 +36,7 @@ use muster_core::rollout::strategy::{OnFailure, Strategy};
 
 use crate::environment::expect::{self, Fields};
 use crate::file_text::FileText;
-use crate::finding::{Accepted, Code, Finding, Findings, Report};
+use crate::finding::{Accepted, Code, Findings, Report};
 use crate::span::Span;
 use crate::yaml::{self, Limits, Node};
 
@@ -77,14 +77,14 @@ pub fn parse(source: &FileText, roles: &[Role]) -> Result<Accepted<Strategy>, Fi
 fn the_document<'d>(documents: &'d [Node], report: &mut Report<'_>) -> Option<&'d Node> {
     if let Some(second) = documents.get(1) {
         let message = "a strategy file holds one document, and this is another";
-        let finding = Finding::new(Code::SeveralDocuments, message).help("remove the line ---, or the second document");
+        let finding = Code::SeveralDocuments.finding(message).help("remove the line ---, or the second document");
         report.add(second.span, finding);
     }
     match documents.first() {
         Some(document) if !document.is_null() => Some(document),
         _ if report.has_errors() => None,
         _ => {
-            let finding = Finding::new(Code::EmptyFile, "the strategy file is empty");
+            let finding = Code::EmptyFile.finding("the strategy file is empty");
             report.add_to_file(finding.help("write at least: waves: [{percent: 100}]"));
             None
         }

@@ -1,7 +1,7 @@
 //! The address of something to ask by HTTP.
 
 use crate::environment::expect;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::yaml::Node;
 
 /// Looks at what people get wrong: the scheme, the host, the port. The rest is for the one who is asked.
@@ -9,17 +9,17 @@ pub(super) fn read(node: &Node, what: &str, report: &mut Report<'_>) -> Option<S
     let text = expect::filled_text(node, what, report)?;
     let authority = authority(text);
     if authority.is_some_and(|authority| authority.contains('@')) {
-        let finding = Finding::new(Code::SecretAsText, format!("{what} holds a name or a password"));
+        let finding = Code::SecretAsText.finding(format!("{what} holds a name or a password"));
         report.add(node.span, finding.help("a plan is there for all to read: let a command ask instead").hiding_line());
         return None;
     }
     if authority.and_then(host).is_none() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        let finding = Finding::new(Code::NotAUrl, format!("{what} is not a URL: {}", quote(text)));
+        let finding = Code::NotAUrl.finding(format!("{what} is not a URL: {}", quote(text)));
         report.add(node.span, finding.expected("expected http://HOST…"));
         return None;
     }
     if text.starts_with("https://") {
-        let finding = Finding::new(Code::NotAUrl, format!("{what} is asked by https, which the server cannot"));
+        let finding = Code::NotAUrl.finding(format!("{what} is asked by https, which the server cannot"));
         let help = format!("let a command ask instead: {{command: [curl, --fail, --silent, {}]}}", quote(text));
         report.add(node.span, finding.expected("expected http://HOST…").help(help));
         return None;

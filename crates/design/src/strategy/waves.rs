@@ -5,7 +5,7 @@ use muster_core::rollout::strategy_check::MAX_WAVES;
 
 use super::{amount, duration, word};
 use crate::environment::expect::{self, Fields};
-use crate::finding::{Code, Finding, Report};
+use crate::finding::{Code, Report};
 use crate::span::Span;
 use crate::yaml::Node;
 
@@ -22,7 +22,7 @@ pub(super) fn read(node: &Node, report: &mut Report<'_>) -> Option<Vec<Wave>> {
     let waves: Vec<Option<Wave>> = read.collect();
     let waves: Vec<Wave> = waves.into_iter().collect::<Option<_>>()?;
     if let Some(first) = items.get(MAX_WAVES) {
-        let finding = Finding::new(Code::TooManyWaves, format!("there are {} waves", items.len()));
+        let finding = Code::TooManyWaves.finding(format!("there are {} waves", items.len()));
         let help = format!("{MAX_WAVES} are the most, and each stage goes through all of them: let each go further");
         report.add(first.span, finding.help(help));
     }
@@ -50,7 +50,7 @@ fn wave(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Wave> {
             // A key that was misspelt has been reported.
             if nodes.is_some() || !fields.has_unknown() {
                 let what = if nodes.is_some() { "says twice" } else { "does not say" };
-                let finding = Finding::new(Code::WaveReach, format!("{of} {what} how far it goes"));
+                let finding = Code::WaveReach.finding(format!("{of} {what} how far it goes"));
                 report.add(node.span, finding.expected("expected either \"nodes\" or \"percent\""));
             }
             return None;
@@ -76,7 +76,8 @@ fn check_growth(items: &[Node], waves: &[Wave], report: &mut Report<'_>) {
         };
         if let Some(earlier) = everybody.or(no_further) {
             let message = format!("wave {} goes no further than one before it", index + 1);
-            let finding = Finding::new(Code::WaveNoFurther, message)
+            let finding = Code::WaveNoFurther
+                .finding(message)
                 .help("each wave says how far it goes from the beginning, not how many it adds");
             report.add_with_note(item.span, finding, "that one is here", earlier);
         }
@@ -96,6 +97,6 @@ fn check_last(node: &Node, items: &[Node], waves: &[Wave], report: &mut Report<'
         Some(last) => ("the last wave does not reach everybody", last.span),
         None => ("there are no waves", node.span),
     };
-    let finding = Finding::new(Code::LastWave, message).help("end with {percent: 100}, so that no node is left behind");
+    let finding = Code::LastWave.finding(message).help("end with {percent: 100}, so that no node is left behind");
     report.add(at, finding);
 }

@@ -7,7 +7,7 @@ use muster_core::rollout::windows;
 
 use super::days;
 use crate::environment::expect::{self, Fields};
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::spelling;
 use crate::yaml::Node;
 
@@ -39,7 +39,7 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
     let (from, to) = (from?, to?);
     let window = Window { days: days?, from: begin?, to: end?, tz: zone? };
     if window.from == window.to && to.text() != Some(MIDNIGHT) {
-        let finding = Finding::new(Code::WindowNeverOpens, format!("{of} ends at the time at which it begins"));
+        let finding = Code::WindowNeverOpens.finding(format!("{of} ends at the time at which it begins"));
         let help = format!("for the whole day, write: from: \"00:00\", to: \"{MIDNIGHT}\"");
         report.add_with_note(to.span, finding.help(help), "it begins here", from.span);
         return None;
@@ -52,10 +52,10 @@ fn window(node: &Node, of: &str, report: &mut Report<'_>) -> Option<Window> {
 fn check_clocks(window: &Window, node: &Node, of: &str, report: &mut Report<'_>) {
     if windows::never_opens(window) {
         let message = format!("{of} never opens: the clocks of {} skip it each time", window.tz);
-        report.add(node.span, Finding::new(Code::WindowNeverOpens, message).help("begin earlier, or end later"));
+        report.add(node.span, Code::WindowNeverOpens.finding(message).help("begin earlier, or end later"));
     } else if let Some(day) = windows::skipped_on(window) {
         let message = format!("{of} does not open when the clocks of {} skip it, as on {day}", window.tz);
-        let finding = Finding::new(Code::WindowSkipped, message);
+        let finding = Code::WindowSkipped.finding(message);
         report.add(node.span, finding.help("begin earlier, or end later; or leave it, if that day does not matter"));
     }
 }
@@ -69,7 +69,7 @@ fn time(node: &Node, what: &str, is_end: bool, report: &mut Report<'_>) -> Optio
         None => None,
     };
     if time.is_none() {
-        let finding = Finding::new(Code::NotATime, format!("{what} is not a time of the day"));
+        let finding = Code::NotATime.finding(format!("{what} is not a time of the day"));
         let finding = finding.expected("expected, for instance, \"22:00\"");
         let help = match text {
             Some(MIDNIGHT) => Some("the day begins at \"00:00\"".to_owned()),
@@ -93,7 +93,7 @@ fn time_zone(node: &Node, what: &str, report: &mut Report<'_>) -> Option<String>
     let text = expect::filled_text(node, what, report)?;
     let zone = windows::time_zone(text);
     if zone.is_none() {
-        let finding = Finding::new(Code::UnknownTimeZone, format!("{what} is no time zone: {}", quote(text)));
+        let finding = Code::UnknownTimeZone.finding(format!("{what} is no time zone: {}", quote(text)));
         let help = match nearest(text) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => "write its name in the IANA database, such as UTC or Europe/Berlin".to_owned(),

@@ -1,7 +1,7 @@
 //! One of a few words.
 
 use crate::environment::expect;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::spelling;
 use crate::yaml::Node;
 
@@ -11,7 +11,7 @@ pub(super) fn read<T: Copy>(node: &Node, what: &str, words: &[(&str, T)], report
         return Some(*value);
     }
     let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-    let finding = Finding::new(Code::NotOneOf, format!("{what} cannot be {}", quote(text)));
+    let finding = Code::NotOneOf.finding(format!("{what} cannot be {}", quote(text)));
     let near = spelling::nearest(text, known.iter().copied());
     let finding = finding.expected(format!("expected {}", known.join(" or ")));
     report.add(node.span, finding.help_if(near.map(|near| format!("did you mean \"{near}\"?"))));

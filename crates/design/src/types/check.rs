@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Format, Object, Type, wrong_type};
-use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::finding::{Code, Report, one_line, quote};
 use crate::kinds::Kind;
 use crate::secrets;
 use crate::span::Span;
@@ -112,7 +112,7 @@ impl<'n> Check<'_, 'n, '_> {
             None => format!("known here: {}", known().collect::<Vec<_>>().join(", ")),
         };
         let message = format!("unknown key {} in {}", quote(name), object.what);
-        self.report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+        self.report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
 
     fn list(&mut self, node: &'n Node, item: &Type, may_remove: bool) {
@@ -141,7 +141,7 @@ impl<'n> Check<'_, 'n, '_> {
                 Some((at, Some(name))) => {
                     if let Some(first) = first.insert(name, at.span) {
                         let message = format!("{} {} is there twice", item.what, quote(name));
-                        let finding = Finding::new(Code::DuplicateMember, message).help("remove one of the two");
+                        let finding = Code::DuplicateMember.finding(message).help("remove one of the two");
                         self.report.add_with_note(at.span, finding, "the first one is here", first);
                     }
                     self.path.push(name);
@@ -153,7 +153,7 @@ impl<'n> Check<'_, 'n, '_> {
                 None => {
                     if !map.has_refused() {
                         let message = format!("{} has no \"{key}\"", item.what);
-                        let finding = Finding::new(Code::MemberWithoutKey, message);
+                        let finding = Code::MemberWithoutKey.finding(message);
                         let help = format!("\"{key}\" tells the members of this list apart: add it");
                         self.report.add(member.span, finding.help(help));
                     }
@@ -166,7 +166,7 @@ impl<'n> Check<'_, 'n, '_> {
     fn integer(&mut self, node: &'n Node, min: i64, max: i64) {
         let Some(yaml::Kind::Int(number)) = node.kind() else { return self.wrong(node, "an integer") };
         if number < min || number > max {
-            let finding = Finding::new(Code::OutOfRange, format!("{} cannot be {number}", self.here()));
+            let finding = Code::OutOfRange.finding(format!("{} cannot be {number}", self.here()));
             let expected = match max {
                 i64::MAX => format!("expected at least {min}"),
                 _ => format!("expected {min} to {max}"),
@@ -181,7 +181,7 @@ impl<'n> Check<'_, 'n, '_> {
             return;
         }
         let message = format!("{} cannot be {}", self.here(), quote(scalar.text()));
-        let finding = Finding::new(Code::NotOneOf, message).expected(format!("expected {}", words.join(", ")));
+        let finding = Code::NotOneOf.finding(message).expected(format!("expected {}", words.join(", ")));
         let near = spelling::nearest(scalar.text(), words.iter().copied());
         self.report.add(node.span, finding.help_if(near.map(|near| format!("did you mean \"{near}\"?"))));
     }
@@ -192,7 +192,7 @@ impl<'n> Check<'_, 'n, '_> {
         };
         if let Err(misformed) = format.check(scalar.text()) {
             let message = format!("{} is {}", self.here(), quote(scalar.text()));
-            let finding = Finding::new(misformed.code, message);
+            let finding = misformed.code.finding(message);
             self.report.add(node.span, finding.expected(format!("expected {}", misformed.expected)));
         }
     }
@@ -201,7 +201,7 @@ impl<'n> Check<'_, 'n, '_> {
         if !names_secret(node) {
             // Neither the value nor its line is repeated anywhere.
             let message = format!("{} must name a secret, not be one", self.here());
-            let finding = Finding::new(Code::SecretAsText, message).hiding_line();
+            let finding = Code::SecretAsText.finding(message).hiding_line();
             self.report.add(node.span, finding.help("write {secret: NAME}, and keep the secret itself elsewhere"));
         }
     }
@@ -245,7 +245,7 @@ impl<'n> Check<'_, 'n, '_> {
             return None;
         };
         if scalar.text().trim().is_empty() {
-            let finding = Finding::new(Code::EmptyText, format!("{} is empty", self.here()));
+            let finding = Code::EmptyText.finding(format!("{} is empty", self.here()));
             self.report.add(node.span, finding.expected("expected a text"));
             return None;
         }

@@ -1,12 +1,12 @@
 //! What a value is, in words.
 
-use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::finding::{Code, Report, one_line, quote};
 use crate::yaml::{Kind, Node, Value};
 
 /// Reports a value that is of another type than is expected.
 pub(crate) fn wrong_type<T>(node: &Node, what: &str, expected: &str, report: &mut Report<'_>) -> Option<T> {
     let message = format!("{what} must be {expected}, but is {}", describe(node));
-    let finding = Finding::new(Code::WrongType, message).expected(format!("expected {expected}"));
+    let finding = Code::WrongType.finding(message).expected(format!("expected {expected}"));
     report.add(node.span, finding.help_if(punctuation(node, expected)));
     None
 }

@@ -225,12 +225,12 @@ impl<'b, 'r> Builder<'b, 'r> {
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Abandoned> {
         let Some(anchored) = self.anchors.get(&anchor) else {
-            let finding = Finding::new(Code::UnknownAlias, "the alias names an anchor of another document");
+            let finding = Code::UnknownAlias.finding("the alias names an anchor of another document");
             self.report.add(span, finding.help("anchors count within their document: write the value out here"));
             return Err(Abandoned);
         };
         let Some(subtree) = anchored else {
-            let finding = Finding::new(Code::UnknownAlias, "the alias stands inside of what it names");
+            let finding = Code::UnknownAlias.finding("the alias stands inside of what it names");
             self.report.add(span, finding.help("a value cannot contain itself"));
             return Err(Abandoned);
         };
@@ -264,7 +264,7 @@ impl<'b, 'r> Builder<'b, 'r> {
                     Value::Scalar(scalar) => self.key(scalar.text(), plain, node.span, 0),
                     Value::Seq(_) | Value::Map(_) => {
                         (*has_refused, *slot) = (true, Slot::Nothing);
-                        let finding = Finding::new(Code::KeyNotText, "a key must be a text, not a list or a mapping");
+                        let finding = Code::KeyNotText.finding("a key must be a text, not a list or a mapping");
                         self.report.add(node.span, finding.help("a text that begins with { or [ must be in quotes"));
                     }
                 },
@@ -287,7 +287,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             "a text that begins with ! must be in quotes, '!name'"
         };
         let message = format!("the YAML tag {} is not supported", quote(&written));
-        self.report.add(span, Finding::new(Code::Tag, message).help(help));
+        self.report.add(span, Code::Tag.finding(message).help(help));
     }
 
     fn check_depth(&mut self, height: usize, span: Span) -> Result<(), Abandoned> {
@@ -295,7 +295,7 @@ impl<'b, 'r> Builder<'b, 'r> {
         if self.open.len() + height <= limit {
             return Ok(());
         }
-        self.report.add(span, Finding::new(Code::TooDeep, format!("values are nested more than {limit} deep")));
+        self.report.add(span, Code::TooDeep.finding(format!("values are nested more than {limit} deep")));
         Err(Abandoned)
     }
 
@@ -303,13 +303,13 @@ impl<'b, 'r> Builder<'b, 'r> {
         self.tree_bytes = self.tree_bytes.saturating_add(bytes);
         if self.tree_bytes > self.limits.tree_bytes {
             let message = format!("the file holds more than fits into {} bytes of memory", self.limits.tree_bytes);
-            return self.exhausted(span, Finding::new(Code::TooLarge, message).help("split it over several files"));
+            return self.exhausted(span, Code::TooLarge.finding(message).help("split it over several files"));
         }
         while self.taken < self.tree_bytes {
             let Some(part) = self.budget.take_part() else {
                 let message =
                     format!("the files of the design hold more than fits into {} bytes of memory", Budget::OF_A_DESIGN);
-                let finding = Finding::new(Code::TooLarge, message);
+                let finding = Code::TooLarge.finding(message);
                 return self
                     .exhausted(span, finding.help("is it the right directory? The rest of this file is not read"));
             };
@@ -330,7 +330,7 @@ impl<'b, 'r> Builder<'b, 'r> {
             return self.charge(bytes, span);
         }
         let message = format!("the aliases of this file unfold to more than {} bytes", self.limits.alias_bytes);
-        self.report.add(span, Finding::new(Code::AliasExpansion, message).help("write less with anchors and aliases"));
+        self.report.add(span, Code::AliasExpansion.finding(message).help("write less with anchors and aliases"));
         Err(Abandoned)
     }
 }
@@ -364,18 +364,19 @@ fn accept_key(
     report: &mut Report<'_>,
 ) -> Accepted {
     if plain && text.is_empty() {
-        report.add(span, Finding::new(Code::KeyNotText, "the key is empty").expected("expected a key"));
+        report.add(span, Code::KeyNotText.finding("the key is empty").expected("expected a key"));
         return Accepted::Not;
     }
     if plain && text == "<<" {
-        let finding = Finding::new(Code::MergeKey, "the merge key << is not supported")
+        let finding = Code::MergeKey
+            .finding("the merge key << is not supported")
             .help("it is not part of YAML 1.2; write the values out, or use an alias for the whole mapping");
         report.add(span, finding);
         return Accepted::Not;
     }
     if let Some(first) = index.find(entries, text) {
-        let finding = Finding::new(Code::DuplicateKey, format!("the key {} is there twice", quote(text)))
-            .help("remove one of the two");
+        let finding =
+            Code::DuplicateKey.finding(format!("the key {} is there twice", quote(text))).help("remove one of the two");
         report.add_with_note(span, finding, "the first one is here", first.key.span);
         return Accepted::Twice;
     }

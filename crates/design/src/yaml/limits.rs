@@ -79,7 +79,10 @@ mod tests {
             let file = FileText::new("a.yaml", text);
             let mut report = Report::new(&file);
             let trees = parse_lines(&file, file.all_lines(), &mut report, &Limits::DOCUMENTS, &budget);
-            (trees.len(), report.finish().iter().map(|finding| finding.code).collect::<Vec<_>>())
+            (
+                trees.len(),
+                report.finish().iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect::<Vec<_>>(),
+            )
         };
         for _ in 0..20 {
             assert_eq!(read("a: b\n"), (1, vec![]));

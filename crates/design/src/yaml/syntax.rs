@@ -1,23 +1,24 @@
 //! The parser's complaints, with a word on what to do about them.
 
 use crate::file_text::FileText;
-use crate::finding::{Code, Finding, Report};
+use crate::finding::{Code, Report};
 use crate::span::{Position, Span};
 
 /// Reports that the text is not YAML from `at` on.
 pub(super) fn report(source: &FileText, report: &mut Report<'_>, at: Position, complaint: &str) {
     // The parser has a limit of its own for brackets, and reads ahead until it meets it or the end of a possible key.
     if complaint.contains("recursion limit") {
-        return report.add(Span::at(source.id(), at), Finding::new(Code::TooDeep, "values are nested too deep"));
+        return report.add(Span::at(source.id(), at), Code::TooDeep.finding("values are nested too deep"));
     }
     let tab = complaint.contains("tab").then(|| indenting_tab(source, at.line).or(indenting_tab(source, at.line + 1)));
     if let Some(tab) = tab.flatten() {
-        let finding = Finding::new(Code::Tab, "the line is indented with a tab, which YAML does not allow")
+        let finding = Code::Tab
+            .finding("the line is indented with a tab, which YAML does not allow")
             .expected("expected spaces")
             .help("indent with spaces, for instance two a level");
         return report.add(tab, finding);
     }
-    let finding = Finding::new(Code::Syntax, format!("this is not YAML: {complaint}"));
+    let finding = Code::Syntax.finding(format!("this is not YAML: {complaint}"));
     let finding = finding.help_if(advice(source, at, complaint).map(str::to_owned));
     report.add(Span::at(source.id(), at), finding);
 }

@@ -55,10 +55,10 @@ proptest! {
         let source = FileText::new("test.yaml", text);
         let parsed = parse(&source);
         let mut spans = Vec::new();
-        parsed.documents.iter().for_each(|document| walk(document, &mut |span| spans.push(span)));
+        parsed.documents.iter().for_each(|document| walk(document, &mut |span| spans.push(span.range())));
         for finding in &parsed.findings {
-            spans.extend(finding.place.as_ref().and_then(|place| place.span));
-            spans.extend(finding.notes.iter().filter_map(|note| note.place.span));
+            spans.extend(finding.location.as_ref().and_then(|place| place.span));
+            spans.extend(finding.notes.iter().filter_map(|note| note.location.span));
         }
         for span in spans {
             prop_assert!(within(&source, span.start), "{span:?} starts outside of {:?}", source.text());

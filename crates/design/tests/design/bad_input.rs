@@ -47,11 +47,11 @@ fn lines(findings: &Findings) -> Vec<String> {
 
 /// `M1004 a.yaml:5:7`, and the places of its notes.
 fn line(finding: &Finding) -> String {
-    let place = |place: &muster_design::finding::Place| {
+    let place = |place: &muster_design::finding::Location| {
         let at = place.span.map(|span| format!(":{}:{}", span.start.line, span.start.column));
         format!(" {}{}", place.file, at.unwrap_or_default())
     };
-    let places = finding.place.iter().chain(finding.notes.iter().map(|note| &note.place)).map(place);
+    let places = finding.location.iter().chain(finding.notes.iter().map(|note| &note.location)).map(place);
     format!("{}{}", finding.code, places.collect::<String>())
 }
 

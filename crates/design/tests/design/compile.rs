@@ -51,8 +51,8 @@ fn four_layers_become_one_value_and_each_is_named() {
     let told = |path: &str| {
         let why = design.why("Node", "compute1", &path.parse::<Path>().unwrap()).unwrap();
         let steps = why.steps.iter().map(|step| {
-            let line = step.place.span.unwrap().start.line;
-            format!("{} {}:{line} {}", step.name, step.place.file, serde_json::to_string(&step.action).unwrap())
+            let line = step.location.span.unwrap().start.line;
+            format!("{} {}:{line} {}", step.name, step.location.file, serde_json::to_string(&step.action).unwrap())
         });
         steps.collect::<Vec<_>>().join("\n")
     };
@@ -148,7 +148,7 @@ fn a_large_file_is_cut_between_documents_and_reads_the_same() {
     let line = 1 + whole.lines().position(|line| line == "  colour: blue").unwrap();
     let finding = of_one.findings.iter().next().unwrap();
     assert_eq!((of_one.findings.errors(), finding.message.as_str()), (1, "unknown key \"colour\" in a node"));
-    assert_eq!(finding.place.as_ref().unwrap().span.unwrap().start.line as usize, line);
+    assert_eq!(finding.location.as_ref().unwrap().span.unwrap().start.line as usize, line);
 }
 
 #[test]
@@ -197,7 +197,8 @@ fn what_is_wrong_with_an_environment_file_is_said_once() {
         ("environments/prod.yaml", "roles: {web: {cardinality: 20000, flavor: small}}\n"),
         ("nodes.yaml", "{kind: Node, name: web1}\n---\n{kind: Node, name: web2}\n"),
     ];
-    let codes: Vec<_> = compile(&files).findings.iter().map(|finding| finding.code.as_str()).collect();
+    let findings = compile(&files).findings;
+    let codes: Vec<_> = findings.iter().map(|finding| finding.code.as_str()).collect();
     assert_eq!(codes, ["M0108"]);
 }
 

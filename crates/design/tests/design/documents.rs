@@ -14,7 +14,7 @@ fn outline(text: &str) -> String {
         describe(document, &number.to_string(), &mut lines);
     }
     for finding in &parsed.findings {
-        let at = finding.place.as_ref().unwrap().span.unwrap().start;
+        let at = finding.location.as_ref().unwrap().span.unwrap().start;
         writeln!(lines, "{} at {}:{}: {}", finding.code, at.line, at.column, finding.message).unwrap();
     }
     lines
@@ -159,8 +159,8 @@ fn duplicates_are_found_in_long_mappings_too() {
         .findings
         .iter()
         .map(|finding| {
-            let line = |place: &muster_design::finding::Place| place.span.unwrap().start.line;
-            (line(finding.place.as_ref().unwrap()), line(&finding.notes[0].place))
+            let line = |place: &muster_design::finding::Location| place.span.unwrap().start.line;
+            (line(finding.location.as_ref().unwrap()), line(&finding.notes[0].location))
         })
         .collect();
     assert_eq!(lines, [(101, 4), (102, 100)]);

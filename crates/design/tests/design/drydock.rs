@@ -24,7 +24,7 @@ fn found(text: &str) -> String {
 fn messages(text: &str) -> String {
     let Checked { findings, .. } = compile(&[("site.yaml", text)]);
     let line = |finding: &muster_design::finding::Finding| {
-        let at = finding.place.as_ref().and_then(|place| place.span).unwrap().start;
+        let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         let help = finding.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
         format!("{}:{} {}: {}{help}\n", at.line, at.column, finding.code, finding.message)
     };
@@ -202,10 +202,10 @@ fn defaults_are_below_everything_and_say_where_they_come_from() {
     let told = |path: &str| {
         let why = checked.design.why("NetworkLink", "l", &path.parse().unwrap()).unwrap();
         let step = |step: &muster_design::inherit::Step| {
-            let start = step.place.span.unwrap().start;
+            let start = step.location.span.unwrap().start;
             format!(
                 "{}:{}:{} {}",
-                step.place.file,
+                step.location.file,
                 start.line,
                 start.column,
                 serde_json::to_string(&step.action).unwrap()
@@ -448,7 +448,7 @@ fn assert_told_once(lines: &[&str], number: usize, changed: &str) {
     let text = [&lines[..number], &[changed], &lines[after..]].concat().join("\n");
     let Checked { findings, .. } = compile(&[("site.yaml", &text)]);
     let is_about = |finding: &&muster_design::finding::Finding| {
-        let span = finding.place.as_ref().and_then(|place| place.span);
+        let span = finding.location.as_ref().and_then(|place| place.span);
         span.is_some_and(|span| span.start.line as usize == number + 1) && finding.code.as_str() == "M0105"
     };
     assert!(findings.iter().filter(is_about).count() <= 1, "{text}\n{findings}");

@@ -27,7 +27,7 @@ fn value(text: &str, path: &[&str]) -> String {
 }
 
 fn codes(text: &str) -> Vec<Code> {
-    compile(text).findings.iter().map(|finding| finding.code).collect()
+    compile(text).findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect()
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn example(name: &str) -> Design {
 fn told(design: &Design, node: &str, path: &str) -> String {
     let why = design.why("Node", node, &path.parse().unwrap()).unwrap();
     let steps = why.steps.iter().map(|step| {
-        let (file, line) = (step.place.file.rsplit('/').next().unwrap(), step.place.span.unwrap().start.line);
+        let (file, line) = (step.location.file.rsplit('/').next().unwrap(), step.location.span.unwrap().start.line);
         format!("{}: {file}:{line} {}\n", step.name, serde_json::to_string(&step.action).unwrap())
     });
     format!("{}{}", steps.collect::<String>(), serde_json::to_string(&why.value).unwrap())

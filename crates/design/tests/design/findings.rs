@@ -92,7 +92,7 @@ fn directories() -> impl Iterator<Item = Code> {
 }
 
 fn codes(findings: &Findings) -> Vec<Code> {
-    findings.iter().map(|finding| finding.code).collect()
+    findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect()
 }
 
 fn describe(code: Code, which: &str, found: Option<Findings>) -> String {

@@ -10,7 +10,7 @@ fn found(text: &str) -> Vec<String> {
     let files = vec![FileText::new("site.yaml", text)];
     let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &Options::default());
     let tell = |finding: &muster_design::finding::Finding| {
-        let at = finding.place.as_ref().and_then(|place| place.span).unwrap().start;
+        let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
     };
     checked.findings.iter().map(tell).collect()
@@ -188,7 +188,7 @@ fn boot_actions_of_several_environments_are_left_alone() {
         files.extend(environments.iter().map(|name| FileText::new(format!("environments/{name}.yaml"), environment)));
         let options = Options { env: Some("prod".parse().unwrap()), ..Options::default() };
         let checked = Design::compile(vec![Bundle { name: "site".into(), files }], &options);
-        checked.findings.iter().map(|finding| finding.code.as_str()).collect::<Vec<_>>()
+        checked.findings.iter().map(|finding| finding.code.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(found(&["prod"]), ["M1508", "M1506", "M1507"]);
     assert_eq!(found(&["prod", "staging"]), ["M1508"]);

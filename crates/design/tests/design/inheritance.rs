@@ -21,7 +21,8 @@ fn effective(design: &Design) -> BTreeMap<(String, String), String> {
 
 /// Findings without their places, which are others in other files.
 fn said(findings: &Findings) -> Vec<(String, String, Option<String>)> {
-    let line = |finding: &muster_design::finding::Finding| Some(finding.place.as_ref()?.excerpt.as_ref()?.text.clone());
+    let line =
+        |finding: &muster_design::finding::Finding| Some(finding.location.as_ref()?.excerpt.as_ref()?.text.clone());
     let mut said: Vec<_> =
         findings.iter().map(|finding| (finding.code.to_string(), finding.message.clone(), line(finding))).collect();
     said.sort();
@@ -122,14 +123,14 @@ proptest! {
             for path in value_of(&design, kind, name).paths(body_type(kind)) {
                 // What looks like a removal and is none, in somebody else's document, is no path.
                 let Ok(why) = design.why(kind, name, &Path(path.clone())) else { continue };
-                let is_written = |step: &Step| step.place.file != "site/environments/prod.yaml";
+                let is_written = |step: &Step| step.location.file != "site/environments/prod.yaml";
                 for step in why.steps.into_iter().filter(is_written) {
                     let source = SOURCES.iter().position(|source| *source == step.source).unwrap();
                     let is_its = |layer: &Layer| layer.source == source && layer.kind == step.kind && layer.name == step.name;
                     let at = world.layers.iter().position(is_its).unwrap();
-                    prop_assert_eq!(&step.place.file, &format!("{}/{}.yaml", step.source, at % files));
-                    let lines = &texts[&step.place.file];
-                    let start = step.place.span.unwrap().start;
+                    prop_assert_eq!(&step.location.file, &format!("{}/{}.yaml", step.source, at % files));
+                    let lines = &texts[&step.location.file];
+                    let start = step.location.span.unwrap().start;
                     let (line, column) = (start.line as usize - 1, start.column as usize - 1);
                     // The document that the line is in is the layer's.
                     let above = lines[..=line].iter().rfind(|line| line.starts_with("name: ")).unwrap();

@@ -14,7 +14,7 @@ fn parse(text: impl Into<String>, limits: &Limits) -> Parsed {
 }
 
 fn codes(parsed: &Parsed) -> Vec<Code> {
-    parsed.findings.iter().map(|finding| finding.code).collect()
+    parsed.findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect()
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn findings(text: &str) -> Findings {
 /// Codes and lines: `M1212 3`.
 fn found(text: &str) -> Vec<String> {
     let tell = |finding: &Finding| {
-        let at = finding.place.as_ref().and_then(|place| place.span).unwrap().start;
+        let at = finding.location.as_ref().and_then(|place| place.span).unwrap().start;
         format!("{} {}", finding.code, at.line)
     };
     findings(text).iter().map(tell).collect()

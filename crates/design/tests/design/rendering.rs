@@ -1,8 +1,8 @@
-//! A finding for people and for programs.
+//! Rendering of findings as text and as JSON.
 
 use muster_design::environment::Environment;
 use muster_design::file_text::FileText;
-use muster_design::finding::{Findings, Ink};
+use muster_design::finding::{Findings, TextStyle};
 
 fn findings() -> Findings {
     let text = "roles:\n  web: {cardinality: 1, flavor: small}\n  web: {cardinality: 2, flavor: small}\n";
@@ -10,15 +10,16 @@ fn findings() -> Findings {
 }
 
 #[test]
-fn pieces_say_what_they_are_and_read_the_same() {
+fn rendered_parts_join_to_the_plain_text() {
     let finding = findings().into_iter().next().unwrap();
-    let pieces = finding.pieces();
-    assert_eq!(pieces.iter().map(|piece| piece.text.as_str()).collect::<String>(), finding.to_string());
-    let of =
-        |ink: Ink| pieces.iter().filter(|piece| piece.ink == ink).map(|piece| piece.text.trim()).collect::<Vec<_>>();
-    assert_eq!(of(Ink::Error), ["error[M0006]"]);
-    assert_eq!(of(Ink::Remark), ["note", "help"]);
-    assert_eq!(of(Ink::Caret), ["^^^", "^^^"]);
+    let parts = finding.render();
+    assert_eq!(parts.iter().map(|part| part.text.as_str()).collect::<String>(), finding.to_string());
+    let texts = |style: TextStyle| {
+        parts.iter().filter(|part| part.style == style).map(|part| part.text.trim()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(TextStyle::Error), ["error[M0006]"]);
+    assert_eq!(texts(TextStyle::Remark), ["note", "help"]);
+    assert_eq!(texts(TextStyle::Underline), ["^^^", "^^^"]);
 }
 
 #[test]

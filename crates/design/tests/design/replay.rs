@@ -38,7 +38,7 @@ pub(crate) fn replay(why: &Why, asked: &[String], body: Type) -> Result<Option<T
 
 /// What an environment file says of a node is another layer than what a document of its own says.
 fn layer_of(step: &Step) -> (&str, &str, &str, &str) {
-    (&step.source, &step.kind, &step.name, &step.place.file)
+    (&step.source, &step.kind, &step.name, &step.location.file)
 }
 
 /// The upper members, then the lower ones that are neither among them nor removed.

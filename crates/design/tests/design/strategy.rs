@@ -24,7 +24,7 @@ fn parse(text: &str) -> Result<Strategy, Findings> {
 }
 
 fn codes(text: &str) -> Vec<Code> {
-    parse(text).unwrap_err().iter().map(|finding| finding.code).collect()
+    parse(text).unwrap_err().iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect()
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn the_order_of_roles_is_there_without_a_section() {
 fn a_broken_section_does_not_hide_broken_roles_nor_they_it() {
     let text = "roles: [web]\nrollout: {max_unavailable: {web: 0}, soak: 5}\n";
     let findings = Environment::parse(&FileText::new("prod.yaml", text)).unwrap_err();
-    let codes: Vec<Code> = findings.iter().map(|finding| finding.code).collect();
+    let codes: Vec<Code> = findings.iter().map(|finding| Code::parse(finding.code.as_str()).unwrap()).collect();
     assert_eq!(codes, [Code::WrongType, Code::BudgetOfNothing, Code::NotADuration]);
 }
 

@@ -1,7 +1,8 @@
 //! Single documents: created, read, updated, deleted; and what is refused.
 
+use muster_core::finding::Severity;
 use muster_wire::client::{DocumentPrecondition, WriteOptions};
-use muster_wire::design::{DesignRevision, DocumentChange, DocumentChanges, DocumentText, Severity, YAML};
+use muster_wire::design::{DesignRevision, DocumentChange, DocumentChanges, DocumentText, YAML};
 use muster_wire::problem::ProblemCode;
 use serde_json::json;
 
@@ -104,10 +105,10 @@ on_both_stores! {
             .findings
             .iter()
             .filter(|finding| finding.severity == Severity::Error)
-            .map(|finding| finding.file.as_deref().unwrap())
+            .map(|finding| finding.location.as_ref().unwrap().file.as_str())
             .collect();
         assert_eq!(errors, ["HostProfile/bad.yaml", "HostProfile/child.yaml"]);
-        assert!(problem.findings.iter().all(|finding| finding.span.is_some() && finding.code.starts_with('M')));
+        assert!(problem.findings.iter().all(|finding| finding.location.as_ref().is_some_and(|at| at.span.is_some()) && finding.code.as_str().starts_with('M')));
         assert!(a.client.design(&env()).await.is_err(), "there is not even an environment");
 
         let both = vec![base, profile("child", "base")];

@@ -5,7 +5,6 @@
 
 mod documents;
 mod environments;
-mod findings;
 mod nodes;
 mod revisions;
 mod work;
@@ -15,7 +14,6 @@ pub use documents::{
     WrittenDocument,
 };
 pub use environments::{DesignRevisions, DestroyResponse, EnvironmentDetail, RoleRow};
-pub use findings::{Excerpt, Finding, Note, Position, Severity, Span};
 pub use nodes::{DesignNode, DesignNodeRow, PathProvenance, ProvenanceStep, ValueProvenance};
 pub use revisions::{DesignDiff, DesignSummary, DiffKind, DocumentDiff, RevisionRow, SourceRow};
 pub use work::{
@@ -27,6 +25,7 @@ pub use muster_core::design::DesignRevision;
 pub use muster_core::design::plan::{
     DesignPlan, DocumentTotals, NodeAction, NodePlan, PlanBase, RolePlan, Totals, ValueChange,
 };
+pub use muster_core::finding::Finding;
 
 /// The header that says who makes a change.
 pub const AUTHOR: &str = "muster-author";

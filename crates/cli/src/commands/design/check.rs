@@ -11,7 +11,7 @@ use crate::commands::rows::count;
 use crate::design_args;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::terminal::{Out, Terminal, painted};
+use crate::terminal::{Out, Terminal, styled};
 
 use super::load::{self, Loaded};
 
@@ -110,7 +110,7 @@ fn check(loaded: &Loaded, only: Option<&EnvName>) -> Report {
 
 fn show(report: &Report, deny: Option<Deny>, out: &mut Out) {
     for Found { finding, environments } in &report.findings {
-        out.text(painted(finding));
+        out.text(styled(finding));
         if !environments.is_empty() && environments.len() < report.environments.len() {
             let names: Vec<&str> = environments.iter().map(EnvName::as_str).collect();
             let word = if names.len() == 1 { "environment" } else { "environments" };

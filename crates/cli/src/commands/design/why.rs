@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anstyle::{AnsiColor, Style};
 use muster_core::spelling;
-use muster_design::finding::Place;
+use muster_design::finding::Location;
 use muster_design::inherit::{Action, Path, Step, Why};
 use muster_design::yaml::{Node, Value};
 use muster_design::{Design, WhyError};
@@ -119,7 +119,7 @@ fn show(answer: &Answer<'_>, asked: &Path, out: &mut Out) {
     for step in in_order(&answer.why.steps) {
         out.gap();
         out.line(doing(step, asked));
-        place(&step.place, out);
+        place(&step.location, out);
     }
 }
 
@@ -148,7 +148,7 @@ fn in_order(steps: &[Step]) -> Vec<&Step> {
         let mut layer: Vec<&Step> = layer.iter().collect();
         let paths: BTreeSet<String> = layer.iter().map(|step| step.path.to_string()).collect();
         if paths.len() == layer.len() {
-            layer.sort_by_key(|step| (step.place.file.as_str(), step.place.span.map(|span| span.start)));
+            layer.sort_by_key(|step| (step.location.file.as_str(), step.location.span.map(|span| span.start)));
         }
         sorted.extend(layer);
     }
@@ -184,7 +184,7 @@ fn in_one_line(node: &Node) -> String {
 }
 
 /// File, line and column, and the line itself.
-fn place(place: &Place, out: &mut Out) {
+fn place(place: &Location, out: &mut Out) {
     let file = plain::one_line(&place.file);
     let Some(span) = place.span else {
         return out.line(format_args!("  {FRAME}-->{FRAME:#} {file}"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use muster_core::design::plan::DesignPlan;
+use muster_core::finding::Location;
 use muster_core::names::{EnvName, Role};
 use muster_design::file_text::FileText;
 use muster_wire::client::ClientError;
@@ -13,7 +14,6 @@ use muster_wire::problem::ProblemCode;
 use crate::commands::design::load;
 use crate::design_args::{self, NamedDir};
 use crate::failure::Failure;
-use crate::server_findings;
 use crate::session::Server;
 use crate::terminal::Notes;
 
@@ -121,18 +121,18 @@ impl Input {
     /// Shows what the server has found, with the files of this machine.
     pub(super) fn note(&self, findings: &mut [Finding], notes: &mut Notes) {
         self.to_places_here(findings);
-        server_findings::note(findings, notes);
+        notes.findings(findings.iter());
     }
 
     fn to_places_here(&self, findings: &mut [Finding]) {
-        let rename = |file: &mut Option<String>| {
-            if let Some(here) = file.as_ref().and_then(|file| self.here.get(file)).and_then(Option::as_ref) {
-                *file = Some(here.clone());
+        let rename = |location: &mut Location| {
+            if let Some(Some(here)) = self.here.get(&location.file) {
+                location.file.clone_from(here);
             }
         };
         for finding in findings {
-            rename(&mut finding.file);
-            finding.notes.iter_mut().for_each(|note| rename(&mut note.file));
+            finding.location.iter_mut().for_each(rename);
+            finding.notes.iter_mut().for_each(|note| rename(&mut note.location));
         }
     }
 }

@@ -24,7 +24,7 @@ fn accepted(
     env: &muster_core::names::EnvName,
     terminal: &mut Terminal,
 ) {
-    crate::server_findings::note(&accepted.findings, &mut terminal.notes);
+    terminal.notes.findings(&accepted.findings);
     let design = accepted.design.map_or_else(|| "none".to_owned(), |design| design.to_string());
     terminal.out.answer(accepted, |out| match (dry_run, accepted.changed) {
         (true, _) => out.line("it would be accepted; nothing was changed"),

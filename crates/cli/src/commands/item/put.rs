@@ -5,8 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use muster_core::finding::Location;
 use muster_wire::client::ClientError;
-use muster_wire::design::{DocumentChange, DocumentChanges, DocumentText, Finding, Span, api_file};
+use muster_wire::design::{DocumentChange, DocumentChanges, DocumentText, Finding, api_file};
 
 use crate::args::Globals;
 use crate::author::author;
@@ -94,17 +95,17 @@ fn with_places_here(mut error: ClientError, documents: &[Written]) -> ClientErro
 fn to_places_here(findings: &mut [Finding], documents: &[Written]) {
     let there: BTreeMap<String, &Written> =
         documents.iter().map(|written| (api_file(&written.kind, &written.name), written)).collect();
-    let to_here = |file: &mut Option<String>, span: &mut Option<Span>| {
-        let Some(written) = file.as_ref().and_then(|file| there.get(file)) else { return };
-        *file = Some(written.file.clone());
-        if let Some(span) = span {
+    let to_here = |location: &mut Location| {
+        let Some(written) = there.get(&location.file) else { return };
+        location.file.clone_from(&written.file);
+        if let Some(span) = &mut location.span {
             span.start.line += written.line - 1;
             span.end.line += written.line - 1;
         }
     };
     for finding in findings {
-        to_here(&mut finding.file, &mut finding.span);
-        finding.notes.iter_mut().for_each(|note| to_here(&mut note.file, &mut note.span));
+        finding.location.iter_mut().for_each(to_here);
+        finding.notes.iter_mut().for_each(|note| to_here(&mut note.location));
     }
 }
 

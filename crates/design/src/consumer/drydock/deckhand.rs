@@ -3,7 +3,7 @@
 
 use super::draft::{Draft, made};
 use super::envelope::Envelope;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::yaml::{Entry, Kind, Node};
 
@@ -59,5 +59,5 @@ fn credential(draft: &mut Draft, name: Node, at: Span) {
 }
 
 fn not_rendered(at: Span, message: String, report: &mut Report<'_>) {
-    report.add(at, Finding::new(Code::NotRendered, message).help(RENDER));
+    report.add(at, Code::NotRendered.finding(message).help(RENDER));
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::consumer::native::check_name;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::span::Span;
 use crate::spelling;
 use crate::types::wrong_type;
@@ -86,7 +86,7 @@ impl<'n> Envelope<'n> {
                 let version = &map.get("apiVersion")?.value;
                 let (space, number) = version.text()?.split_once('/')?;
                 let Some(kind) = map.get("kind").map(|entry| &entry.value) else {
-                    let finding = Finding::new(Code::NotADocument, "the document has no \"kind\"");
+                    let finding = Code::NotADocument.finding("the document has no \"kind\"");
                     report.add(version.span, finding.help("for instance: kind: HostProfile"));
                     return None;
                 };
@@ -137,13 +137,13 @@ fn unknown_keys(map: &Map, form: Form, report: &mut Report<'_>) {
             None => format!("known here: {}", keys.join(", ")),
         };
         let message = format!("unknown key {} in a document", quote(&key.text));
-        report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+        report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
 }
 
 fn metadata<'n>(map: &'n Map, at: Span, report: &mut Report<'_>) -> Option<&'n Map> {
     let Some(node) = map.get("metadata").map(|entry| &entry.value) else {
-        let finding = Finding::new(Code::NotADocument, "the document has no \"metadata\"");
+        let finding = Code::NotADocument.finding("the document has no \"metadata\"");
         report.add(at, finding.help(NAMED));
         return None;
     };
@@ -155,7 +155,7 @@ fn metadata<'n>(map: &'n Map, at: Span, report: &mut Report<'_>) -> Option<&'n M
 
 fn name(metadata: Option<&Map>, at: Span, report: &mut Report<'_>) -> Option<(Arc<str>, Span)> {
     let Some(entry) = metadata?.get("name") else {
-        let finding = Finding::new(Code::NotADocument, "the document has no \"metadata.name\"");
+        let finding = Code::NotADocument.finding("the document has no \"metadata.name\"");
         report.add(at, finding.help(NAMED));
         return None;
     };

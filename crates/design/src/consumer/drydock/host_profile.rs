@@ -5,7 +5,7 @@ use super::draft::{Draft, made};
 use super::envelope::Envelope;
 use super::shape::{Field, Is, Shape, ignored, inherited, renamed, same};
 use crate::document::Parent;
-use crate::finding::{Code, Finding, Report};
+use crate::finding::{Code, Report};
 use crate::kinds::Kind;
 use crate::yaml::{Entry, Key, Node};
 
@@ -129,7 +129,7 @@ const SRIOV: Shape = inherited(
 fn finish(draft: &mut Draft, _: &Envelope<'_>, report: &mut Report<'_>) {
     finish_host(draft);
     if let Some(mac) = draft.take(BOOT_MAC) {
-        let finding = Finding::new(Code::NotInherited, "no node inherits \"boot_mac\" from a profile");
+        let finding = Code::NotInherited.finding("no node inherits \"boot_mac\" from a profile");
         report.add(mac.key.span, finding.help("one machine has it: move it to the document of that node"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::envelope::Envelope;
 use crate::document::{Document, Maker};
-use crate::finding::{Code, Finding, Report};
+use crate::finding::{Code, Report};
 use crate::kinds::AnyKind;
 use crate::yaml::{Entry, Node};
 
@@ -14,7 +14,7 @@ pub(super) fn document(envelope: &Envelope<'_>, source: usize, report: &mut Repo
     if holds_secret(envelope)
         && let Some(content) = envelope.content.filter(|content| content.get("secret").is_none())
     {
-        let finding = Finding::new(Code::SecretAsText, "the document holds a secret").hiding_line();
+        let finding = Code::SecretAsText.finding("the document holds a secret").hiding_line();
         report.add(content.span, finding.help("keep it out of the design: documents name secrets, {secret: NAME}"));
         return None;
     }

@@ -27,7 +27,7 @@ mod words;
 
 use super::{Consumer, Made};
 use crate::file_text::FileText;
-use crate::finding::{Code, Finding, Report, quote};
+use crate::finding::{Code, Report, quote};
 use crate::kinds::Kind;
 use crate::spelling;
 use crate::yaml::Node;
@@ -109,14 +109,14 @@ fn kind(envelope: &Envelope<'_>, report: &mut Report<'_>) -> Option<&'static Dry
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("Drydock knows {}", KINDS.iter().map(|kind| kind.word).collect::<Vec<_>>().join(", ")),
         };
-        report.add(envelope.kind_at, Finding::new(Code::DrydockKind, message).help(help));
+        report.add(envelope.kind_at, Code::DrydockKind.finding(message).help(help));
     }
     if envelope.version != VERSION {
         let message = match envelope.version {
             "" => "the schema's name says no version".to_owned(),
             version => format!("version {} of Drydock's documents is not known", quote(version)),
         };
-        let finding = Finding::new(Code::DrydockVersion, message).expected(format!("expected {VERSION}"));
+        let finding = Code::DrydockVersion.finding(message).expected(format!("expected {VERSION}"));
         report.add(envelope.version_at, finding.help(format!("write {}", envelope.example(VERSION))));
     }
     known

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::shape::{Is, Shape};
-use crate::finding::{Code, Finding, Report, one_line, quote};
+use crate::finding::{Code, Report, one_line, quote};
 use crate::spelling;
 use crate::types::{removal, wrong_type};
 use crate::yaml::{Entry, Key, Kind, Map, Node, Value};
@@ -63,7 +63,7 @@ impl<'n> Translation<'_, 'n, '_> {
             None => made.push(entry),
             Some(first) => {
                 let message = format!("{} says again what is said already", self.here());
-                let finding = Finding::new(Code::DuplicateKey, message).help("remove one of the two");
+                let finding = Code::DuplicateKey.finding(message).help("remove one of the two");
                 self.report.add_with_note(entry.key.span, finding, "the first one is here", first.key.span);
             }
         }
@@ -152,7 +152,7 @@ impl<'n> Translation<'_, 'n, '_> {
             None => format!("Drydock knows here: {}", known().collect::<Vec<_>>().join(", ")),
         };
         let message = format!("unknown key {} in {}", quote(&key.text), shape.what);
-        self.report.add(key.span, Finding::new(Code::UnknownKey, message).help(help));
+        self.report.add(key.span, Code::UnknownKey.finding(message).help(help));
     }
 
     fn wrong(&mut self, node: &Node, expected: &str) {

@@ -1,7 +1,7 @@
 //! Parameters of a driver are of use when it is known which one.
 
 use super::says;
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
 
@@ -13,7 +13,7 @@ fn check(_: &Site<'_>, driver: &Node, out: &mut Out) {
         return;
     };
     if !says(driver, "name") {
-        let finding = Finding::new(Code::DriverWithoutName, "the driver has parameters, and no name");
+        let finding = Code::DriverWithoutName.finding("the driver has parameters, and no name");
         out.add(
             parameters.key.span,
             finding.help("say whose parameters they are: driver: {name: NAME, parameters: …}"),

@@ -1,7 +1,7 @@
 //! A virtual machine's host must be said.
 
 use super::is_libvirt;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::Placed;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -20,13 +20,13 @@ fn check(_: &Site<'_>, oob: &Node, out: &mut Out) {
         None => {
             let at = Placed::text(oob, "type").map_or(oob.span, |access| access.span);
             let message = "the out-of-band access of type \"libvirt\" has no \"libvirt_uri\"";
-            out.add(at, Finding::new(Code::LibvirtUri, message).help(help));
+            out.add(at, Code::LibvirtUri.finding(message).help(help));
         }
         Some(uri) => {
             let scheme = uri.text().and_then(|uri| uri.split_once("://")).map(|(scheme, _)| scheme);
             if !scheme.is_some_and(|scheme| SCHEMES.contains(&scheme)) {
                 let shown = uri.scalar().map(|scalar| quote(scalar.text())).unwrap_or_else(|| "this".to_owned());
-                let finding = Finding::new(Code::LibvirtUri, format!("{shown} does not lead to libvirt's QEMU"));
+                let finding = Code::LibvirtUri.finding(format!("{shown} does not lead to libvirt's QEMU"));
                 out.add(uri.span, finding.expected("expected a URI that begins with qemu+ssh:// or alike").help(help));
             }
         }

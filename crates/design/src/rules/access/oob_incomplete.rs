@@ -1,7 +1,7 @@
 //! What is reached over a network with a password needs to say which, and whose.
 
 use super::{remote_type, says};
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
 
@@ -16,5 +16,5 @@ fn check(_: &Site<'_>, oob: &Node, out: &mut Out) {
     let message =
         format!("the out-of-band access of type \"{}\" has no \"{}\"", access.value, missing.join("\" and no \""));
     let help = "it needs a network, an account and a credential, which names a secret: credential: {secret: NAME}";
-    out.add(access.span, Finding::new(Code::OobIncomplete, message).help(help));
+    out.add(access.span, Code::OobIncomplete.finding(message).help(help));
 }

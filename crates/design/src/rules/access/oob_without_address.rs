@@ -1,7 +1,7 @@
 //! A node's out-of-band access must have an address.
 
 use super::remote_type;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{Placed, addresses};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -13,7 +13,7 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     if !addresses(node).any(|address| address.network.value == network.value) {
         let message =
             format!("the node has no address in {}, the network of its out-of-band access", quote(network.value));
-        let finding = Finding::new(Code::OobWithoutAddress, message);
+        let finding = Code::OobWithoutAddress.finding(message);
         let help = "add the address of the machine's controller to the node's \"addresses\"";
         out.add_with_note(node.at, finding.help(help), "the network is named here", network.span);
     }

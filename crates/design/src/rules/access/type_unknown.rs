@@ -1,7 +1,7 @@
 //! The type of an out-of-band access should be one that Muster knows, or a custom driver's.
 
 use super::{TYPES, says};
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::Placed;
 use crate::rules::{Check, Out, Rule, Site, Thing};
 use crate::spelling;
@@ -20,5 +20,5 @@ fn check(_: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("known: {}; for another one, name its driver: driver: {{name: NAME}}", TYPES.join(", ")),
     };
-    out.add(access.span, Finding::new(Code::OobTypeUnknown, message).help(help));
+    out.add(access.span, Code::OobTypeUnknown.finding(message).help(help));
 }

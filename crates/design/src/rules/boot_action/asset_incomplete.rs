@@ -1,7 +1,7 @@
 //! An asset must say what it is, what is in it, and where it goes.
 
 use super::assets;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(in crate::rules) const RULE: Rule = Rule::new(Code::AssetIncomplete, Check::Site(check));
@@ -26,6 +26,6 @@ fn check(site: &Site<'_>, out: &mut Out) {
             continue;
         };
         let message = format!("asset {} {missing}", quote(asset.name.value));
-        out.add(asset.name.span, Finding::new(Code::AssetIncomplete, message).help(help));
+        out.add(asset.name.span, Code::AssetIncomplete.finding(message).help(help));
     }
 }

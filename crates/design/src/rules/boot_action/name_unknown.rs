@@ -1,6 +1,6 @@
 //! A filter that names a node or a rack should name one that is there.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{Placed, items};
 use crate::rules::{Check, Out, Rule, Site};
@@ -34,6 +34,6 @@ fn unknown(site: &Site<'_>, kind: Kind, names: Vec<Placed<&str>>, guesses: &mut 
             None => "remove it, or look at the spelling".to_owned(),
         };
         let message = format!("the filter names {kind} {}, which is not there", quote(name.value));
-        out.add(name.span, Finding::new(Code::FilterNameUnknown, message).help(help));
+        out.add(name.span, Code::FilterNameUnknown.finding(message).help(help));
     }
 }

@@ -1,6 +1,6 @@
 //! Where there are boot actions, a node that gets none is worth a word.
 
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::kinds::Kind;
 use crate::resolve::boot_actions::Selector;
 use crate::rules::{Check, Out, Rule, Site};
@@ -17,8 +17,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
     }
     for node in site.nodes() {
         if !selectors.iter().any(|selector| selector.selects(site, &node)) {
-            let finding =
-                Finding::new(Code::NodeWithoutBootAction, "there are boot actions, and none is for these nodes");
+            let finding = Code::NodeWithoutBootAction.finding("there are boot actions, and none is for these nodes");
             let help = "if that is meant, leave it; else look at the filters: one without filters is for all nodes";
             out.add_for(node.name, at, finding.help(help));
         }

@@ -1,7 +1,7 @@
 //! Packages and their versions must be such as package managers know.
 
 use super::assets;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::entries;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -12,12 +12,12 @@ fn check(site: &Site<'_>, out: &mut Out) {
         for entry in entries(asset.node, "packages") {
             if !is_package(&entry.key.text) {
                 let message = format!("{} is not the name of a package", quote(&entry.key.text));
-                let finding = Finding::new(Code::PackageVersion, message);
+                let finding = Code::PackageVersion.finding(message);
                 out.add(entry.key.span, finding.expected("expected letters, digits and . + - _ :"));
             }
             let Some(version) = entry.value.text().filter(|version| !is_version(version)) else { continue };
             let message = format!("{} is not a version of package {}", quote(version), quote(&entry.key.text));
-            let finding = Finding::new(Code::PackageVersion, message).expected("expected such as 1.0.16-1+deb12u1");
+            let finding = Code::PackageVersion.finding(message).expected("expected such as 1.0.16-1+deb12u1");
             let help = "one version, without an operator; an empty one, \"\", is the newest that there is";
             out.add(entry.value.span, finding.help(help));
         }

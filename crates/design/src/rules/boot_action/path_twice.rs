@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::assets;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::same_path;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -25,7 +25,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                         quote(asset.name.value),
                         quote(path.value)
                     );
-                    let finding = Finding::new(Code::AssetPathTwice, message);
+                    let finding = Code::AssetPathTwice.finding(message);
                     let help = "the later one would replace the other: give one of them another path";
                     out.add_with_note(path.span, finding.help(help), "the other one is here", *first.get());
                 }

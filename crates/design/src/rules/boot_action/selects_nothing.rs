@@ -1,6 +1,6 @@
 //! A boot action should be for somebody.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::resolve::boot_actions::Selector;
 use crate::rules::{Check, Out, Rule, Site};
@@ -23,7 +23,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             let message = format!("boot action {} is for no node: its filter fits none", quote(action.name));
             let at = action.tree.map().and_then(|map| map.get("node_filter")).map_or(action.at, |it| it.key.span);
             let help = "look at the names, tags and labels in it, and whether one of them must hold or all";
-            out.add(at, Finding::new(Code::SelectsNothing, message).help(help));
+            out.add(at, Code::SelectsNothing.finding(message).help(help));
         }
     }
 }

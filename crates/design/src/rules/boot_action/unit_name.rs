@@ -1,7 +1,7 @@
 //! A unit is known to systemd by the ending of its file's name.
 
 use super::assets;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(in crate::rules) const RULE: Rule = Rule::new(Code::UnitName, Check::Site(check));
@@ -16,8 +16,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
         let is_unit =
             name.rsplit_once('.').is_some_and(|(stem, suffix)| !stem.is_empty() && SUFFIXES.contains(&suffix));
         if !is_unit {
-            let finding =
-                Finding::new(Code::UnitName, format!("{} is not the path of a systemd unit", quote(path.value)));
+            let finding = Code::UnitName.finding(format!("{} is not the path of a systemd unit", quote(path.value)));
             let help = format!("systemd knows units by their endings: .{}", SUFFIXES.join(", ."));
             out.add(path.span, finding.expected("expected such as /etc/systemd/system/NAME.service").help(help));
         }

@@ -1,6 +1,6 @@
 //! The address of a device must be one of its bus.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{Placed, entries};
 use crate::rules::{Check, Out, Rule, Site};
@@ -19,7 +19,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             };
             if !fits {
                 let message = format!("{} is no address on a {} bus", quote(address.value), quote(bus.value));
-                let finding = Finding::new(Code::AddressMalformed, message).expected(expected);
+                let finding = Code::AddressMalformed.finding(message).expected(expected);
                 out.add(address.span, finding.help("lspci -D and lsscsi show the addresses of a machine's devices"));
             }
         }

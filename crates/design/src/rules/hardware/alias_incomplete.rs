@@ -1,6 +1,6 @@
 //! An alias that is used must say where its device is.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::resolve::kernel_params::hardware_profile;
 use crate::rules::view::entries;
 use crate::rules::{Check, Out, Rule, Site, Thing};
@@ -20,6 +20,6 @@ fn check(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
         let message =
             format!("the device alias {} has no \"{}\"", quote(&entry.key.text), missing.join("\" and no \""));
         let help = "say where the device is plugged in, such as {bus_type: pci, address: \"0000:00:03.0\"}";
-        out.add(entry.key.span, Finding::new(Code::AliasIncomplete, message).help(help));
+        out.add(entry.key.span, Code::AliasIncomplete.finding(message).help(help));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{Placed, entries};
 use crate::rules::{Check, Out, Rule, Site};
@@ -24,7 +24,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     let (alias, other) = (quote(&entry.key.text), quote(&first.get().key.text));
                     let message =
                         format!("{alias} is the same device as {other}: both are at {}", quote(address.value));
-                    let finding = Finding::new(Code::AliasTwice, message);
+                    let finding = Code::AliasTwice.finding(message);
                     let help = "look at the addresses, or keep one of the aliases";
                     out.add_with_note(address.span, finding.help(help), "the other one is here", first.get().key.span);
                 }

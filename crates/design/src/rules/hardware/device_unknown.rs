@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::system_name::{is_of_disk, is_of_interface};
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::resolve::kernel_params::hardware_profile;
 use crate::rules::view::{entries, interfaces};
 use crate::rules::{Check, Out, Rule, Site, Thing};
@@ -26,7 +26,7 @@ fn check(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
                 Some(near) => format!("did you mean {}?", quote(near)),
                 None => "add it to the profile's \"device_aliases\"; else it is looked for by this name".to_owned(),
             };
-            out.add(span, Finding::new(Code::DeviceUnknown, message).help(help));
+            out.add(span, Code::DeviceUnknown.finding(message).help(help));
         }
     };
     for device in host.get("interfaces").into_iter().flat_map(interfaces).flat_map(|interface| interface.devices) {

@@ -1,6 +1,6 @@
 //! How many huge pages, and how large: one says little without the other.
 
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
 
@@ -18,5 +18,5 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
     };
     let message = format!("the kernel parameter \"{}\" is there without \"{missing}\"", there.key.text);
     let help = "say how many huge pages there shall be, and how large each is, or neither";
-    out.add(there.key.span, Finding::new(Code::HugepagesAlone, message).help(help));
+    out.add(there.key.span, Code::HugepagesAlone.finding(message).help(help));
 }

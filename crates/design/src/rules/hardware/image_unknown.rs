@@ -1,6 +1,6 @@
 //! The cloud must have the image, where its map file says which it has.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::view::{Placed, entries};
 use crate::rules::{Check, Out, Rule, Site};
@@ -24,5 +24,5 @@ fn check(site: &Site<'_>, node: &Node, out: &mut Out) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!("add it to environments/{}.map.yaml", cloud.name),
     };
-    out.add(image.span, Finding::new(Code::ImageUnknown, message).help(help));
+    out.add(image.span, Code::ImageUnknown.finding(message).help(help));
 }

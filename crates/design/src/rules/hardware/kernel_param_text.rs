@@ -1,6 +1,6 @@
 //! A kernel's command line is one line.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::entries;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::{Node, Scalar};
@@ -21,7 +21,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
         } else {
             continue;
         };
-        let finding = Finding::new(Code::KernelParamText, format!("{what}: {}", quote(&entry.key.text)));
+        let finding = Code::KernelParamText.finding(format!("{what}: {}", quote(&entry.key.text)));
         out.add(
             span,
             finding.help("all parameters stand on one line: write it on one, and mind a \"|\" or \">\" before it"),

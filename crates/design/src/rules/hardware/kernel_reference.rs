@@ -1,6 +1,6 @@
 //! What a kernel parameter refers to must be in the hardware profile.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::resolve::kernel_params::{Reference, hardware_profile, look_up, reference};
 use crate::rules::view::entries;
 use crate::rules::{Check, Out, Rule, Site, Thing};
@@ -44,7 +44,7 @@ fn check(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
             }
             (_, Some(_)) => continue,
         };
-        out.add(entry.value.span, Finding::new(Code::KernelReference, message).help(help));
+        out.add(entry.value.span, Code::KernelReference.finding(message).help(help));
     }
 }
 

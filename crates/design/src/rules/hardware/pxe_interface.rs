@@ -1,7 +1,7 @@
 //! The interface that machines are installed through should be one that they have.
 
 use super::system_name::is_of_interface;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::resolve::kernel_params::hardware_profile;
 use crate::rules::view::{Placed, entries};
 use crate::rules::{Check, Out, Rule, Site, Thing};
@@ -23,5 +23,5 @@ fn check(site: &Site<'_>, host: &Thing<'_>, out: &mut Out) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => "add it to \"device_aliases\"; else it is looked for by this name".to_owned(),
     };
-    out.add(name.span, Finding::new(Code::PxeInterface, message).help(help));
+    out.add(name.span, Code::PxeInterface.finding(message).help(help));
 }

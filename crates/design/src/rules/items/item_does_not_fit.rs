@@ -7,7 +7,7 @@ use jsonschema::error::ValidationErrorKind;
 use super::bounds::Cost;
 use super::prepare::{Prepared, prepare};
 use super::{at_pointer, spec};
-use crate::finding::{Code, Finding, quote, shortened};
+use crate::finding::{Code, quote, shortened};
 use crate::kinds::{AnyKind, Kind};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 use crate::span::Span;
@@ -44,7 +44,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
 fn too_large(kind: &str, item: &Thing<'_>, out: &mut Out) {
     let message = format!("the item is too large for the schema of {}: to check it would take too long", quote(kind));
     let help = "make the item smaller or less nested, or the schema simpler where it branches";
-    out.add(item.at, Finding::new(Code::ItemDoesNotFit, message).help(help));
+    out.add(item.at, Code::ItemDoesNotFit.finding(message).help(help));
 }
 
 fn check_item(schema: &Prepared, kind: &str, item: &Thing<'_>, out: &mut Out) {
@@ -53,7 +53,7 @@ fn check_item(schema: &Prepared, kind: &str, item: &Thing<'_>, out: &mut Out) {
         let node = at_pointer(item.tree, error.instance_path().as_str());
         let message =
             format!("it does not fit the schema of {}: {}", quote(kind), shortened(&error.masked().to_string(), 200));
-        let finding = Finding::new(Code::ItemDoesNotFit, message);
+        let finding = Code::ItemDoesNotFit.finding(message);
         let place = error.instance_path().as_str();
         let where_in = if place.is_empty() { "the spec".to_owned() } else { shortened(place, 120) };
         out.add(place_of(error.kind(), node, item), finding.help(format!("it is about {where_in}")));

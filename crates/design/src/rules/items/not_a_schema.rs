@@ -2,7 +2,7 @@
 
 use super::at_pointer;
 use super::prepare::prepare;
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::kinds::Kind;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -11,7 +11,7 @@ pub(in crate::rules) const RULE: Rule = Rule::new(Code::NotASchema, Check::Site(
 fn check(site: &Site<'_>, out: &mut Out) {
     for schema in site.all(Kind::Schema) {
         if let Err(refused) = prepare(&schema) {
-            let finding = Finding::new(Code::NotASchema, refused.message);
+            let finding = Code::NotASchema.finding(refused.message);
             out.add(at_pointer(schema.tree, &refused.at).span, finding.help(refused.help));
         }
     }

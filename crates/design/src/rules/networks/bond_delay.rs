@@ -1,6 +1,6 @@
 //! A bond's delays are no shorter than the time between two looks at its members.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::BondMode;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -20,8 +20,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     delay.value,
                     rate.value
                 );
-                let finding =
-                    Finding::new(Code::BondDelay, message).expected(format!("expected at least {}", rate.value));
+                let finding = Code::BondDelay.finding(message).expected(format!("expected at least {}", rate.value));
                 out.add_with_note(delay.span, finding, "the time between two looks is here", rate.span);
             }
         }

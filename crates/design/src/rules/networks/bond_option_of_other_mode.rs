@@ -1,6 +1,6 @@
 //! What belongs to 802.3ad is not said of a bond of another mode.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::BondMode;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -16,7 +16,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             if let Some(node) = link.bonding_option(option) {
                 let message = format!("{} means nothing to a bond of mode {}", quote(option), quote(mode.word()));
                 let help = "remove it, or choose the mode 802.3ad";
-                out.add(node.span, Finding::new(Code::BondOptionOfOtherMode, message).help(help));
+                out.add(node.span, Code::BondOptionOfOtherMode.finding(message).help(help));
             }
         }
     }

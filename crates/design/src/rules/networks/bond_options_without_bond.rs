@@ -1,6 +1,6 @@
 //! Where there is no bond, nothing is said about one.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::BondMode;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -16,7 +16,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             let message = format!("link {} has no bond, but says how it works: {options}", quote(link.name));
             let help = "choose a mode (802.3ad, active-backup, balance-rr), or remove the options; in a document that \
                         inherits them, with '!NAME'";
-            out.add(first.span, Finding::new(Code::BondOptionsWithoutBond, message).help(help));
+            out.add(first.span, Code::BondOptionsWithoutBond.finding(message).help(help));
         }
     }
 }

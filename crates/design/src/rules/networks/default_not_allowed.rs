@@ -1,6 +1,6 @@
 //! The default network of a link is one that it carries.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::DefaultNotAllowed, Check::Site(check));
@@ -14,7 +14,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                 quote(link.name)
             );
             let help = "add it to allowed_networks; until then no interface on this link may be in it";
-            out.add(default.span, Finding::new(Code::DefaultNotAllowed, message).help(help));
+            out.add(default.span, Code::DefaultNotAllowed.finding(message).help(help));
         }
     }
 }

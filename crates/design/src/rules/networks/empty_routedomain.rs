@@ -1,6 +1,6 @@
 //! A route to a routing domain reaches something.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 use crate::spelling;
 
@@ -18,7 +18,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     Some(near) => format!("did you mean {}?", quote(near)),
                     None => "say \"routedomain\" in the networks that belong to it, or remove the route".to_owned(),
                 };
-                out.add(domain.span, Finding::new(Code::EmptyRoutedomain, message).help(help));
+                out.add(domain.span, Code::EmptyRoutedomain.finding(message).help(help));
             }
         }
     }

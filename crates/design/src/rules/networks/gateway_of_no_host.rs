@@ -1,6 +1,6 @@
 //! A gateway is a host: it has neither the address of the network nor that of all its hosts.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::GatewayOfNoHost, Check::Site(check));
@@ -11,7 +11,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
         for gateway in network.gateways().filter(|gateway| cidr.value.is_of_no_host(gateway.value)) {
             let what = if gateway.value == cidr.value.network() { "the network itself" } else { "all hosts at once" };
             let message = format!("{} is the address of {what} in network {}", gateway.value, quote(network.name));
-            let finding = Finding::new(Code::GatewayOfNoHost, message).help("name the address that the router has");
+            let finding = Code::GatewayOfNoHost.finding(message).help("name the address that the router has");
             out.add_with_note(gateway.span, finding, "the network's addresses are these", cidr.span);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::GatewayOutside, Check::Site(check));
@@ -13,8 +13,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
         for gateway in network.gateways() {
             if !cidr.value.contains(gateway.value) && !is_on_every_link(gateway.value) {
                 let message = format!("the gateway {} is not in network {}", gateway.value, quote(network.name));
-                let finding = Finding::new(Code::GatewayOutside, message)
-                    .expected(format!("expected an address of {}", cidr.value));
+                let finding =
+                    Code::GatewayOutside.finding(message).expected(format!("expected an address of {}", cidr.value));
                 out.add_with_note(gateway.span, finding, "the network's addresses are these", cidr.span);
             }
         }

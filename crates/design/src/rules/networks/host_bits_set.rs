@@ -1,6 +1,6 @@
 //! A network's address has no bits set that number its hosts.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::HostBitsSet, Check::Site(check));
@@ -12,7 +12,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             let canonical = cidr.value.canonical();
             if canonical != cidr.value {
                 let message = format!("{} is the address of a host, not of a network", quote(&cidr.value.to_string()));
-                out.add(cidr.span, Finding::new(Code::HostBitsSet, message).expected(format!("expected {canonical}")));
+                out.add(cidr.span, Code::HostBitsSet.finding(message).expected(format!("expected {canonical}")));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a network sends fits through the link that carries it.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::MtuAboveLink, Check::Site(check));
@@ -17,8 +17,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     most.value,
                     quote(link.name)
                 );
-                let finding =
-                    Finding::new(Code::MtuAboveLink, message).expected(format!("expected at most {}", most.value));
+                let finding = Code::MtuAboveLink.finding(message).expected(format!("expected at most {}", most.value));
                 out.add_with_note(mtu.span, finding, "the link's MTU is here", most.span);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::rules::view::Placed;
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
@@ -26,7 +26,7 @@ fn check_interfaces(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
 
 fn check_one(mtu: Option<Placed<i64>>, out: &mut Out) {
     if let Some(mtu) = mtu.filter(|mtu| !LEGAL.contains(&mtu.value)) {
-        let finding = Finding::new(Code::MtuRange, format!("an MTU cannot be {}", mtu.value));
+        let finding = Code::MtuRange.finding(format!("an MTU cannot be {}", mtu.value));
         out.add(mtu.span, finding.expected(format!("expected {} to {}", LEGAL.start(), LEGAL.end())));
     }
 }

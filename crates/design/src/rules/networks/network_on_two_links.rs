@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::NetworkOnTwoLinks, Check::Site(check));
@@ -19,7 +19,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     quote(first.name),
                     quote(link.name)
                 );
-                let finding = Finding::new(Code::NetworkOnTwoLinks, message)
+                let finding = Code::NetworkOnTwoLinks
+                    .finding(message)
                     .help("remove it from one of them, or make two networks of it");
                 out.add_with_note(network.span, finding, "the first link has it here", at);
             }

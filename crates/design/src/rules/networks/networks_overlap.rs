@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{Addressed, overlapping};
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -23,7 +23,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
                 quote(network.name),
                 quote(domain)
             );
-            let finding = Finding::new(Code::NetworksOverlap, message)
+            let finding = Code::NetworksOverlap
+                .finding(message)
                 .help("give one of them other addresses, or put them into different routing domains");
             out.add_with_note(cidr.span, finding, "the other one is here", wider_cidr.span);
         }

@@ -1,6 +1,6 @@
 //! A network whose addresses are spoken of says which ones they are.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -14,7 +14,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
         if let Some(key) = ABOUT_ADDRESSES.iter().find(|key| network.get(key).is_some()) {
             let message = format!("network {} has {}, but no \"cidr\"", quote(network.name), quote(key));
             let help = "say which addresses it has, for instance: cidr: 10.1.0.0/24";
-            out.add(network.at, Finding::new(Code::NoCidr, message).help(help));
+            out.add(network.at, Code::NoCidr.finding(message).help(help));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A range ends where it starts or after it.
 
-use crate::finding::{Code, Finding};
+use crate::finding::Code;
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::RangeBackwards, Check::Site(check));
@@ -17,7 +17,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
             } else {
                 continue;
             };
-            out.add(end.span, Finding::new(Code::RangeBackwards, message).help(help));
+            out.add(end.span, Code::RangeBackwards.finding(message).help(help));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A range says what it is for and where it ends.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::RangeIncomplete, Check::Site(check));
@@ -13,7 +13,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                 let missing = missing.iter().map(|key| quote(key)).collect::<Vec<_>>().join(" and no ");
                 let message = format!("a range of network {} has no {missing}", quote(network.name));
                 let help = "a range is written {type: static, start: 10.1.0.10, end: 10.1.0.99}";
-                out.add(range.node.span, Finding::new(Code::RangeIncomplete, message).help(help));
+                out.add(range.node.span, Code::RangeIncomplete.finding(message).help(help));
             }
         }
     }

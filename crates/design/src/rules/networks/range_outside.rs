@@ -1,6 +1,6 @@
 //! A range is inside its network.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::RangeOutside, Check::Site(check));
@@ -13,8 +13,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
             let mut ends = range.start.into_iter().chain(range.end);
             if let Some(outside) = ends.find(|end| !cidr.value.contains(end.value)) {
                 let message = format!("{} is not in network {}", outside.value, quote(network.name));
-                let finding = Finding::new(Code::RangeOutside, message)
-                    .expected(format!("expected an address of {}", cidr.value));
+                let finding =
+                    Code::RangeOutside.finding(message).expected(format!("expected an address of {}", cidr.value));
                 out.add_with_note(outside.span, finding, "the network's addresses are these", cidr.span);
             }
         }

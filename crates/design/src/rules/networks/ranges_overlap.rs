@@ -1,6 +1,6 @@
 //! An address is for one thing: ranges of different types have none in common.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{Overlap, overlaps};
 use crate::rules::{Check, Out, Rule, Site};
 
@@ -16,7 +16,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
                 kind.word(),
                 quote(network.name)
             );
-            let finding = Finding::new(Code::RangesOverlap, message).help("move the start or the end of one of them");
+            let finding = Code::RangesOverlap.finding(message).help("move the start or the end of one of them");
             out.add_with_note(start.span, finding, "the other one is here", with.node.span);
         }
     }

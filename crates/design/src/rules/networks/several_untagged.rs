@@ -1,6 +1,6 @@
 //! Of the networks on a trunk, one has no VLAN.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::Network;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::span::Span;
@@ -27,8 +27,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
                         quote(network.name),
                         quote(link.name)
                     );
-                    let finding = Finding::new(Code::SeveralUntagged, message)
-                        .help("give one of them a vlan, or take it off the link");
+                    let finding =
+                        Code::SeveralUntagged.finding(message).help("give one of them a vlan, or take it off the link");
                     out.add_with_note(place.span, finding, "the first one is here", *at);
                 }
                 // So there are at most two to compare with.

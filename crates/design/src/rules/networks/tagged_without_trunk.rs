@@ -1,6 +1,6 @@
 //! A network with a VLAN is on a trunk.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::TaggedWithoutTrunk, Check::Site(check));
@@ -16,7 +16,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
             vlan.value,
             quote(link.name)
         );
-        let finding = Finding::new(Code::TaggedWithoutTrunk, message)
+        let finding = Code::TaggedWithoutTrunk
+            .finding(message)
             .help("add trunking: {mode: 802.1q} to the link, or remove the network's vlan");
         out.add_with_note(vlan.span, finding, "the link carries the network here", only.span);
     }

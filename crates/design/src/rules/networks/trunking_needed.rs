@@ -1,6 +1,6 @@
 //! A link that carries several networks tells them apart.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::TrunkingNeeded, Check::Site(check));
@@ -19,7 +19,7 @@ fn check(site: &Site<'_>, out: &mut Out) {
         if let Some(second) = others.first().filter(|second| !is_pair(second.value)) {
             let message = format!("link {} carries {} networks, but is no trunk", quote(link.name), link.allowed.len());
             let help = "add trunking: {mode: 802.1q}, or leave one network";
-            out.add(second.span, Finding::new(Code::TrunkingNeeded, message).help(help));
+            out.add(second.span, Code::TrunkingNeeded.finding(message).help(help));
         }
     }
 }

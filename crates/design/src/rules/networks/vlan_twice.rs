@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::VlanTwice, Check::Site(check));
@@ -22,7 +22,8 @@ fn check(site: &Site<'_>, out: &mut Out) {
                     vlan.value,
                     quote(link.name)
                 );
-                let finding = Finding::new(Code::VlanTwice, message)
+                let finding = Code::VlanTwice
+                    .finding(message)
                     .help("give one of them another number; on one VLAN their hosts hear each other");
                 out.add_with_note(vlan.span, finding, "the first one is here", at);
             }

@@ -1,6 +1,6 @@
 //! Where a network says which addresses nodes have, a node has one of them.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::RangeKind;
 use crate::rules::{Check, Out, Placement, Rule};
 
@@ -14,7 +14,8 @@ fn check(placement: &Placement<'_>, out: &mut Out) {
     // In a range of another type it is another finding.
     if network.ranges_of(address.value).next().is_none() {
         let message = format!("{} is in no static range of network {}", address.value, quote(network.name));
-        let finding = Finding::new(Code::AddressInNoRange, message)
+        let finding = Code::AddressInNoRange
+            .finding(message)
             .help("give the node an address of a static range, or make a range larger");
         let range = network.ranges.iter().find(|range| range.kind == Some(RangeKind::Static));
         match range {

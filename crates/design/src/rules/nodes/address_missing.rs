@@ -1,6 +1,6 @@
 //! Who names a network among the addresses gives the address.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::addresses;
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -10,6 +10,6 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     for given in addresses(node).filter(|given| given.written.is_none()) {
         let message = format!("the address in network {} is missing", quote(given.network.value));
         let help = "add address: ADDRESS, or address: dhcp if the node is given one";
-        out.add(given.span, Finding::new(Code::AddressMissing, message).help(help));
+        out.add(given.span, Code::AddressMissing.finding(message).help(help));
     }
 }

@@ -1,6 +1,6 @@
 //! A node does not have the address of a gateway, or of a DHCP relay.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Placement, Rule};
 
 pub(crate) const RULE: Rule = Rule::new(Code::AddressOfRouter, Check::Address(check));
@@ -12,7 +12,7 @@ fn check(placement: &Placement<'_>, out: &mut Out) {
     let taken = gateway.map(|gateway| (gateway, "a gateway")).or(relay.map(|relay| (relay, "the DHCP relay")));
     if let Some((other, what)) = taken {
         let message = format!("{} is the address of {what} of network {}", address.value, quote(network.name));
-        let finding = Finding::new(Code::AddressOfRouter, message).help("give the node another address");
+        let finding = Code::AddressOfRouter.finding(message).help("give the node another address");
         out.add_with_note(address.span, finding, "it is taken here", other.span);
     }
 }

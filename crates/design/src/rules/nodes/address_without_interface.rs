@@ -1,6 +1,6 @@
 //! A node has an interface in each network that it has an address in.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{addresses, interface_networks};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -19,7 +19,7 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
         if networks.binary_search(&network.value).is_err() && Some(network.value) != out_of_band {
             let message = format!("no interface of the node is in network {}", quote(network.value));
             let help = "add the network to an interface, or remove the address";
-            out.add(network.span, Finding::new(Code::AddressWithoutInterface, message).help(help));
+            out.add(network.span, Code::AddressWithoutInterface.finding(message).help(help));
         }
     }
 }

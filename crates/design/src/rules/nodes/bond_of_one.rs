@@ -1,6 +1,6 @@
 //! A bond has at least two members.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::BondMode;
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
@@ -20,7 +20,7 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
             quote(link.name),
             quote(mode.word())
         );
-        let finding = Finding::new(Code::BondOfOne, message).help("name the devices that make the bond");
+        let finding = Code::BondOfOne.finding(message).help("name the devices that make the bond");
         let at = interface.devices.first().map_or(interface.at, |device| device.span);
         out.add_with_note(at, finding, "the link is here", link.at);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::DeviceInTwoBonds, Check::Interfaces(check));
@@ -20,7 +20,8 @@ fn check(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                     quote(first),
                     quote(interface.name)
                 );
-                let finding = Finding::new(Code::DeviceInTwoBonds, message)
+                let finding = Code::DeviceInTwoBonds
+                    .finding(message)
                     .help("leave it in one of them; an inherited device is removed with '!NAME'");
                 out.add_with_note(device.span, finding, "the first bond has it here", at);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::DeviceTwice, Check::Interfaces(check));
@@ -22,8 +22,8 @@ fn check(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                 quote(interface.name),
                 quote(device.value)
             );
-            let finding = Finding::new(Code::DeviceTwice, message)
-                .help("make one interface of the two, with the networks of both");
+            let finding =
+                Code::DeviceTwice.finding(message).help("make one interface of the two, with the networks of both");
             out.add_with_note(device.span, finding, "the first one has it here", at);
         }
     }

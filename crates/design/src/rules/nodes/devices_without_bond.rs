@@ -1,6 +1,6 @@
 //! Several devices make one interface only where the link says how.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::BondMode;
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
@@ -18,7 +18,8 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                 interface.devices.len(),
                 quote(link.name)
             );
-            let finding = Finding::new(Code::DevicesWithoutBond, message)
+            let finding = Code::DevicesWithoutBond
+                .finding(message)
                 .help("give the link a bonding mode, such as bonding: {mode: active-backup}, or leave one device");
             out.add_with_note(second.span, finding, "the link is here", link.at);
         }

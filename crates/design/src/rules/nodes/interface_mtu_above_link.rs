@@ -1,6 +1,6 @@
 //! What an interface sends fits through its link.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::InterfaceMtuAboveLink, Check::Interfaces(check));
@@ -18,7 +18,7 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                 quote(link.name)
             );
             let finding =
-                Finding::new(Code::InterfaceMtuAboveLink, message).expected(format!("expected at most {}", most.value));
+                Code::InterfaceMtuAboveLink.finding(message).expected(format!("expected at most {}", most.value));
             out.add_with_note(mtu.span, finding, "the link's MTU is here", most.span);
         }
     }

@@ -1,6 +1,6 @@
 //! An interface whose networks are on a link says that it is on that link.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::InterfaceWithoutLink, Check::Interfaces(check));
@@ -13,7 +13,7 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
             let message =
                 format!("interface {} is in network {}, but on no link", quote(interface.name), quote(network.value));
             let help = format!("the network is on link {0}: add device_link: {0}", quote(link.name));
-            out.add(interface.at, Finding::new(Code::InterfaceWithoutLink, message).help(help));
+            out.add(interface.at, Code::InterfaceWithoutLink.finding(message).help(help));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A hardware address is that of one device.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 use crate::types::mac;
 
@@ -21,5 +21,5 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     };
     let message = format!("the hardware address {} is {what}", quote(given.text().unwrap_or_default()));
     let help = "read it off the machine: the first byte of a device's address is even, and not all bytes are 0";
-    out.add(given.span, Finding::new(Code::MacOfNoDevice, message).help(help));
+    out.add(given.span, Code::MacOfNoDevice.finding(message).help(help));
 }

@@ -1,6 +1,6 @@
 //! What a network sends fits through the interface that is in it.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::NetworkMtuAboveInterface, Check::Interfaces(check));
@@ -17,7 +17,8 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                     mtu.value,
                     quote(network.name)
                 );
-                let finding = Finding::new(Code::NetworkMtuAboveInterface, message)
+                let finding = Code::NetworkMtuAboveInterface
+                    .finding(message)
                     .expected(format!("expected at least {}", mtu.value));
                 out.add_with_note(most.span, finding, "the network's MTU is here", mtu.span);
             }

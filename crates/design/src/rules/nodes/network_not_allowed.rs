@@ -1,6 +1,6 @@
 //! An interface is in networks that its link carries.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::kinds::Kind;
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
@@ -21,7 +21,7 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                 ),
                 None => format!("add it to the allowed_networks of {}", quote(link.name)),
             };
-            let finding = Finding::new(Code::NetworkNotAllowed, message).help(help);
+            let finding = Code::NetworkNotAllowed.finding(message).help(help);
             out.add_with_note(network.span, finding, "the link is here", link.at);
         }
     }

@@ -1,6 +1,6 @@
 //! A network that does not leave its rack is used in that rack.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::interface_networks;
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -18,7 +18,8 @@ fn check(site: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
                 quote(network.value),
                 quote(name)
             );
-            let finding = Finding::new(Code::NetworkOfOtherRack, message)
+            let finding = Code::NetworkOfOtherRack
+                .finding(message)
                 .help("use a network of the node's own rack, or take it out of the local_networks");
             out.add_with_note(network.span, finding, "the node's rack is here", rack.span);
         }

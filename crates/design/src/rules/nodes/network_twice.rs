@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
 pub(crate) const RULE: Rule = Rule::new(Code::NetworkTwice, Check::Interfaces(check));
@@ -19,7 +19,8 @@ fn check(_: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
                     quote(interface.name),
                     quote(network.value)
                 );
-                let finding = Finding::new(Code::NetworkTwice, message)
+                let finding = Code::NetworkTwice
+                    .finding(message)
                     .help("leave it to one of them; an inherited network is removed with '!NAME'");
                 out.add_with_note(network.span, finding, "the first one has it here", at);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{Addressed, Placed, overlapping};
 use crate::rules::{Check, Interface, Out, Rule, Site};
 
@@ -26,7 +26,8 @@ fn check(site: &Site<'_>, interfaces: &[Interface<'_>], out: &mut Out) {
         }
         let message =
             format!("networks {} and {} of one node have addresses in common", quote(wider.name), quote(network.name));
-        let finding = Finding::new(Code::NetworksOverlapOnNode, message)
+        let finding = Code::NetworksOverlapOnNode
+            .finding(message)
             .help("give one of the networks other addresses, or take the node out of one");
         out.add_with_note(second.span, finding, "the other one is here", first.span);
     }

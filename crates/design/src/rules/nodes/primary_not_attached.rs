@@ -1,6 +1,6 @@
 //! The primary network of a node is one that it is in.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::is_attached;
 use crate::rules::{Check, Out, Rule, Site, Thing, attached};
 
@@ -17,6 +17,6 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     if !networks.is_empty() {
         let message = format!("the primary network {} is none of the node's networks", quote(name));
         let help = format!("the node is in {}", networks.iter().map(|name| quote(name)).collect::<Vec<_>>().join(", "));
-        out.add(primary.span, Finding::new(Code::PrimaryNotAttached, message).help(help));
+        out.add(primary.span, Code::PrimaryNotAttached.finding(message).help(help));
     }
 }

@@ -1,6 +1,6 @@
 //! A node whose addresses are given has one in its primary network.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::{addresses, is_attached};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -16,6 +16,6 @@ fn check(_: &Site<'_>, node: &Thing<'_>, out: &mut Out) {
     if has_some && !has_primary && is_attached(node, name) {
         let message = format!("the node has addresses, but none in its primary network {}", quote(name));
         let help = "add one, or say address: dhcp; or choose another primary network";
-        out.add(node.at, Finding::new(Code::PrimaryWithoutAddress, message).help(help));
+        out.add(node.at, Code::PrimaryWithoutAddress.finding(message).help(help));
     }
 }

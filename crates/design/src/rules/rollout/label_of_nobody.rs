@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::environment::FAILURE_DOMAIN;
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::{Check, Out, Rule, Site};
 use crate::spelling;
 
@@ -32,5 +32,5 @@ fn check(site: &Site<'_>, out: &mut Out) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => "give it to the roles or nodes, or write failure_domain, which every node has".to_owned(),
     };
-    out.add(at, Finding::new(Code::LabelOfNobody, message).help(help));
+    out.add(at, Code::LabelOfNobody.finding(message).help(help));
 }

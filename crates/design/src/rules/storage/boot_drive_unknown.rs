@@ -1,6 +1,6 @@
 //! The boot drive must be one of the disks, where these are described.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::spelling;
@@ -21,5 +21,5 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => "describe it under \"disks\", or say \"layout: flat\" or \"layout: lvm\" to have it divided".to_owned(),
     };
-    out.add(drive.span, Finding::new(Code::BootDriveUnknown, message).help(help));
+    out.add(drive.span, Code::BootDriveUnknown.finding(message).help(help));
 }

@@ -1,6 +1,6 @@
 //! A disk is divided into partitions, or belongs to a volume group as a whole.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -15,7 +15,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             quote(&disk.key.text),
             quote(group.value)
         );
-        let finding = Finding::new(Code::DiskTwoWays, message);
+        let finding = Code::DiskTwoWays.finding(message);
         let help = "keep one; a profile below can remove what it inherits: \"volume_group: null\" or \"partitions: ['!NAME']\"";
         out.add_with_note(group.span, finding.help(help), "the first partition is here", first.name.span);
     }

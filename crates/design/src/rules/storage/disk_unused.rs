@@ -1,6 +1,6 @@
 //! A disk that is described should be used for something.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -19,6 +19,6 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
     {
         let message = format!("disk {} has no partitions and belongs to no volume group", quote(&disk.key.text));
         let help = "nothing will be on it: give it one or the other, or remove it";
-        out.add(disk.key.span, Finding::new(Code::DiskUnused, message).help(help));
+        out.add(disk.key.span, Code::DiskUnused.finding(message).help(help));
     }
 }

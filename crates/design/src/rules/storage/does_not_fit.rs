@@ -1,7 +1,7 @@
 //! What is put on a disk, or into a volume group, must fit.
 
 use super::capacity::{Capacity, PARTS, least_bytes, show};
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, Volume};
 use crate::rules::{Check, Out, Rule, Site, Thing};
 
@@ -29,7 +29,7 @@ fn fits(volumes: &[Volume<'_>], whole: Option<&u64>, what: impl Fn() -> String, 
         total = total.saturating_add(least_bytes(size, Some(whole)).unwrap_or(0));
         if total > whole && !is_percents_alone(volumes) {
             let message = format!("{} do not fit: up to this one they take {} of {}", what(), show(total), show(whole));
-            out.add(at, Finding::new(Code::DoesNotFit, message).help("make them smaller, or take some away"));
+            out.add(at, Code::DoesNotFit.finding(message).help("make them smaller, or take some away"));
             return;
         }
     }

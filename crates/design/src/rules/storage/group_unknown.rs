@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::spelling;
@@ -19,6 +19,6 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             Some(near) => format!("did you mean {}?", quote(near)),
             None => "describe it under \"volume_groups\", with its logical volumes".to_owned(),
         };
-        out.add(group.span, Finding::new(Code::GroupUnknown, message).help(help));
+        out.add(group.span, Code::GroupUnknown.finding(message).help(help));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -15,6 +15,6 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
     for group in storage.groups.iter().filter(|group| !given.contains(&*group.key.text)) {
         let message = format!("no disk and no partition belongs to volume group {}", quote(&group.key.text));
         let help = format!("give it one: volume_group: {}, at a disk or at a partition", group.key.text);
-        out.add(group.key.span, Finding::new(Code::GroupWithoutDisk, message).help(crate::finding::one_line(&help)));
+        out.add(group.key.span, Code::GroupWithoutDisk.finding(message).help(crate::finding::one_line(&help)));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, same_path};
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -27,7 +27,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             Entry::Occupied(first) => {
                 let message =
                     format!("{} is mounted at {}, where another one is", quote(volume.name.value), quote(at.value));
-                let finding = Finding::new(Code::MountpointTwice, message).help("mount one of them somewhere else");
+                let finding = Code::MountpointTwice.finding(message).help("mount one of them somewhere else");
                 out.add_with_note(at.span, finding, "the other one is here", *first.get());
             }
         }

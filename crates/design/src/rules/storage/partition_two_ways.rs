@@ -1,6 +1,6 @@
 //! A partition holds a file system, or belongs to a volume group.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -15,7 +15,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             quote(partition.name.value),
             quote(group.value)
         );
-        let finding = Finding::new(Code::PartitionTwoWays, message);
+        let finding = Code::PartitionTwoWays.finding(message);
         let help = "keep one: a file system in a volume group is that of a logical volume";
         out.add_with_note(group.span, finding.help(help), "the file system is here", filesystem.span);
     }

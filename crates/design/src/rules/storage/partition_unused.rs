@@ -1,6 +1,6 @@
 //! A partition should be used for something.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -18,6 +18,6 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             format!("partition {} has no file system and belongs to no volume group", quote(partition.name.value));
         let help =
             "give it one or the other; if it is meant to stay raw, say what for in its labels: labels: {use: journal}";
-        out.add(partition.name.span, Finding::new(Code::PartitionUnused, message).help(help));
+        out.add(partition.name.span, Code::PartitionUnused.finding(message).help(help));
     }
 }

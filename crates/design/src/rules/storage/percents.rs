@@ -1,6 +1,6 @@
 //! No more than 100 percent of a disk or a volume group can be given away, and with all of it nothing is left for others.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, Volume};
 use crate::rules::{Check, Out, Rule, Site};
 use crate::types::Size;
@@ -40,5 +40,5 @@ fn add_up(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut Out) {
         return;
     };
     let help = "percents are of the whole: make them smaller, or let one take all that is left, such as \">20g\"";
-    out.add(last, Finding::new(Code::Percents, message).help(help));
+    out.add(last, Code::Percents.finding(message).help(help));
 }

@@ -1,6 +1,6 @@
 //! A machine starts from one partition of a disk.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -15,8 +15,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
         for (partition, at) in bootable {
             let message =
                 format!("partition {} is bootable, and so is another one of its disk", quote(partition.name.value));
-            let finding =
-                Finding::new(Code::SeveralBootable, message).help("the firmware takes one of them: keep that");
+            let finding = Code::SeveralBootable.finding(message).help("the firmware takes one of them: keep that");
             out.add_with_note(at, finding, "the other one is here", first);
         }
     }

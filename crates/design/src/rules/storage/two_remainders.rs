@@ -1,6 +1,6 @@
 //! Only one can take all that is left.
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::{Storage, Volume};
 use crate::rules::{Check, Out, Rule, Site};
 use crate::types::Size;
@@ -28,7 +28,7 @@ fn only_one(volumes: &[Volume<'_>], what: impl Fn() -> String, out: &mut Out) {
     for (volume, at) in remainders {
         let message =
             format!("{} takes all that is left of {}, and another one does so too", quote(volume.name.value), what());
-        let finding = Finding::new(Code::TwoRemainders, message).help("give one of them a size without \">\"");
+        let finding = Code::TwoRemainders.finding(message).help("give one of them a size without \">\"");
         out.add_with_note(at, finding, "the other one is here", first);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::finding::{Code, Finding, quote};
+use crate::finding::{Code, quote};
 use crate::rules::view::storage::Storage;
 use crate::rules::{Check, Out, Rule, Site};
 use crate::yaml::Node;
@@ -23,7 +23,7 @@ fn check(_: &Site<'_>, node: &Node, out: &mut Out) {
             }
             Entry::Occupied(first) => {
                 let message = format!("the UUID {} is there twice on one machine", quote(uuid.value));
-                let finding = Finding::new(Code::UuidTwice, message).help("give one of them another");
+                let finding = Code::UuidTwice.finding(message).help("give one of them another");
                 out.add_with_note(uuid.span, finding, "the first one is here", *first.get());
             }
         }

@@ -9,7 +9,6 @@ use muster_wire::problem::{Problem, ProblemCode};
 use crate::App;
 use crate::api::design::documents::written;
 use crate::api::design::errors::refused;
-use crate::api::design::findings::told;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::request::{AnyEnv, Author};
 use crate::design::apply::{ApplyError, compile};
@@ -61,7 +60,7 @@ pub(super) async fn accept_changes(
         let accepted = DocumentChangesResponse {
             design: head,
             changed: false,
-            findings: told(&next.findings),
+            findings: next.findings.to_vec(),
             etags: put.into_iter().map(|(_, _, etag)| etag).collect(),
             revision: app.view.revision().unwrap_or_default(),
         };

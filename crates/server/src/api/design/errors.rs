@@ -3,7 +3,6 @@
 use muster_design::finding::{Findings, Severity};
 use muster_wire::problem::{Problem, ProblemCode};
 
-use crate::api::design::findings::told;
 use crate::api::error::{ApiError, chain};
 use crate::design::apply::ApplyError;
 use crate::design::edit::{EditError, Found};
@@ -119,6 +118,6 @@ pub(super) fn refused(findings: &Findings) -> ApiError {
         (_, None) => "the design has errors, and nothing of it was accepted".to_owned(),
     };
     let mut problem = Problem::new(ProblemCode::DesignRefused, detail);
-    problem.findings = told(findings).into();
+    problem.findings = findings.to_vec().into();
     ApiError(problem.hint("`findings` says where, and what to do"))
 }

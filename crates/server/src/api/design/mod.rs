@@ -3,7 +3,6 @@
 pub(super) mod changes;
 pub(super) mod documents;
 mod errors;
-mod findings;
 pub(super) mod nodes;
 pub(super) mod plans;
 

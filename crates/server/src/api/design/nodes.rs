@@ -124,12 +124,12 @@ fn step(step: &Step) -> ProvenanceStep {
         Action::Members { written, .. } => ("members", json(written)),
         Action::Removed => ("removed", None),
     };
-    let at = step.place.span.map(|span| span.start);
+    let at = step.location.span.map(|span| span.start);
     ProvenanceStep {
         source: step.source.clone(),
         kind: step.kind.clone(),
         name: step.name.clone(),
-        file: step.place.file.clone(),
+        file: step.location.file.clone(),
         line: at.map(|at| at.line),
         column: at.map(|at| at.column),
         path: step.path.to_string(),

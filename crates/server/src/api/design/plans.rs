@@ -7,7 +7,6 @@ use axum::extract::State;
 use muster_wire::design::{ApplyDesign, ApplyDesignResponse, CheckDesignResponse, DesignInput, PlanDesignResponse};
 
 use crate::App;
-use crate::api::design::findings::told;
 use crate::api::error::{ApiError, JsonBody};
 use crate::api::request::{AnyEnv, Author};
 use crate::design::apply;
@@ -24,7 +23,7 @@ pub(crate) async fn check_design(
     let next = propose(&app, &env, &Arc::new(input)).await?.next;
     Ok(Json(CheckDesignResponse {
         usable: next.is_usable(),
-        findings: told(&next.findings),
+        findings: next.findings.to_vec(),
         documents: next.design.written().count(),
         nodes: next.design.nodes().len(),
     }))
@@ -41,7 +40,7 @@ pub(crate) async fn plan_design(
     let laid = propose(&app, &env, &Arc::new(input)).await?;
     let plan = plan(&app, &laid).await?;
     let revision = app.view.revision().unwrap_or_default();
-    Ok(Json(PlanDesignResponse { plan, findings: told(&laid.next.findings), revision }))
+    Ok(Json(PlanDesignResponse { plan, findings: laid.next.findings.to_vec(), revision }))
 }
 
 /// Makes a new revision of what is sent, and has the nodes follow it: exactly as planned, if a plan is given. Answers when
@@ -59,5 +58,12 @@ pub(crate) async fn apply_design(
     let terms = apply::ApplyOptions { shown: plan.as_ref(), remove_all };
     let done = apply::apply(&app, &env, &Arc::new(design), terms, &by).await?;
     let apply::AppliedDesign { number, changed, plan, next, followed, revision } = done;
-    Ok(Json(ApplyDesignResponse { design: number, changed, plan, followed, findings: told(&next.findings), revision }))
+    Ok(Json(ApplyDesignResponse {
+        design: number,
+        changed,
+        plan,
+        followed,
+        findings: next.findings.to_vec(),
+        revision,
+    }))
 }
