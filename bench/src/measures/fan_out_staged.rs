@@ -12,7 +12,7 @@ use muster_core::rollout::strategy::{Amount, Strategy};
 use muster_core::txn::Generation;
 use muster_rollout::step::MOST_GRANTS;
 use muster_wire::client::{Client, StatusQuery};
-use muster_wire::rollout::{PlanRequest, Start, StartRequest};
+use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
 use super::populated::Populated;
 use crate::bench::Bench;
@@ -87,7 +87,7 @@ async fn told(client: &Client) -> anyhow::Result<Generation> {
 
 async fn start(client: &Client, version: &Version) -> anyhow::Result<RolloutId> {
     let strategy = Some(Strategy::one_wave(Amount::Percent(100)));
-    let what = Start::Now(PlanRequest { strategy, ..PlanRequest::to(version.clone()) });
+    let what = StartTarget::Now(PlanRequest { strategy, ..PlanRequest::to(version.clone()) });
     // The one that brought the first version waits for agents that were never there.
     let request = StartRequest { what, request: format!("to {version}"), supersede: true, by: "bench".to_owned() };
     let answer = client.start_rollout(&project::env()?, &request).await?;

@@ -13,7 +13,7 @@ use crate::order::{Domains, Ticket, draw};
 use crate::predict::predict;
 use crate::sight::Sight;
 use crate::stages::stages;
-use crate::unwell::{Condition, condition};
+use crate::unwell::preflight;
 use crate::waves::{Mover, Place, waves};
 
 pub use crate::refusal::PlanError;
@@ -140,13 +140,7 @@ fn survey<'a>(sight: &Sight<'a>, request: &Request, strategy: &Strategy) -> Surv
         let granted = node.desired.as_ref().and_then(|_| sight.fleet.desired_of(name));
         let desired = granted.as_ref().or(base.as_ref());
         let is_told = desired.is_some_and(|desired| desired.version == request.to);
-        let condition = condition(sight, name, node, record, desired);
-        let (place, unwell) = match condition {
-            Condition::Well => (Place::Drawn, None),
-            Condition::OnItsWay(unwell) => (Place::Drawn, Some(unwell)),
-            Condition::Repairable(unwell) => (Place::First, Some(unwell)),
-            Condition::OutOfReach(unwell) => (Place::Last, unwell),
-        };
+        let (place, unwell) = preflight(sight, name, node, record, desired);
         // One that runs the target, and cannot be reached just now, is where it should be: to tell it again would change
         // nothing. And whoever goes back leaves alone who never went, well or not.
         let runs_it = || {

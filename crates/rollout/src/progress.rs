@@ -12,7 +12,7 @@ use muster_core::rollout::windows;
 
 use crate::health::{Health, grant_of};
 use crate::sight::Sight;
-use crate::step::{Fact, Held, Indexed, Ledger, Survey, Waits, move_on};
+use crate::step::{Fact, Indexed, Ledger, Survey, WaveAdvance, move_on};
 
 /// So many single nodes are named as what holds a rollout up. How each of them stands is with the waves.
 const NAMED_HOLDS: usize = 20;
@@ -24,11 +24,11 @@ pub fn progress(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Pr
     }
     let survey = Survey::take(plan, record, sight);
     let mut ledger = Ledger::open(plan, record, &survey, sight);
-    let mut refused: Vec<(&NodeName, Held)> = Vec::new();
-    ledger.choose(&mut |fact, held| refused.push((fact.name, held)));
+    let mut refused: Vec<(&NodeName, Hold)> = Vec::new();
+    ledger.choose(Some(&mut |fact, hold| refused.push((fact.name, hold))));
     // In the order of names, as the facts are.
     refused.sort_by_key(|(name, _)| *name);
-    let told = Told { record, survey: &survey, ledger: &ledger, sight, refused };
+    let told = Told { record, survey: &survey, sight, refused };
 
     let waves = plan.plan().waves.iter().enumerate();
     let waves = waves.map(|(wave, planned)| {
@@ -99,17 +99,12 @@ fn removed(node: NodeName, role: muster_core::names::Role) -> NodeProgress {
     NodeProgress { node, role, state: RolloutNodeState::Removed, granted: None, deadline: None, hold: None }
 }
 
-fn count(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
 /// What the answers are taken from.
 struct Told<'s> {
     record: &'s RolloutRecord,
     survey: &'s Survey<'s>,
-    ledger: &'s Ledger<'s>,
     sight: &'s Sight<'s>,
-    refused: Vec<(&'s NodeName, Held)>,
+    refused: Vec<(&'s NodeName, Hold)>,
 }
 
 impl Told<'_> {
@@ -161,8 +156,7 @@ impl Told<'_> {
             Health::Away { since } => Some(Hold::Silent { node: fact.name.clone(), since }),
             Health::Waiting => {
                 let found = self.refused.binary_search_by(|(name, _)| (*name).cmp(fact.name)).ok()?;
-                let (_, held) = self.refused.get(found)?;
-                self.because(fact, *held)
+                self.refused.get(found).map(|(_, hold)| hold.clone())
             }
             Health::Moving { .. }
             | Health::Pending { .. }
@@ -170,37 +164,6 @@ impl Told<'_> {
             | Health::Healthy { .. }
             | Health::Failed { .. }
             | Health::Skipped => None,
-        }
-    }
-
-    fn because(&self, fact: &Fact<'_>, held: Held) -> Option<Hold> {
-        let node = fact.name.clone();
-        match held {
-            Held::RoleBefore { stage, wave } => Some(Hold::Turn { stage, wave }),
-            Held::Paused => {
-                let paused = self.sight.fleet.pause_of(fact.name, &fact.record.role, self.sight.now)?;
-                Some(Hold::Paused { node, paused })
-            }
-            Held::Silent { since } => Some(Hold::Silent { node, since }),
-            Held::Brake => {
-                let rack = self.survey.rack(fact);
-                let (silent, nodes) = (count(rack.silent), count(rack.nodes));
-                Some(Hold::Brake { domain: fact.record.failure_domain.clone(), silent, nodes })
-            }
-            Held::Ramp { in_flight, allowed } => {
-                Some(Hold::Ramp { in_flight: count(in_flight), allowed: count(allowed) })
-            }
-            Held::BudgetOfRole => {
-                let slots = self.ledger.of_role(fact)?;
-                let (unavailable, allowed) = (count(slots.used), count(slots.max));
-                Some(Hold::RoleBudget { role: fact.record.role.clone(), unavailable, allowed })
-            }
-            Held::BudgetOfDomain => {
-                let (domain, slots) = (self.survey.domain_name(fact)?, self.ledger.of_domain(fact)?);
-                let (unavailable, allowed) = (count(slots.used), count(slots.max));
-                Some(Hold::DomainBudget { domain: domain.to_owned(), unavailable, allowed })
-            }
-            Held::Next => None,
         }
     }
 
@@ -223,18 +186,8 @@ impl Told<'_> {
             holds.push(Hold::Window { opens: windows::next_opening(windows, now) });
         }
         let mut next = self.record.clone();
-        match move_on(plan, &mut next, self.survey, now) {
-            Waits::ForSoak { until } => holds.push(Hold::Soak { until }),
-            Waits::ForChecks { wave } => {
-                let settled = next.waves.last().and_then(|wave| wave.settled).unwrap_or(now);
-                let soak = plan.plan().waves.get(wave).map(|wave| wave.soak).unwrap_or_default();
-                holds.push(Hold::Gate { since: crate::health::later(settled, soak) });
-            }
-            Waits::ForPromotion => {
-                let planned = next.waves.len().checked_sub(1).and_then(|wave| plan.plan().waves.get(wave));
-                holds.extend(planned.map(|wave| Hold::Promotion { stage: wave.stage, wave: wave.wave }));
-            }
-            Waits::ForNodes | Waits::ForNothing | Waits::Failed { .. } | Waits::Unclear { .. } => {}
+        if let WaveAdvance::Held(hold) = move_on(plan, &mut next, self.survey, now) {
+            holds.push(hold);
         }
         self.hold_of_nodes(plan, &mut holds);
         holds

@@ -9,20 +9,7 @@ use muster_core::node::status::{Activity, NodeState, NodeStatus, Reason, node_st
 use muster_core::rollout::plan::UnhealthyNode;
 
 use crate::sight::Sight;
-
-/// How a node is, as far as its place in the plan goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    /// It runs what it should; or nobody has said yet what that is.
-    Well,
-    /// It has served, and everybody was told to go elsewhere a moment ago: nothing says that there is something to repair.
-    OnItsWay(UnhealthyNode),
-    /// It does not run what it should, and can be told something: going to the new version may help.
-    Repairable(UnhealthyNode),
-    /// It can be told nothing now: its agent is gone, its machine is not there, or somebody has said that it is not to run.
-    /// That alone does not make it unwell.
-    OutOfReach(Option<UnhealthyNode>),
-}
+use crate::waves::Place;
 
 /// Whether the node has no machine yet, and never had: it serves nobody, so nobody misses it, and it uses no budget up.
 ///
@@ -44,19 +31,24 @@ pub fn standing(sight: &Sight<'_>, name: &NodeName, node: &Node, desired: Option
     node_status(sight.fleet, node, desired, link, &Activity::Idle, None)
 }
 
-pub(crate) fn condition(
+/// Place of a node in its stage, derived from its [`NodeState`], and its entry in the plan if it is unhealthy.
+///
+/// A node that does not run what it should, and can be reached, comes first: the new version may repair it. One that cannot
+/// be reached comes last: its agent is gone, its machine is not there, or it is paused. A node that served until all nodes
+/// were sent elsewhere a moment ago keeps its drawn place: nothing says that it needs repair.
+pub(crate) fn preflight(
     sight: &Sight<'_>,
     name: &NodeName,
     node: &Node,
     record: &NodeRecord,
     desired: Option<&DesiredVersion>,
-) -> Condition {
+) -> (Place, Option<UnhealthyNode>) {
     let NodeStatus { state: word, reason: why, .. } = standing(sight, name, node, desired);
     let is_paused = is_paused(sight, name);
     let can_be_told = match word {
-        NodeState::Validated => return if is_paused { Condition::OutOfReach(None) } else { Condition::Well },
+        NodeState::Validated => return (if is_paused { Place::Last } else { Place::Drawn }, None),
         // Before the first version there is nothing that a node could fail at.
-        NodeState::Outdated if why == Some(Reason::NoVersion) => return Condition::Well,
+        NodeState::Outdated if why == Some(Reason::NoVersion) => return (Place::Drawn, None),
         NodeState::Leaving | NodeState::Provisioning | NodeState::Unprovisioned | NodeState::Silent => false,
         NodeState::Outdated
         | NodeState::Applying
@@ -77,11 +69,12 @@ pub(crate) fn condition(
     let paused = sight.fleet.pause_of(name, &record.role, sight.now).map(|paused| format!("; {paused}"));
     let why = format!("{}{}", why.map(|why| why.to_string()).unwrap_or_default(), paused.unwrap_or_default());
     let unwell = UnhealthyNode { node: name.clone(), word, why, repaired: can_be_told };
-    match (can_be_told, is_on_its_way) {
-        (false, _) => Condition::OutOfReach(Some(unwell)),
-        (true, true) => Condition::OnItsWay(unwell),
-        (true, false) => Condition::Repairable(unwell),
-    }
+    let place = match (can_be_told, is_on_its_way) {
+        (false, _) => Place::Last,
+        (true, true) => Place::Drawn,
+        (true, false) => Place::First,
+    };
+    (place, Some(unwell))
 }
 
 /// Whether somebody has said of this very node that it is not to run. A role or an environment that is paused as a whole keeps

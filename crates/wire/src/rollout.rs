@@ -15,30 +15,7 @@ use muster_core::rollout::record::{FailedNode, RolloutPhase, RolloutRecord, Wave
 use muster_core::rollout::strategy::{Promote, Strategy};
 use muster_core::txn::Revision;
 
-/// Asks what would happen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PlanRequest {
-    pub to: Version,
-    /// In place of the environment's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<Strategy>,
-    /// Decides the order among equals; drawn by the server if it is not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
-    /// Whether nodes may go there from a release with a higher serial.
-    #[serde(default)]
-    pub allow_older: bool,
-    /// Everybody in one transaction, without waves and budgets.
-    #[serde(default)]
-    pub at_once: bool,
-}
-
-impl PlanRequest {
-    /// To a version, in the environment's own way.
-    pub fn to(version: Version) -> Self {
-        Self { to: version, strategy: None, seed: None, allow_older: false, at_once: false }
-    }
-}
+pub use muster_core::rollout::request::{PlanRequest, StartRequest, StartTarget};
 
 /// What would happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -64,31 +41,6 @@ pub enum StrategySource {
     Given,
     /// Nobody has said anything: what Muster does by itself.
     Default,
-}
-
-/// Starts a rollout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StartRequest {
-    pub what: Start,
-    /// Made up by whoever asks: the same request again is answered with the same rollout, and starts no other.
-    pub request: String,
-    /// In place of the rollout that is under way. Without it, a second one is refused.
-    #[serde(default)]
-    pub supersede: bool,
-    /// Who asks.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub by: String,
-}
-
-/// What is started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "there is one of it, on its way to the server")]
-pub enum Start {
-    /// Exactly this: it is refused if the world has moved since it was made.
-    Plan(Box<RolloutPlan>),
-    /// Planned and started in one.
-    Now(PlanRequest),
 }
 
 /// What became of a start.

@@ -3,7 +3,7 @@
 use muster_core::names::Version;
 use muster_wire::operator::{TriggerUpdate, UpdateResponse};
 use muster_wire::request::new_request_id;
-use muster_wire::rollout::{PlanRequest, Start, StartRequest};
+use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
 use crate::args::{Format, Globals};
 use crate::author::author;
@@ -60,7 +60,8 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     // What is done at once takes the place of whatever is under way by itself.
     if args.supersede && !at_once {
         let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
-        let request = StartRequest { what: Start::Now(plan), request: new_request_id(), supersede: true, by: author() };
+        let request =
+            StartRequest { what: StartTarget::Now(plan), request: new_request_id(), supersede: true, by: author() };
         let answer = start::begin(&mut session, &request, terminal).await?;
         return start::tell(&mut session, &answer, args.watch, globals.output, terminal).await;
     }

@@ -1,4 +1,7 @@
-//! The service state of a node: what its last run and its last validation left it in.
+//! Service state of a node: the result of its last run or validation, as stored in `status/…`.
+//!
+//! The store keeps result and version. The state that operators see, [`NodeState`], is derived from it together with the
+//! machine, the connection and the activity of the agent, which are not in this key.
 
 use std::fmt;
 
@@ -6,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::names::Version;
+use crate::node::status::NodeState;
 
-/// In at most one of these is a node, at one version (DESIGN invariant 1). Named for what has been achieved.
+/// A node is in at most one service state, at one version (DESIGN invariant 1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ServiceState {
@@ -15,17 +19,17 @@ pub enum ServiceState {
     Validated { result: ValidationResult, version: Version },
 }
 
-/// How the applier's last run ended.
+/// Result of the applier's last run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigureResult {
     Success,
     Failure,
-    /// Stopped because something it needs from another node is not there yet; never a failure.
+    /// Stopped because something it needs from another node is missing. Not a failure.
     Pending,
 }
 
-/// How the last validation ended.
+/// Result of the last validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ValidationResult {
@@ -40,7 +44,7 @@ impl ServiceState {
         }
     }
 
-    /// Whether the node has passed muster.
+    /// Whether the last validation passed.
     pub fn is_validated(&self) -> bool {
         matches!(self, ServiceState::Validated { result: ValidationResult::Success, .. })
     }
@@ -56,7 +60,7 @@ impl ServiceState {
         matches!(self, ServiceState::Configured { result: ConfigureResult::Pending, .. })
     }
 
-    /// Every state that there is at a version.
+    /// All states at a version.
     pub fn all_at(version: &Version) -> Vec<ServiceState> {
         let configured = [ConfigureResult::Success, ConfigureResult::Failure, ConfigureResult::Pending];
         let validated = [ValidationResult::Success, ValidationResult::Failure];
@@ -65,15 +69,20 @@ impl ServiceState {
         configured.into_iter().chain(validated).collect()
     }
 
-    /// One word for people: `validated`, `pending`, `configured`, `failed` or `invalid`.
-    pub fn word(&self) -> &'static str {
+    /// The state that operators see when nothing else is known of the node.
+    pub fn node_state(&self) -> NodeState {
         match self {
-            ServiceState::Configured { result: ConfigureResult::Success, .. } => "configured",
-            ServiceState::Configured { result: ConfigureResult::Failure, .. } => "failed",
-            ServiceState::Configured { result: ConfigureResult::Pending, .. } => "pending",
-            ServiceState::Validated { result: ValidationResult::Success, .. } => "validated",
-            ServiceState::Validated { result: ValidationResult::Failure, .. } => "invalid",
+            ServiceState::Configured { result: ConfigureResult::Success, .. } => NodeState::Configured,
+            ServiceState::Configured { result: ConfigureResult::Failure, .. } => NodeState::Failed,
+            ServiceState::Configured { result: ConfigureResult::Pending, .. } => NodeState::Pending,
+            ServiceState::Validated { result: ValidationResult::Success, .. } => NodeState::Validated,
+            ServiceState::Validated { result: ValidationResult::Failure, .. } => NodeState::Invalid,
         }
+    }
+
+    /// Name of [`ServiceState::node_state`]: `validated`, `pending`, `configured`, `failed` or `invalid`.
+    pub fn word(&self) -> &'static str {
+        self.node_state().as_str()
     }
 }
 

@@ -309,28 +309,19 @@ pub fn node_status(
         return not_ready(NodeState::Outdated, None, why);
     };
     let since = Some(leaf.since);
-    match state {
+    let reason = match state {
         ServiceState::Validated { result: ValidationResult::Success, .. } if rebooted(node) => {
-            not_ready(NodeState::Outdated, since, Reason::Restarted)
+            return not_ready(NodeState::Outdated, since, Reason::Restarted);
         }
-        ServiceState::Validated { result: ValidationResult::Success, .. } => {
-            NodeStatus { state: NodeState::Validated, since, reason: None }
+        ServiceState::Validated { result: ValidationResult::Success, .. } => None,
+        ServiceState::Configured { result: ConfigureResult::Success, .. } => Some(Reason::NotValidated),
+        ServiceState::Configured { result: ConfigureResult::Pending, .. } => {
+            Some(Reason::Waiting { needs: needs_now(fleet, node), retry: retry(activity) })
         }
-        ServiceState::Configured { result: ConfigureResult::Success, .. } => {
-            not_ready(NodeState::Configured, since, Reason::NotValidated)
-        }
-        ServiceState::Configured { result: ConfigureResult::Pending, .. } => not_ready(
-            NodeState::Pending,
-            since,
-            Reason::Waiting { needs: needs_now(fleet, node), retry: retry(activity) },
-        ),
-        ServiceState::Configured { result: ConfigureResult::Failure, .. } => {
-            not_ready(NodeState::Failed, since, failure(node, activity))
-        }
-        ServiceState::Validated { result: ValidationResult::Failure, .. } => {
-            not_ready(NodeState::Invalid, since, failure(node, activity))
-        }
-    }
+        ServiceState::Configured { result: ConfigureResult::Failure, .. }
+        | ServiceState::Validated { result: ValidationResult::Failure, .. } => Some(failure(node, activity)),
+    };
+    NodeStatus { state: state.node_state(), since, reason }
 }
 
 fn not_ready(state: NodeState, since: Option<Timestamp>, reason: Reason) -> NodeStatus {

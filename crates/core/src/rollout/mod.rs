@@ -5,6 +5,7 @@
 pub mod plan;
 pub mod progress;
 pub mod record;
+pub mod request;
 pub mod strategy;
 pub mod strategy_check;
 pub mod windows;

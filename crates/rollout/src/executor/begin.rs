@@ -6,7 +6,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
-use muster_core::rollout::strategy::Strategy;
+use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::txn::Revision;
 use thiserror::Error;
 
@@ -53,7 +53,7 @@ pub struct Begun {
     pub revision: Revision,
 }
 
-/// What became of a wish for a rollout.
+/// StartTarget became of a wish for a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outset {
     Begun(Begun),
@@ -70,48 +70,27 @@ pub struct AlreadyThere {
     pub revision: Revision,
 }
 
-/// What is to be begun.
-#[derive(Clone, Debug)]
-pub enum What {
-    /// Exactly this: it is refused if the world has moved since it was made.
-    Plan(Box<RolloutPlan>),
-    /// Planned and begun in one.
-    Now(Box<Wanted>),
-}
-
-/// Where an environment is to go; whatever is left open, it says itself.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    pub to: Version,
-    /// In place of the environment's own.
-    pub strategy: Option<Strategy>,
-    pub seed: Option<u64>,
-    pub allow_older: bool,
-    pub at_once: bool,
-}
-
-impl Wanted {
-    pub fn request(self, way: Way, fleet: &Fleet) -> Request {
-        // Another one for each rollout, else the same node would always go first; and the same until the next one begins, so
-        // that what was planned is what is started.
-        let last = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
-        let seed = self.seed.unwrap_or_else(|| draw(last.next().0, self.to.as_str()));
-        Request {
-            to: self.to,
-            strategy: self.strategy.or(way.strategy).unwrap_or_default(),
-            after: way.after,
-            seed,
-            at_once: self.at_once,
-            allow_older: self.allow_older,
-            rolls_back: None,
-        }
+/// Fills in what a request leaves open from the configuration of the environment.
+pub fn resolve_request(request: PlanRequest, way: Way, fleet: &Fleet) -> Request {
+    // Each rollout has its own seed, or the same node would always go first. The seed stays the same until the next rollout
+    // starts: the plan that was shown is the plan that is started.
+    let last = fleet.rollouts().keys().next_back().copied().unwrap_or_default();
+    let seed = request.seed.unwrap_or_else(|| draw(last.next().0, request.to.as_str()));
+    Request {
+        to: request.to,
+        strategy: request.strategy.or(way.strategy).unwrap_or_default(),
+        after: way.after,
+        seed,
+        at_once: request.at_once,
+        allow_older: request.allow_older,
+        rolls_back: None,
     }
 }
 
 /// Begins a rollout.
 #[derive(Clone, Debug)]
 pub struct Begin {
-    pub what: What,
+    pub what: StartTarget,
     pub who: Starting,
     /// The plan that is being kept, and which rollout decided when it was made.
     plan: Option<(Arc<RolloutPlan>, Option<Revision>)>,
@@ -123,7 +102,7 @@ fn deciding(fleet: &Fleet) -> Option<Revision> {
 }
 
 impl Begin {
-    pub fn new(what: What, who: Starting) -> Self {
+    pub fn new(what: StartTarget, who: Starting) -> Self {
         Self { what, who, plan: None }
     }
 }
@@ -177,17 +156,19 @@ impl Wish for Begin {
     }
 }
 
-fn planned(sight: &Sight<'_>, what: &What, way: Way) -> Result<RolloutPlan, BeginRefused> {
+fn planned(sight: &Sight<'_>, what: &StartTarget, way: Way) -> Result<RolloutPlan, BeginRefused> {
     let sent_along = match what {
-        What::Now(wanted) => wanted.strategy.as_ref(),
-        What::Plan(given) => Some(&given.strategy),
+        StartTarget::Now(request) => request.strategy.as_ref(),
+        StartTarget::Plan(given) => Some(&given.strategy),
     };
     sent_along.map_or(Ok(()), |sent| own_commands(sent, &way))?;
     let (request, given) = match what {
-        What::Now(wanted) => ((**wanted).clone().request(way, sight.fleet), None),
-        What::Plan(given) if given.env != sight.fleet.env => return Err(BeginRefused::OfAnother(given.env.clone())),
+        StartTarget::Now(request) => (resolve_request(request.clone(), way, sight.fleet), None),
+        StartTarget::Plan(given) if given.env != sight.fleet.env => {
+            return Err(BeginRefused::OfAnother(given.env.clone()));
+        }
         // The order is the design's, whatever it was when the plan was made.
-        What::Plan(given) => (Request { after: way.after, ..Request::of(given) }, Some(given)),
+        StartTarget::Plan(given) => (Request { after: way.after, ..Request::of(given) }, Some(given)),
     };
     let plan = plan(sight, &request)?;
     let moved: Vec<String> =
@@ -224,7 +205,7 @@ pub(super) fn begun(id: RolloutId, plan: &RolloutPlan, superseded: Option<Rollou
 /// The rollout that a request has begun.
 pub(super) fn begun_by(fleet: &Fleet, request: &str, unsure: bool) -> Option<Begun> {
     let record = of_request(fleet, request)?;
-    // The transaction that began it is the last that chose a version, as long as no other rollout was begun since. What nodes
+    // The transaction that began it is the last that chose a version, as long as no other rollout was begun since. StartTarget nodes
     // are told at once is counted from there.
     let is_last = fleet.active_rollout().is_some_and(|(active, _)| active.id == record.id);
     let chosen = fleet.current_version().map(|(_, at)| at).filter(|_| is_last);

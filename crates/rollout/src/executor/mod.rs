@@ -20,7 +20,7 @@ mod say;
 mod way;
 mod way_back;
 
-pub use begin::{AlreadyThere, Begin, BeginRefused, Begun, Outset, Wanted, What};
+pub use begin::{AlreadyThere, Begin, BeginRefused, Begun, Outset, resolve_request};
 pub use ended::unkept;
 pub use errand::{Decided, Errand, Wish};
 pub use gate::Question;

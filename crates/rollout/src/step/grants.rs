@@ -1,7 +1,8 @@
 //! Who may move now.
 
-use jiff::Timestamp;
 use muster_core::names::Role;
+use muster_core::rollout::plan::PlannedWave;
+use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{DesiredRecord, RolloutRecord};
 
 use crate::health::{Health, later};
@@ -10,28 +11,8 @@ use crate::sight::Sight;
 use super::change::{Grant, MOST_GRANTS};
 use super::{Fact, Indexed, Survey};
 
-/// Why a node of a wave that has begun is not granted now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// A role that its own comes after has not been moved.
-    RoleBefore {
-        stage: u32,
-        wave: u32,
-    },
-    Paused,
-    Silent {
-        since: Timestamp,
-    },
-    Brake,
-    Ramp {
-        in_flight: usize,
-        allowed: usize,
-    },
-    BudgetOfRole,
-    BudgetOfDomain,
-    /// It comes with the next transaction, at once.
-    Next,
-}
+/// Receives the reason why a node may not move now.
+pub(crate) type OnRefused<'f, 's> = &'f mut dyn FnMut(&Fact<'s>, Hold);
 
 /// What is used up of the budgets, and what is left.
 pub(crate) struct Ledger<'s> {
@@ -48,9 +29,9 @@ pub(crate) struct Ledger<'s> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots {
-    pub used: usize,
-    pub max: usize,
+struct Slots {
+    used: usize,
+    max: usize,
 }
 
 impl<'s> Ledger<'s> {
@@ -85,61 +66,77 @@ impl<'s> Ledger<'s> {
         }
     }
 
-    /// Chooses the nodes that may move now, in the order of the plan, and says why of the others.
-    pub(crate) fn choose(&mut self, refused: &mut dyn FnMut(&Fact<'s>, Held)) -> Vec<Grant> {
+    /// Selects the nodes that may move now, in the order of the plan. `refused` gets the reason for each other node; without
+    /// it no reason is worked out.
+    pub(crate) fn choose(&mut self, mut refused: Option<OnRefused<'_, 's>>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let survey = self.survey;
         for fact in survey.in_order(self.plan, self.record.waves.len()) {
             if fact.health != Health::Waiting {
                 continue;
             }
-            match self.held(fact, grants.len()) {
-                Some(held) => refused(fact, held),
-                None => grants.extend(self.grant(fact)),
+            match self.check(fact, grants.len(), refused.is_some()) {
+                Ok(()) => grants.extend(self.grant(fact)),
+                Err(Some(hold)) => {
+                    if let Some(refused) = &mut refused {
+                        refused(fact, *hold);
+                    }
+                }
+                Err(None) => {}
             }
         }
         grants
     }
 
-    fn held(&self, fact: &Fact<'_>, granted: usize) -> Option<Held> {
+    /// Whether a node may move now. The reason is worked out only if `explain` is set: a step looks at thousands of nodes and
+    /// needs none. A node that comes with the next transaction has no reason.
+    fn check(&self, fact: &Fact<'_>, granted: usize, explain: bool) -> Result<(), Option<Box<Hold>>> {
         let wave = fact.wave.unwrap_or_default();
-        if let Some(held) = self.role_before(fact) {
-            return Some(held);
+        let node = || fact.name.clone();
+        let held = |hold: &dyn Fn() -> Option<Hold>| Err(if explain { hold().map(Box::new) } else { None });
+        if let Some(before) = self.role_before(fact) {
+            return held(&|| Some(Hold::Turn { stage: before.stage, wave: before.wave }));
         }
         if let Some(since) = fact.silent {
-            return Some(Held::Silent { since });
+            return held(&|| Some(Hold::Silent { node: node(), since }));
         }
         if self.is_paused(fact) {
-            return Some(Held::Paused);
+            let pause = || self.sight.fleet.pause_of(fact.name, &fact.record.role, self.sight.now);
+            return held(&|| pause().map(|paused| Hold::Paused { node: node(), paused }));
         }
         if self.survey.racks.all.get(fact.rack).is_some_and(|(_, rack)| rack.is_braked()) {
-            return Some(Held::Brake);
+            return held(&|| {
+                let rack = self.survey.rack(fact);
+                let domain = fact.record.failure_domain.clone();
+                Some(Hold::Brake { domain, silent: count(rack.silent), nodes: count(rack.nodes) })
+            });
         }
         let moving = self.moving.get(wave).copied().unwrap_or(0);
         let healthy = self.survey.waves.get(wave).map_or(0, |wave| wave.healthy);
         if self.plan.plan().strategy.ramp && moving > healthy {
-            return Some(Held::Ramp { in_flight: moving, allowed: healthy + 1 });
+            return held(&|| Some(Hold::Ramp { in_flight: count(moving), allowed: count(healthy + 1) }));
         }
         if !fact.is_free {
-            let is_full = |slots: Option<&Slots>| slots.is_some_and(|slots| slots.used >= slots.max);
-            if is_full(self.roles.get(fact.role)) {
-                return Some(Held::BudgetOfRole);
+            let full = |slots: Option<&Slots>| slots.copied().filter(|slots| slots.used >= slots.max);
+            if let Some(Slots { used, max }) = full(self.roles.get(fact.role)) {
+                let role = || fact.record.role.clone();
+                return held(&|| {
+                    Some(Hold::RoleBudget { role: role(), unavailable: count(used), allowed: count(max) })
+                });
             }
-            if is_full(fact.domain.and_then(|domain| self.domains.get(domain))) {
-                return Some(Held::BudgetOfDomain);
+            if let Some(Slots { used, max }) = full(fact.domain.and_then(|domain| self.domains.get(domain))) {
+                let domain = || self.survey.domain_name(fact).map(str::to_owned);
+                let hold = |domain| Hold::DomainBudget { domain, unavailable: count(used), allowed: count(max) };
+                return held(&|| domain().map(hold));
             }
         }
-        (granted >= MOST_GRANTS).then_some(Held::Next)
+        if granted < MOST_GRANTS { Ok(()) } else { Err(None) }
     }
 
-    /// The plan puts roles one after the other; that it does is not left to the plan alone.
-    fn role_before(&self, fact: &Fact<'_>) -> Option<Held> {
+    /// The wave that must pass before the node's role may move. The plan orders the roles already; this does not rely on it.
+    fn role_before(&self, fact: &Fact<'_>) -> Option<&PlannedWave> {
         let opens = self.plan.role(&fact.record.role)?.opens;
-        if opens <= self.passed {
-            return None;
-        }
-        let before = self.plan.plan().waves.get(opens - 1)?;
-        Some(Held::RoleBefore { stage: before.stage, wave: before.wave })
+        if opens <= self.passed { None } else { self.plan.plan().waves.get(opens - 1) }
     }
 
     fn grant(&mut self, fact: &Fact<'_>) -> Option<Grant> {
@@ -179,12 +176,8 @@ impl<'s> Ledger<'s> {
         let mut undone = self.survey.in_order(self.plan, self.record.waves.len()).filter(|f| !f.health.is_done());
         undone.all(|fact| fact.health == Health::Waiting && self.is_paused(fact))
     }
+}
 
-    pub(crate) fn of_role(&self, fact: &Fact<'_>) -> Option<Slots> {
-        self.roles.get(fact.role).copied()
-    }
-
-    pub(crate) fn of_domain(&self, fact: &Fact<'_>) -> Option<Slots> {
-        self.domains.get(fact.domain?).copied()
-    }
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -18,6 +18,7 @@ mod waves;
 use jiff::Timestamp;
 use muster_core::names::NodeName;
 use muster_core::report::summary::clip;
+use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{FailureCutoff, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::OnFailure;
 use muster_core::rollout::windows;
@@ -28,10 +29,10 @@ pub use indexed::Indexed;
 pub(crate) use change::untouched;
 pub(crate) use fact::Fact;
 pub(crate) use follow::{AtOnce, Stands, error_of};
-pub(crate) use grants::{Held, Ledger};
+pub(crate) use grants::Ledger;
 pub(crate) use indexed::Place;
 pub(crate) use survey::Survey;
-pub(crate) use waves::{Waits, move_on};
+pub(crate) use waves::{WaveAdvance, move_on};
 
 use follow::follow;
 
@@ -85,11 +86,11 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
     }
     let mut next = record.clone();
     match move_on(plan, &mut next, &survey, sight.now) {
-        Waits::ForNodes => {}
-        Waits::ForSoak { until } => step.look_again(until),
-        Waits::ForChecks { wave } => step.checks = Some(wave),
-        Waits::ForPromotion => {}
-        Waits::ForNothing => {
+        WaveAdvance::InProgress => {}
+        WaveAdvance::Held(Hold::Soak { until }) => step.look_again(until),
+        WaveAdvance::Held(Hold::Gate { .. }) => step.checks = next.waves.len().checked_sub(1),
+        WaveAdvance::Held(_) => {}
+        WaveAdvance::Complete => {
             let next = noted(next, &survey);
             let change = match failures::in_the_end(record, &survey) {
                 Some(why) => paused(next, why, sight),
@@ -97,8 +98,8 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
             };
             return Step { change: Some(change), ..Step::default() };
         }
-        Waits::Failed { why } => return failed(plan, record, why, &survey, sight),
-        Waits::Unclear { why } => {
+        WaveAdvance::GateFailed(why) => return failed(plan, record, why, &survey, sight),
+        WaveAdvance::GateInconclusive(why) => {
             return Step { change: Some(paused(noted(record.clone(), &survey), why, sight)), ..Step::default() };
         }
     }
@@ -106,7 +107,7 @@ fn staged(plan: &Indexed, record: &RolloutRecord, sight: &Sight<'_>) -> Step {
     let windows = &plan.plan().strategy.windows;
     let is_open = windows::is_open(windows, sight.now);
     let mut ledger = Ledger::open(plan, &next, &survey, sight);
-    let grants = if is_open { ledger.choose(&mut |_, _| {}) } else { Vec::new() };
+    let grants = if is_open { ledger.choose(None) } else { Vec::new() };
     let is_idle = !is_open || (grants.is_empty() && ledger.only_paused());
     let opens = if is_open { None } else { windows::next_opening(windows, sight.now) };
     opens.into_iter().chain(survey.pauses.first_end()).for_each(|at| step.look_again(at));

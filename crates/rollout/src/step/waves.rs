@@ -1,6 +1,7 @@
 //! How one wave ends and the next begins.
 
 use jiff::Timestamp;
+use muster_core::rollout::progress::Hold;
 use muster_core::rollout::record::{GateVerdict, PauseReason, RolloutRecord, WaveState};
 use muster_core::rollout::strategy::Promote;
 
@@ -8,54 +9,44 @@ use crate::health::later;
 
 use super::{Indexed, Survey};
 
-/// What the wave that goes on waits for.
+/// Result of advancing through the waves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
-    ForNodes,
-    /// Its nodes are done, and are watched.
-    ForSoak {
-        until: Timestamp,
-    },
-    /// By its place in the plan, from 0.
-    ForChecks {
-        wave: usize,
-    },
-    ForPromotion,
-    /// The checks said no.
-    Failed {
-        why: PauseReason,
-    },
-    /// The checks could not say.
-    Unclear {
-        why: PauseReason,
-    },
-    /// All waves have passed, and everybody is done.
-    ForNothing,
+pub(crate) enum WaveAdvance {
+    /// The current wave waits for its nodes.
+    InProgress,
+    /// The nodes of the current wave are done. It waits for its soak time, its gate or its promotion.
+    Held(Hold),
+    /// A check of the gate failed.
+    GateFailed(PauseReason),
+    /// A check of the gate had no result.
+    GateInconclusive(PauseReason),
+    /// All waves have passed, and no node is in progress.
+    Complete,
 }
 
 /// Moves on through the waves as far as that is possible now, and says what comes in the way.
-pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, now: Timestamp) -> Waits {
+pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Survey<'_>, now: Timestamp) -> WaveAdvance {
     let waves = plan.plan().waves.len();
     loop {
         let Some(wave) = record.waves.len().checked_sub(1).filter(|_| waves > 0) else {
-            return if waves == 0 { Waits::ForNothing } else { begin(record, now) };
+            return if waves == 0 { WaveAdvance::Complete } else { begin(record, now) };
         };
         let is_done = survey.is_done(wave);
-        let Some(state) = record.waves.last_mut() else { return Waits::ForNodes };
+        let Some(state) = record.waves.last_mut() else { return WaveAdvance::InProgress };
         if state.passed.is_some() {
             if wave + 1 < waves {
                 record.waves.push(WaveState::begun(now));
                 continue;
             }
-            return if survey.is_all_done() { Waits::ForNothing } else { Waits::ForNodes };
+            return if survey.is_all_done() { WaveAdvance::Complete } else { WaveAdvance::InProgress };
         }
         let settled = match (state.settled, is_done) {
-            (None, false) => return Waits::ForNodes,
+            (None, false) => return WaveAdvance::InProgress,
             (Some(_), false) => {
                 // Somebody is no longer well, or has joined: the wave is watched anew once it is whole again.
                 *state = WaveState { settled: None, gate: None, promoted: None, ..state.clone() };
                 record.progress = now;
-                return Waits::ForNodes;
+                return WaveAdvance::InProgress;
             }
             (Some(settled), true) => match survey.last_healthy_in(wave).filter(|since| *since > settled) {
                 None => settled,
@@ -72,32 +63,32 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
                 now
             }
         };
-        let Some(planned) = plan.plan().waves.get(wave) else { return Waits::ForNodes };
+        let Some(planned) = plan.plan().waves.get(wave) else { return WaveAdvance::InProgress };
         let until = later(settled, planned.soak);
         // That is another server's time, perhaps: nobody goes on who has not seen it for as long.
         let until = survey.last_seen_in(wave).map_or(until, |seen| until.max(later(seen, planned.soak)));
         if now < until {
-            return Waits::ForSoak { until };
+            return WaveAdvance::Held(Hold::Soak { until });
         }
         if state.promoted.is_none() {
             match &state.gate {
                 None if plan.plan().strategy.gate.checks.is_empty() => {
                     state.gate = Some(GateVerdict::Passed { at: now });
                 }
-                None => return Waits::ForChecks { wave },
+                None => return WaveAdvance::Held(Hold::Gate { since: later(settled, planned.soak) }),
                 Some(GateVerdict::Passed { .. }) => {}
                 Some(GateVerdict::Failed { check, message, .. }) => {
                     let (check, message) = (check.clone(), message.clone());
-                    return Waits::Failed { why: PauseReason::GateFailed { check, message } };
+                    return WaveAdvance::GateFailed(PauseReason::GateFailed { check, message });
                 }
                 Some(GateVerdict::Inconclusive { check, message, .. }) => {
                     let (check, message) = (check.clone(), message.clone());
-                    return Waits::Unclear { why: PauseReason::GateInconclusive { check, message } };
+                    return WaveAdvance::GateInconclusive(PauseReason::GateInconclusive { check, message });
                 }
             }
             // After the last wave there is nothing to let begin.
             if planned.promote == Promote::Manual && !record.full && wave + 1 < waves {
-                return Waits::ForPromotion;
+                return WaveAdvance::Held(Hold::Promotion { stage: planned.stage, wave: planned.wave });
             }
         }
         state.passed = Some(now);
@@ -105,7 +96,7 @@ pub(crate) fn move_on(plan: &Indexed, record: &mut RolloutRecord, survey: &Surve
     }
 }
 
-fn begin(record: &mut RolloutRecord, now: Timestamp) -> Waits {
+fn begin(record: &mut RolloutRecord, now: Timestamp) -> WaveAdvance {
     record.waves.push(WaveState::begun(now));
-    Waits::ForNodes
+    WaveAdvance::InProgress
 }

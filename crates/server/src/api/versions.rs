@@ -17,7 +17,7 @@ use muster_wire::operator::{
     CurrentVersion, LONGEST_WAIT, MissingHost, Page, RunningVersionRow, TriggerUpdate, UpdateResponse,
     VerifyHostsRequest, VerifyHostsResponse,
 };
-use muster_wire::rollout::{PlanRequest, Start};
+use muster_wire::rollout::{PlanRequest, StartTarget};
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
@@ -80,7 +80,7 @@ pub(crate) async fn change_current_version(
     // At once is for emergencies: it takes the place of whatever is under way.
     let starting = Starting { request, by, supersede: at_once };
     let asked = PlanRequest { allow_older, at_once, ..PlanRequest::to(to) };
-    Ok(Json(match begin_downloadable(&app, &scope, Start::Now(asked), starting).await? {
+    Ok(Json(match begin_downloadable(&app, &scope, StartTarget::Now(asked), starting).await? {
         Outset::Begun(Begun { id, from, to, changed, revision, .. }) => {
             UpdateResponse { from, to, changed, rollout: Some(id), revision }
         }

@@ -2,13 +2,14 @@
 
 use muster_core::names::{EnvName, Version};
 use muster_core::rollout::RolloutId;
+use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_rollout::executor::{
-    Begin, BeginRefused, Begun, Need, Outset, RollBack, Said, Say, SayRefused, Wanted, Way, What, own_commands,
+    Begin, BeginRefused, Begun, Need, Outset, RollBack, Said, Say, SayRefused, Way, own_commands, resolve_request,
 };
 use muster_rollout::operate::Command;
 use muster_rollout::plan::plan;
 use muster_rollout::start::Starting;
-use muster_wire::rollout::{PlanRequest, PlanResponse, Start, StrategySource};
+use muster_wire::rollout::{PlanResponse, StrategySource};
 use thiserror::Error;
 
 use crate::App;
@@ -39,7 +40,7 @@ pub(crate) async fn plan_for(app: &App, env: &EnvName, asked: PlanRequest) -> Re
     let (design, strategy_from) = (way.design, strategy_from(&asked, &way));
     asked.strategy.as_ref().map_or(Ok(()), |given| own_commands(given, &way))?;
     let (plan, revision) = with_decision_input(app, env, |sight| {
-        let plan = plan(sight, &wanted(asked).request(way, sight.fleet)).map_err(BeginRefused::from)?;
+        let plan = plan(sight, &resolve_request(asked, way, sight.fleet)).map_err(BeginRefused::from)?;
         Ok::<_, BeginError>((plan, sight.fleet.revision))
     })??;
     let digest = Plans::digest(&plan).map_err(|error| HostError::Keep(KeepPlanError::from(error)))?;
@@ -54,16 +55,8 @@ fn strategy_from(asked: &PlanRequest, way: &Way) -> StrategySource {
     }
 }
 
-fn wanted(PlanRequest { to, strategy, seed, allow_older, at_once }: PlanRequest) -> Wanted {
-    Wanted { to, strategy, seed, allow_older, at_once }
-}
-
 /// Plans and starts a rollout, or starts a plan that still holds.
-pub(crate) async fn begin(app: &App, env: &EnvName, what: Start, who: Starting) -> Result<Outset, BeginError> {
-    let what = match what {
-        Start::Plan(plan) => What::Plan(plan),
-        Start::Now(asked) => What::Now(Box::new(wanted(asked))),
-    };
+pub(crate) async fn begin(app: &App, env: &EnvName, what: StartTarget, who: Starting) -> Result<Outset, BeginError> {
     let by = who.by.clone();
     let outset: Outset = run::<_, BeginError>(app, env, Begin::new(what, who)).await?;
     if let Outset::Begun(Begun { id, from, to, at_once, changed: true, .. }) = &outset {

@@ -7,7 +7,7 @@ use muster_core::txn::{Op, Txn};
 use muster_testkit::records::{release_record, version};
 use muster_wire::design::SourceBundle;
 use muster_wire::problem::ProblemCode;
-use muster_wire::rollout::{PlanRequest, Start, StartRequest, StrategySource};
+use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget, StrategySource};
 
 use crate::on_both_stores;
 use crate::place::{Replica, bundle, env, keys, refused};
@@ -49,7 +49,7 @@ on_both_stores! {
 
         // Another order: what was planned does not hold any more.
         a.apply(site("", rollout)).await.unwrap();
-        let what = Start::Plan(Box::new(planned.plan));
+        let what = StartTarget::Plan(Box::new(planned.plan));
         let start = StartRequest { what, request: "one".into(), supersede: true, by: "ann".into() };
         let problem = refused(a.client.start_rollout(&env(), &start).await);
         assert_eq!(problem.code, ProblemCode::PlanOutdated);

@@ -10,7 +10,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::RolloutPhase;
 use muster_core::rollout::strategy::{Amount, Promote, Reach, Strategy, Wave};
 use muster_wire::client::{RolloutVerb, StatusQuery};
-use muster_wire::rollout::{OperateRequest, PlanRequest, Start, StartRequest};
+use muster_wire::rollout::{OperateRequest, PlanRequest, StartRequest, StartTarget};
 use muster_wire::sync::{SyncEvent, SyncOpen};
 use tokio::task::JoinSet;
 
@@ -72,7 +72,8 @@ async fn agents(at: &Replica) -> JoinSet<()> {
 
 async fn start(at: &Replica) -> RolloutId {
     let asked = PlanRequest { strategy: Some(halves()), ..PlanRequest::to(version("v2")) };
-    let request = StartRequest { what: Start::Now(asked), request: "one".into(), supersede: false, by: "ada".into() };
+    let request =
+        StartRequest { what: StartTarget::Now(asked), request: "one".into(), supersede: false, by: "ada".into() };
     at.client.start_rollout(&env(), &request).await.unwrap().started().unwrap().id
 }
 

@@ -5,9 +5,10 @@ use std::fmt;
 use muster_core::keys::{self, Key};
 use muster_core::names::Version;
 use muster_core::rollout::plan::RolloutPlan;
+use muster_core::rollout::request::PlanRequest;
 use muster_core::rollout::strategy::Strategy;
 use muster_core::txn::{Op, Txn};
-use muster_rollout::executor::{Wanted, Way};
+use muster_rollout::executor::{Way, resolve_request};
 use muster_rollout::operate::{Command, Retried};
 use muster_rollout::plan::plan;
 
@@ -95,9 +96,9 @@ impl World {
     /// Has a server say what would happen, and keeps that.
     pub(crate) fn plan_as(&mut self, by: &str, to: &Version, strategy: &Strategy) -> Result<(), String> {
         let replica = self.any_replica();
-        let wanted = Wanted { to: to.clone(), strategy: None, seed: None, allow_older: false, at_once: false };
+        let request = PlanRequest::to(to.clone());
         let way = Way { strategy: Some(strategy.clone()), after: self.design.after.clone(), design: None };
-        let made = self.in_sight(replica, |sight, _| plan(sight, &wanted.request(way, sight.fleet)));
+        let made = self.in_sight(replica, |sight, _| plan(sight, &resolve_request(request, way, sight.fleet)));
         let made = made.ok_or("no server answers")?.map_err(|error| error.to_string())?;
         self.say(format_args!("{by}: plans {to}, and keeps the plan"));
         self.planned = Some(Box::new(made));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use muster_core::names::Version;
 use muster_wire::request::new_request_id;
-use muster_wire::rollout::{AlreadyAtVersion, Start, StartRequest, StartResponse};
+use muster_wire::rollout::{AlreadyAtVersion, StartRequest, StartResponse, StartTarget};
 
 use crate::args::{Format, Globals};
 use crate::author::author;
@@ -64,8 +64,8 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
             let (env, asked) = (&plan.env, &session.env);
             return Err(Failure::usage(format!("the plan is one of {env}, and {asked} is asked")));
         }
-        Some(plan) => Start::Plan(Box::new(plan)),
-        None => Start::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
+        Some(plan) => StartTarget::Plan(Box::new(plan)),
+        None => StartTarget::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
     };
     let request = StartRequest { what, request: new_request_id(), supersede: args.supersede, by: author() };
     let answer = begin(&mut session, &request, terminal).await?;

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 use muster_core::report::reason::RunReason;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
+use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::rollout::strategy::{
     Amount, Gate, GateCheck, GateCheckKind, OnFailure, Promote, Reach, Strategy, Wave,
 };
@@ -11,7 +12,7 @@ use muster_core::rollout::strategy::{
 use super::hands::{Hands, begun, begun_with, commit, failed, granted, phase, record, say, strategy};
 use crate::executor::{
     AlreadyThere, Begin, BeginRefused, Begun, Errand, Executor, Got, Need, Next, NoWayBack, Outset, RollBack, Say,
-    SayRefused, Wanted, What, Wrote,
+    SayRefused, Wrote,
 };
 use crate::operate::{Command, OperateRefused, Retried};
 use crate::plan::PlanError;
@@ -27,11 +28,11 @@ fn by(request: &str) -> Starting {
 }
 
 fn to(name: &str) -> Begin {
-    Begin::new(What::Now(Box::new(wanted(name))), by("one"))
+    Begin::new(StartTarget::Now(wanted(name)), by("one"))
 }
 
-fn wanted(name: &str) -> Wanted {
-    Wanted { to: version(name), strategy: None, seed: None, allow_older: false, at_once: false }
+fn wanted(name: &str) -> PlanRequest {
+    PlanRequest::to(version(name))
 }
 
 fn at_rest() -> (World, Hands) {
@@ -61,7 +62,7 @@ fn a_rollout_begins_with_the_environments_own_strategy() {
     // The same request again is the same rollout; another one is refused.
     let same = it_begins(hands.run(&mut world, to("v2")));
     assert!(!same.changed && same.id == begun.id && same.revision == begun.revision, "{same:?}");
-    let other = hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), by("two")));
+    let other = hands.run(&mut world, Begin::new(StartTarget::Now(wanted("v3")), by("two")));
     assert!(matches!(other, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{other:?}");
 }
 
@@ -92,7 +93,7 @@ fn whoever_dies_between_keeping_and_starting_leaves_nothing_but_a_plan() {
 fn of_two_who_start_at_once_the_slower_is_told_of_the_faster() {
     let (mut world, mut hands) = at_rest();
     let (mut slower, txn) = hands.until_written(&world, to("v2")).unwrap();
-    hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), by("two"))).unwrap();
+    hands.run(&mut world, Begin::new(StartTarget::Now(wanted("v3")), by("two"))).unwrap();
     let wrote = commit(&mut world, &txn);
     let refused = hands.run_on(&mut world, &mut slower, Got::Wrote(wrote));
     assert!(matches!(refused, Err(BeginRefused::Refused(StartRefused::Open { .. }))), "{refused:?}");
@@ -102,7 +103,7 @@ fn of_two_who_start_at_once_the_slower_is_told_of_the_faster() {
 fn what_was_planned_before_another_rollout_began_is_planned_anew() {
     let (mut world, mut hands) = at_rest();
     let instead = |request| Starting { supersede: true, ..by(request) };
-    let slower = Begin::new(What::Now(Box::new(wanted("v2"))), instead("one"));
+    let slower = Begin::new(StartTarget::Now(wanted("v2")), instead("one"));
     let (mut errand, first) = Errand::new(slower);
     let mut need = first;
     let keep = loop {
@@ -116,7 +117,7 @@ fn what_was_planned_before_another_rollout_began_is_planned_anew() {
         };
     };
     // Somebody else is faster, with a newer version.
-    hands.run(&mut world, Begin::new(What::Now(Box::new(wanted("v3"))), instead("two"))).unwrap();
+    hands.run(&mut world, Begin::new(StartTarget::Now(wanted("v3")), instead("two"))).unwrap();
     let kept = hands.bring(&world, keep);
     let refused = hands.run_on(&mut world, &mut errand, kept);
     assert!(matches!(refused, Err(BeginRefused::NoPlan(PlanError::OlderRelease { .. }))), "{refused:?}");
@@ -155,7 +156,7 @@ fn only_the_environments_own_commands_are_run() {
     };
     let gate = Gate { validated: true, checks: vec![check] };
     let sent = Strategy { gate, ..Strategy::one_wave(Amount::Nodes(1)) };
-    let wish = || Begin::new(What::Now(Box::new(Wanted { strategy: Some(sent.clone()), ..wanted("v2") })), by("one"));
+    let wish = || Begin::new(StartTarget::Now(PlanRequest { strategy: Some(sent.clone()), ..wanted("v2") }), by("one"));
     let refused = hands.run(&mut world, wish());
     assert!(matches!(&refused, Err(BeginRefused::ForeignCommand { check }) if check == "mine"), "{refused:?}");
     hands.way.strategy = Some(sent.clone());
@@ -169,7 +170,7 @@ fn a_plan_that_the_world_has_outrun_is_refused() {
     let plan = hands.blobs[&record(&world, 1).plan].plan().clone();
     let (mut world, mut hands) = at_rest();
     world.node("web4", "web", "a", &[]);
-    let what = || What::Plan(Box::new(plan.clone()));
+    let what = || StartTarget::Plan(Box::new(plan.clone()));
     let refused = hands.run(&mut world, Begin::new(what(), by("one")));
     assert!(matches!(refused, Err(BeginRefused::Outdated(_))), "{refused:?}");
     world.remove("web4");
@@ -361,8 +362,8 @@ fn where_everybody_is_already_nothing_is_started() {
 #[test]
 fn who_adds_the_permission_to_go_back_starts_something() {
     let (mut world, mut hands) = at_rest();
-    let wanted = Wanted { allow_older: true, ..wanted("v1") };
-    let allowed = hands.run(&mut world, Begin::new(What::Now(Box::new(wanted)), by("one")));
+    let wanted = PlanRequest { allow_older: true, ..wanted("v1") };
+    let allowed = hands.run(&mut world, Begin::new(StartTarget::Now(wanted), by("one")));
     assert!(it_begins(allowed).changed && world.fleet.desired().unwrap().allow_older);
 }
 
@@ -376,6 +377,6 @@ fn after_an_end_halfway_the_version_is_started_though_all_run_it() {
     }
     say(&mut world, &Command::Abort { reason: String::new() });
     // Who comes later would be told v1.
-    let wish = Begin::new(What::Now(Box::new(wanted("v2"))), by("two"));
+    let wish = Begin::new(StartTarget::Now(wanted("v2")), by("two"));
     assert_eq!(it_begins(hands.run(&mut world, wish)).id, RolloutId(2));
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use muster_core::fleet::{Fleet, Node};
-use muster_core::names::Version;
 use muster_core::report::summary::clip;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::PauseReason;
@@ -18,8 +17,8 @@ use muster_rollout::start::Starting;
 use muster_wire::operator::{LONGEST_WAIT, Page};
 use muster_wire::problem::{Problem, ProblemCode};
 use muster_wire::rollout::{
-    AlreadyAtVersion, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus, Start,
-    StartRequest, StartResponse,
+    AlreadyAtVersion, OperateRequest, PlanRequest, PlanResponse, RolloutRow, RolloutStarted, RolloutStatus,
+    StartRequest, StartResponse, StartTarget,
 };
 use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -207,13 +206,10 @@ pub(crate) async fn start_rollout(
 pub(crate) async fn begin_downloadable(
     app: &App,
     scope: &Scope,
-    what: Start,
+    what: StartTarget,
     starting: Starting,
 ) -> Result<Outset, ApiError> {
-    let to: &Version = match &what {
-        Start::Plan(plan) => &plan.to,
-        Start::Now(asked) => &asked.to,
-    };
+    let to = what.version();
     app.view.reach(app.latest_revision.read().await?).await?;
     if let Some(release) = scope.ask(app, |fleet| fleet.releases().get(to).cloned())? {
         let digest = digest_in(&release, to)?;

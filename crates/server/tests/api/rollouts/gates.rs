@@ -7,7 +7,7 @@ use muster_core::rollout::strategy::{GateCheck, GateCheckKind, GateHttpCheck, St
 use muster_wire::client::RolloutVerb;
 use muster_wire::design::{ApplyDesign, DesignInput, SourceBundle, SourceFile};
 use muster_wire::problem::ProblemCode;
-use muster_wire::rollout::Start;
+use muster_wire::rollout::StartTarget;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -54,7 +54,7 @@ async fn a_program_that_is_not_in_the_environment_file_is_not_run() {
     let started = client.start_rollout(env, &start_of("one", now("v2", foreign.clone()))).await.unwrap_err();
     let mut plan = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
     plan.strategy = foreign;
-    let slipped_in = client.start_rollout(env, &start_of("two", Start::Plan(Box::new(plan)))).await.unwrap_err();
+    let slipped_in = client.start_rollout(env, &start_of("two", StartTarget::Plan(Box::new(plan)))).await.unwrap_err();
     for refused in [planned, started, slipped_in] {
         let problem = refused.problem().unwrap();
         assert_eq!(problem.code, ProblemCode::InvalidRequest);

@@ -14,7 +14,7 @@ use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
 use muster_core::rollout::strategy::{Amount, FailureLimits, MaxUnavailable, Promote, Reach, Strategy, Wave};
 use muster_core::txn::{Op, Txn};
 use muster_wire::client::{RolloutRef, RolloutVerb, StatusQuery};
-use muster_wire::rollout::{OperateRequest, OperateResponse, PlanRequest, RolloutStatus, Start, StartRequest};
+use muster_wire::rollout::{OperateRequest, OperateResponse, PlanRequest, RolloutStatus, StartRequest, StartTarget};
 
 use crate::fixture::{Fixture, release_record, version};
 use robots::Robots;
@@ -45,12 +45,12 @@ fn asked(to: &str, strategy: Strategy) -> PlanRequest {
     PlanRequest { strategy: Some(strategy), seed: Some(7), ..PlanRequest::to(version(to)) }
 }
 
-fn start_of(request: &str, what: Start) -> StartRequest {
+fn start_of(request: &str, what: StartTarget) -> StartRequest {
     StartRequest { what, request: request.into(), supersede: false, by: "ada".into() }
 }
 
-fn now(to: &str, strategy: Strategy) -> Start {
-    Start::Now(asked(to, strategy))
+fn now(to: &str, strategy: Strategy) -> StartTarget {
+    StartTarget::Now(asked(to, strategy))
 }
 
 impl Fixture {

@@ -7,7 +7,7 @@ use muster_core::rollout::record::RolloutPhase;
 use muster_core::txn::{Op, Txn};
 use muster_wire::operator::TriggerUpdate;
 use muster_wire::problem::ProblemCode;
-use muster_wire::rollout::{PlanRequest, Start, StartRequest, StartResponse, StrategySource};
+use muster_wire::rollout::{PlanRequest, StartRequest, StartResponse, StartTarget, StrategySource};
 
 use super::{WEBS, asked, careful, now, quick, running, start_of};
 use crate::fixture::{Fixture, node, version};
@@ -28,7 +28,7 @@ async fn what_was_planned_is_what_happens() {
         planned.plan.waves.iter().map(|wave| wave.nodes.iter().map(|node| node.node.clone()).collect()).collect();
     assert_eq!(of_plan.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3]);
 
-    let request = start_of("one", Start::Plan(Box::new(planned.plan)));
+    let request = start_of("one", StartTarget::Plan(Box::new(planned.plan)));
     let started = client.start_rollout(env, &request).await.unwrap().started().unwrap();
     assert_eq!((started.id, started.changed), (RolloutId(1), true));
     assert_eq!((started.from, started.to), (Some(version("v1")), version("v2")));
@@ -53,7 +53,7 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
     let fifth: NodeRecord = fixture.app.view.fleets()[env].get(&node("web4")).unwrap().record.clone().unwrap();
     let put = Op::put_json(Keys::new(env).node(&node("web5")), &fifth).unwrap();
     fixture.store.commit(Txn::new().op(put)).await.unwrap();
-    let request = start_of("one", Start::Plan(Box::new(plan)));
+    let request = start_of("one", StartTarget::Plan(Box::new(plan)));
     let refused = client.start_rollout(env, &request).await.unwrap_err();
     assert_eq!(code(&refused), ProblemCode::PlanOutdated);
     let text = refused.problem().unwrap().detail.clone();
@@ -62,7 +62,7 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_says_how() {
 
     let mut other = client.plan_rollout(env, &asked("v2", quick())).await.unwrap().plan;
     other.env = muster_core::names::EnvName::new("other").unwrap();
-    let refused = client.start_rollout(env, &start_of("two", Start::Plan(Box::new(other)))).await.unwrap_err();
+    let refused = client.start_rollout(env, &start_of("two", StartTarget::Plan(Box::new(other)))).await.unwrap_err();
     assert_eq!(code(&refused), ProblemCode::InvalidRequest);
     fixture.stop().await;
 }

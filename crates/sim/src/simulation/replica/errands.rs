@@ -3,8 +3,9 @@
 use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::PauseReason;
+use muster_core::rollout::request::{PlanRequest, StartTarget};
 use muster_core::txn::{Revision, Txn};
-use muster_rollout::executor::{Begin, Begun, Decided, Errand, Got, Next, Outset, RollBack, Said, Say, Wanted, What};
+use muster_rollout::executor::{Begin, Begun, Decided, Errand, Got, Next, Outset, RollBack, Said, Say};
 use muster_rollout::sight::Sight;
 use muster_rollout::start::Starting;
 
@@ -140,13 +141,12 @@ fn doing(wish: &Wish, active: Option<RolloutId>) -> Option<(Doing, muster_rollou
     let who = |supersede| Starting { request: wish.request(), by: wish.by.clone(), supersede };
     Some(match &wish.kind {
         WishKind::Start { to, at_once, supersede, .. } => {
-            let (to, at_once) = (to.clone(), *at_once);
-            let wanted = Wanted { to, strategy: None, seed: None, allow_older: false, at_once };
-            let (errand, first) = Errand::new(Begin::new(What::Now(Box::new(wanted)), who(*supersede)));
+            let wanted = PlanRequest { at_once: *at_once, ..PlanRequest::to(to.clone()) };
+            let (errand, first) = Errand::new(Begin::new(StartTarget::Now(wanted), who(*supersede)));
             (Doing::Begin(Box::new(errand)), first)
         }
         WishKind::StartPlan(plan) => {
-            let (errand, first) = Errand::new(Begin::new(What::Plan(plan.clone()), who(false)));
+            let (errand, first) = Errand::new(Begin::new(StartTarget::Plan(plan.clone()), who(false)));
             (Doing::Begin(Box::new(errand)), first)
         }
         WishKind::Operate(command) => {
