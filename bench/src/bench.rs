@@ -77,9 +77,9 @@ impl Bench {
 
     /// Ends everything that was started.
     pub(crate) async fn end_processes(&self) {
-        match muster_marked::end_all(MARK, self.mark(), GRACE).await {
-            Ok(ended) if ended.all() => {}
-            Ok(ended) => report::progress(format_args!("these processes could not be ended: {:?}", ended.left)),
+        match muster_marked::terminate_all(MARK, self.mark(), GRACE).await {
+            Ok(ended) if ended.is_complete() => {}
+            Ok(ended) => report::progress(format_args!("these processes could not be ended: {:?}", ended.remaining)),
             Err(error) => report::progress(format_args!("processes could not be ended: {error}")),
         }
     }

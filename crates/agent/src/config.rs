@@ -1,4 +1,4 @@
-//! What the operator, or the driver that made the node, tells the agent: one TOML file.
+//! Configuration of the agent: one TOML file, written by an operator or by the driver that made the node.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ pub enum ReadConfigError {
         source: io::Error,
     },
     /// The parser's message shows line, column and the line itself.
-    #[error("the configuration {path} is not understood")]
+    #[error("cannot parse the configuration {path}")]
     Syntax {
         path: PathBuf,
         #[source]
@@ -40,15 +40,15 @@ pub enum ReadConfigError {
 pub struct Config {
     pub env: EnvName,
     pub node: NodeName,
-    /// Where the servers are. The agent talks to one of them, and goes to another when that does not answer.
+    /// URLs of the servers. The agent uses one of them, and another when that does not answer.
     pub server: Servers,
-    /// The agent's own directory.
+    /// Directory of the agent's state.
     pub state_dir: PathBuf,
-    /// Where the node's content may keep its files.
+    /// Directory for the files of releases (`MUSTER_ROOT`).
     pub root: PathBuf,
-    /// Whose releases the node runs, until one of these keys has signed a list of others.
+    /// Keys that sign releases, until one of them has signed a list of other keys.
     pub trusted_keys: Vec<PublicKey>,
-    /// So many releases stay on the node, besides those that it needs.
+    /// Number of releases that stay on the node, if it needs no more.
     #[serde(default = "keep_releases")]
     pub keep_releases: NonZeroUsize,
     /// The node's addresses, by interface.
@@ -56,10 +56,10 @@ pub struct Config {
     /// The `puppet` program.
     #[serde(default = "puppet")]
     pub puppet: PathBuf,
-    /// Pauses before a failed run is made again.
+    /// Backoff of failed runs.
     #[serde(default)]
     pub retry: Retry,
-    /// How long a cause waits for others that come with it.
+    /// Delay of a run for further causes.
     #[serde(default = "debounce")]
     pub debounce: SignedDuration,
 }
@@ -119,8 +119,8 @@ impl Config {
         }
         if self.trusted_keys.is_empty() {
             return Some(
-                "`trusted_keys` is empty, and so no release would ever run: give the public keys of those who sign \
-                 releases, as `muster key new` prints them"
+                "`trusted_keys` is empty, so no release could run: give the public keys that sign releases, as \
+                 `muster key new` prints them"
                     .into(),
             );
         }
@@ -130,7 +130,7 @@ impl Config {
             );
         }
         if !self.retry.first.is_positive() || self.retry.cap < self.retry.first {
-            return Some("`retry.first` must be longer than nothing, and `retry.cap` not shorter than it".into());
+            return Some("`retry.first` must be positive, and `retry.cap` at least as long".into());
         }
         if self.debounce.is_negative() {
             return Some("`debounce` must not be negative".into());
@@ -143,12 +143,12 @@ fn puppet() -> PathBuf {
     "puppet".into()
 }
 
-/// The one that runs, the one before, and one to spare.
+/// The current release, the previous one, and one spare.
 fn keep_releases() -> NonZeroUsize {
-    const { NonZeroUsize::new(3).expect("three is more than none") }
+    const { NonZeroUsize::new(3).expect("3 is not zero") }
 }
 
-/// Long enough to take what one change in the store sends at once, short enough that nobody notices.
+/// Long enough for all messages of one change in the store, short enough to go unnoticed.
 fn debounce() -> SignedDuration {
     SignedDuration::from_millis(10)
 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_a_default() {
+    fn optional_fields_have_defaults() {
         let config = read(SMALLEST).unwrap();
         assert_eq!(config.puppet, Path::new("puppet"));
         assert_eq!(config.keep_releases.get(), 3);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_can_be_said() {
+    fn all_fields_are_read() {
         let text = SMALLEST.replace("\"http://127.0.0.1:7300\"", "[\"http://a:1\", \"http://b:2\"]");
         let config = read(&format!(
             "{text}\npuppet = \"/opt/p\"\ndebounce = \"1s\"\nretry = {{ first = \"1s\", cap = \"1m\" }}"
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_shown_where_they_are() {
-        let chain = |text: &str| {
+    fn errors_name_the_field_and_line() {
+        let error_chain = |text: &str| {
             let error = read(text).unwrap_err();
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             format!("{error}\n{source}")
@@ -211,11 +211,11 @@ mod tests {
             (format!("{SMALLEST}\nkeep_releases = 0"), "keep_releases"),
             (SMALLEST.replace("{ eth0 = \"127.77.0.2\" }", "{}"), "`interfaces` is empty"),
             (SMALLEST.replace("\"http://127.0.0.1:7300\"", "[]"), "`server` names no server"),
-            (format!("{SMALLEST}\nretry = {{ first = \"0s\" }}"), "`retry.first` must be longer than nothing"),
+            (format!("{SMALLEST}\nretry = {{ first = \"0s\" }}"), "`retry.first` must be positive"),
         ] {
-            let shown = chain(&text);
+            let shown = error_chain(&text);
             assert!(shown.contains(says), "{says:?} is not in:\n{shown}");
         }
-        assert!(chain(&SMALLEST.replace("web1", "Web1")).contains("line 3"));
+        assert!(error_chain(&SMALLEST.replace("web1", "Web1")).contains("line 3"));
     }
 }

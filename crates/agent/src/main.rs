@@ -11,41 +11,41 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use muster_agent::agent;
+use muster_agent::commands::{CANNOT_TELL, check, once, status, version};
 use muster_agent::config::{Config, Servers};
-use muster_agent::verbs::{CANNOT_TELL, check, local_version, once, pending_update, status};
 
 const EXAMPLES: &str = r#"Examples:
   muster-agent run --config /etc/muster/agent.toml
   muster-agent run --config agent.toml --server http://10.0.0.1:7300 --server http://10.0.0.2:7300
   RUST_LOG=debug muster-agent run --config agent.toml
   muster-agent status -o json
-  muster-agent check && muster-agent once        # from cron, on a node without a living agent
+  muster-agent check && muster-agent once        # from cron, on a node without a running agent
 
 The configuration is one TOML file:
-  env = "quickstart"                       # the environment that the node belongs to
-  node = "web1"                            # its name in the design
+  env = "quickstart"                       # environment of the node
+  node = "web1"                            # name of the node in the design
   server = "http://127.0.0.1:7300"         # or a list: ["http://10.0.0.1:7300", "http://10.0.0.2:7300"]
-  state_dir = "/var/lib/muster-agent"      # the agent's own: ledger, outbox, runs
-  root = "/srv/web1"                       # where the content may keep files (MUSTER_ROOT)
-  trusted_keys = ["ed25519:…"]             # public keys of those who sign releases
-  interfaces = { eth0 = "127.77.0.2" }     # the node's addresses
-  keep_releases = 3                        # optional: how many stay on the node
-  puppet = "puppet"                        # optional: the program
-  retry = { first = "5s", cap = "5m" }     # optional: pauses before a failed run is made again
-  debounce = "10ms"                        # optional: how long a cause waits for others
+  state_dir = "/var/lib/muster-agent"      # state of the agent: ledger, outbox, runs
+  root = "/srv/web1"                       # directory for the files of releases (MUSTER_ROOT)
+  trusted_keys = ["ed25519:…"]             # public keys that sign releases
+  interfaces = { eth0 = "127.77.0.2" }     # addresses of the node
+  keep_releases = 3                        # optional: number of releases kept on the node
+  puppet = "puppet"                        # optional: the Puppet program
+  retry = { first = "5s", cap = "5m" }     # optional: backoff of failed runs
+  debounce = "10ms"                        # optional: delay of a run for further causes
 
 Signals:
-  SIGTERM, SIGINT   end the agent. A run is ended with all of its processes, and is reported
-                    as interrupted and made again after the next start. Services that runs
-                    have started stay.
+  SIGTERM, SIGINT   stop the agent. A run in progress is ended with all its processes. After
+                    the next start it is reported as interrupted and made again. Services
+                    that runs have started continue.
 
 Exit codes of run:
-  0   ended as asked
-  1   could not go on; the message says why
-  64  the command was not understood
-The other commands say theirs in their own help."#;
+  0   stopped by a signal
+  1   failed; the message has the reason
+  64  wrong usage
+The help of each other command lists its exit codes."#;
 
-/// The agent of a Muster node: brings the node to what it should run, proves that it works, and reports.
+/// Muster agent: converges the node to its desired release, validates it, and reports.
 #[derive(Debug, Parser)]
 #[command(name = "muster-agent", version, after_help = EXAMPLES)]
 struct Cli {
@@ -53,10 +53,9 @@ struct Cli {
     command: Command,
 }
 
-/// The configuration, where it is told and where it is looked for.
 #[derive(Debug, clap::Args)]
-struct Configured {
-    /// The configuration of this agent.
+struct ConfigArg {
+    /// Configuration file of the agent.
     #[arg(long, value_name = "FILE", default_value = "/etc/muster/agent.toml")]
     config: PathBuf,
 }
@@ -69,103 +68,102 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run until ended by a signal.
+    /// Run the agent until a signal stops it.
     Run {
         #[command(flatten)]
-        configured: Configured,
-        /// A server, instead of those in the configuration; several times, or with commas, for several.
+        config: ConfigArg,
+        /// URL of a server, instead of those in the configuration. Repeat it, or separate several with commas.
         ///
-        /// The agent talks to one of them at a time, begins with the one that its name falls to, and goes to another
-        /// when that does not answer.
+        /// The agent uses one server at a time. It starts with the one that its name hashes to, and fails over to
+        /// another when that does not answer.
         #[arg(long, value_name = "URL", value_delimiter = ',')]
         server: Vec<String>,
     },
-    /// Show what the node runs and should run.
+    /// Show the validated and the desired version of the node.
     #[command(after_help = STATUS)]
     Status {
         #[command(flatten)]
-        configured: Configured,
-        /// For people or for programs.
+        config: ConfigArg,
+        /// Output format.
         #[arg(short, long, value_enum, default_value = "text")]
         output: Output,
     },
-    /// Make the run that is due, report, and end; for cron.
+    /// Make the run that is due, report, and exit; for cron.
     #[command(after_help = ONCE)]
     Once {
         #[command(flatten)]
-        configured: Configured,
+        config: ConfigArg,
     },
-    /// Say whether the node should run something else than it does.
+    /// Tell whether the desired version differs from the validated one.
     #[command(after_help = PENDING_UPDATE)]
     PendingUpdate {
         #[command(flatten)]
-        configured: Configured,
+        config: ConfigArg,
     },
-    /// Print the version that the node has proved to run.
+    /// Print the version that was validated last.
     #[command(after_help = LOCAL_VERSION)]
     LocalVersion {
         #[command(flatten)]
-        configured: Configured,
+        config: ConfigArg,
     },
-    /// Say whether the node may run, or is paused.
+    /// Tell whether the node may run or is paused.
     #[command(after_help = CHECK)]
     Check {
         #[command(flatten)]
-        configured: Configured,
+        config: ConfigArg,
     },
 }
 
-const STATUS: &str = "Works beside a living agent and without one, with the server and without it.
+const STATUS: &str = "Works with and without a running agent, and with and without a server.
 
 Exit codes:
-  0   it is shown
-  1   the configuration or the agent's memory cannot be read
+  0   shown
+  1   the configuration or the agent's state cannot be read
 
 Examples:
   muster-agent status
   muster-agent status -o json | jq -r .runs";
 
-const ONCE: &str =
-    "A run is due when the node should run something else, its last run did not end well or was cut off, \
-what it looked up has changed, or a person asks for it. With the server away it is made from what is known.
+const ONCE: &str = "A run is due if the desired version has changed, the last run did not succeed or was interrupted, \
+lookups have changed, or an operator requests it. Without a server, the last known state counts.
 
 Exit codes:
-  0   the node was validated, or there was nothing to do
-  1   the run failed, could not be made, or was ended by a signal; the message says why
-  2   cannot tell: no server answers, and nothing is due by what is known
-  3   an agent lives here, and does all this by itself
-  9   a run is due, and the node is paused
-  75  the node waits for something from another node
+  0   the node was validated, or no run was due
+  1   the run failed, could not be made, or was stopped by a signal; the message has the reason
+  2   unknown: no server answers, and no run is due by the last known state
+  3   an agent is running here and makes its own runs
+  9   a run is due, but the node is paused
+  75  the node waits for another node
 
 Examples:
   * * * * *  root  muster-agent once > /dev/null";
 
 const PENDING_UPDATE: &str = "Exit codes:
-  0   an update is there
-  1   the node runs what it should
-  2   cannot tell: no server answers in time, no version was chosen, or the configuration or the
-      agent's memory cannot be read
-  3   cannot tell, and the node was never configured
+  0   an update is pending
+  1   the node runs the desired version
+  2   unknown: no server answers in time, there is no current version, or the configuration or the
+      agent's state cannot be read
+  3   unknown, and the node was never configured
 
 Examples:
   muster-agent pending-update && muster-agent once";
 
 const LOCAL_VERSION: &str = "Exit codes:
-  0   it is printed
-  1   there is none: no validation has passed on this node
+  0   printed
+  1   no validation has passed on this node
 
 Examples:
   muster-agent local-version";
 
 const CHECK: &str =
-    "With the server away, what was heard last counts: a pause that is not over goes on. A node that has \
-never heard from a server cannot tell, and that is never a yes.
+    "Without a server the last known pause counts, until it expires. A node that was never connected to a \
+server exits with 2.
 
 Exit codes:
   0   the node may run
-  1   the configuration or the agent's memory cannot be read
-  2   cannot tell: no server answers in time, and the node has never heard from one
-  9   the node is paused; who paused it and why is printed
+  1   the configuration or the agent's state cannot be read
+  2   unknown: no server answers in time, and the node was never connected to one
+  9   the node is paused; the operator and the reason are printed
 
 Examples:
   muster-agent check && apt-get -y upgrade";
@@ -174,7 +172,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, and are no mistakes.
+            // Help and version are errors for clap, but no usage errors.
             let code = if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
             let _ = error.print();
             return code;
@@ -182,7 +180,7 @@ fn main() -> ExitCode {
     };
     let level = match &cli.command {
         Command::Run { .. } => "info",
-        // Whoever asks wants the answer; of a run from cron, what went wrong.
+        // From cron only problems matter.
         Command::Once { .. } => "warn",
         Command::Status { .. }
         | Command::PendingUpdate { .. }
@@ -190,7 +188,7 @@ fn main() -> ExitCode {
         | Command::Check { .. } => "error",
     };
     start_logging(level);
-    match carry_out(cli.command) {
+    match execute(cli.command) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -199,41 +197,41 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(command: Command) -> anyhow::Result<ExitCode> {
+fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run { configured, server } => {
-            let mut config = Config::read(&configured.config)?;
+        Command::Run { config, server } => {
+            let mut config = Config::read(&config.config)?;
             if !server.is_empty() {
                 config.server = Servers::Several(server);
             }
-            runtime()?.block_on(live(&config)).map(|()| ExitCode::SUCCESS)
+            runtime()?.block_on(run(&config)).map(|()| ExitCode::SUCCESS)
         }
-        Command::Status { configured, output } => {
-            let config = Config::read(&configured.config)?;
+        Command::Status { config, output } => {
+            let config = Config::read(&config.config)?;
             runtime()?.block_on(status::run(&config, output == Output::Json))
         }
-        Command::Once { configured } => runtime()?.block_on(once::run(&Config::read(&configured.config)?)),
-        Command::PendingUpdate { configured } => {
-            let told = Config::read(&configured.config).map_err(anyhow::Error::from);
-            let told = told.and_then(|config| runtime()?.block_on(pending_update::run(&config)));
-            // 1 would say that the node is current, and cron would believe it for ever.
-            told.or_else(|error| {
+        Command::Once { config } => runtime()?.block_on(once::run(&Config::read(&config.config)?)),
+        Command::PendingUpdate { config } => {
+            let config = Config::read(&config.config).map_err(anyhow::Error::from);
+            let result = config.and_then(|config| runtime()?.block_on(version::pending_update(&config)));
+            // Exit code 1 would mean that the node is current, and cron would never update it.
+            result.or_else(|error| {
                 tracing::error!("{error:#}");
                 Ok(ExitCode::from(CANNOT_TELL))
             })
         }
-        Command::LocalVersion { configured } => local_version::run(&Config::read(&configured.config)?),
-        Command::Check { configured } => runtime()?.block_on(check::run(&Config::read(&configured.config)?)),
+        Command::LocalVersion { config } => version::local_version(&Config::read(&config.config)?),
+        Command::Check { config } => runtime()?.block_on(check::run(&Config::read(&config.config)?)),
     }
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    // One thread: the agent waits nearly all the time, and every further thread costs memory on every node.
+    // One thread: the agent is idle nearly all the time, and each thread costs memory on every node.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build();
     runtime.context("cannot start the runtime")
 }
 
-async fn live(config: &Config) -> anyhow::Result<()> {
+async fn run(config: &Config) -> anyhow::Result<()> {
     let cancel = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
@@ -244,7 +242,7 @@ async fn live(config: &Config) -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("ending");
+    tracing::info!("stopping");
     cancel.cancel();
     agent.await.map_err(Into::into)
 }

@@ -1,4 +1,4 @@
-//! Who this agent is: what does not change while it runs.
+//! Identity and fixed properties of the node that this agent runs on.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use muster_core::names::{EnvName, NodeName};
 use muster_core::report::{Facts, Interfaces};
 
 use crate::config::Config;
-use crate::state_dir::Layout;
+use crate::state::directory::Layout;
 
 #[derive(Clone, Debug)]
 pub struct Node {
     pub env: EnvName,
     pub name: NodeName,
     pub interfaces: Interfaces,
-    /// Which start of the machine this is; none if that cannot be told.
+    /// Boot id of the machine; `None` if unknown.
     pub boot: Option<String>,
     pub root: PathBuf,
     pub puppet: PathBuf,
@@ -39,12 +39,12 @@ impl Node {
     }
 }
 
-/// Set for a machine that is not a whole one, such as a local node: it starts and stops within one start of the kernel.
+/// Boot id of a machine that shares its kernel with others, such as a local node.
 const BOOT: &str = "MUSTER_BOOT";
 
-/// The identity of the machine's start. What ran before another start need not run now.
+/// The boot id. Processes of an earlier boot are gone.
 fn boot() -> Option<String> {
-    let kernels = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
-    let boot = std::env::var(BOOT).ok().or_else(kernels)?;
+    let kernel = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let boot = std::env::var(BOOT).ok().or_else(kernel)?;
     Some(boot.trim().to_owned()).filter(|boot| !boot.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Takes the secrets of a snapshot out of every text that leaves a run: log lines, messages, values.
+//! Redacts the secrets of a snapshot from every text that leaves a run: log lines, messages, values.
 //!
-//! Puppet hides what is `Sensitive` by itself, but content can unwrap it, write it into a file whose difference is shown, or
-//! hand it to a command that prints it. This is the second line: whatever the way, the text of a secret does not get out.
-//! It must see a text before anybody shortens it: half a secret would not be found, and is one still.
+//! Puppet hides `Sensitive` values, but content can unwrap one, write it to a file whose diff is shown, or pass it to a
+//! command that prints it. This is the second line of defence. A text must be redacted before it is cut: half a secret
+//! would not be found.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,22 +16,22 @@ use serde_json::Value;
 
 use muster_core::lookup::snapshot::Snapshot;
 
-/// What stands in the place of a secret.
+/// Replacement of a secret.
 pub const MARK: &str = "[secret]";
 
-/// Shorter texts are in every log by chance: to hide them would hide nothing, and make the log unreadable.
-const SHORTEST: usize = 4;
+/// Shorter secrets are not redacted: they occur in every log by chance, and the log would become unreadable.
+const MIN_LENGTH: usize = 4;
 
-/// The secret texts that a run can get hold of.
+/// The secret texts that a run has access to.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// By their first byte, the longest first.
+    /// By first byte, longest first.
     texts: Arc<Vec<Vec<Box<[u8]>>>>,
 }
 
-/// What is of interest in the snapshot of an earlier run.
+/// The part of an earlier run's snapshot that is needed here.
 #[derive(Deserialize)]
-struct Earlier {
+struct EarlierSnapshot {
     #[serde(default)]
     data: BTreeMap<String, EarlierDatum>,
 }
@@ -44,16 +44,16 @@ struct EarlierDatum {
 }
 
 impl Redactor {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn for_snapshot(snapshot: &Snapshot) -> Self {
         Self::new(snapshot.data.values().filter(|datum| datum.secret).map(|datum| &datum.value))
     }
 
-    /// For a run that sees this snapshot. A secret that was replaced is still in the files of the node, and so in the
-    /// differences of the run that replaces it there: those of the runs whose directories are kept count too.
+    /// For a run with this snapshot. A replaced secret is still in the files of the node, and so in the diff of the run that
+    /// replaces it there. The secrets of all kept run directories are therefore included.
     pub fn for_run(snapshot: &Snapshot, runs: &Path) -> Self {
         let directories = fs::read_dir(runs).into_iter().flatten().flatten();
         let read = |run: fs::DirEntry| serde_json::from_slice(&fs::read(run.path().join("snapshot.json")).ok()?).ok();
-        let earlier: Vec<Earlier> = directories.filter_map(read).collect();
+        let earlier: Vec<EarlierSnapshot> = directories.filter_map(read).collect();
         let earlier = earlier.iter().flat_map(|snapshot| snapshot.data.values());
         let earlier = earlier.filter(|datum| datum.secret).map(|datum| &datum.value);
         let now = snapshot.data.values().filter(|datum| datum.secret).map(|datum| &datum.value);
@@ -77,13 +77,13 @@ impl Redactor {
         Self { texts: Arc::new(texts) }
     }
 
-    /// The text without secrets. Where they overlap, all that they cover goes.
+    /// The text without secrets. Overlapping secrets are removed completely.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.texts.is_empty() {
             return Cow::Borrowed(text);
         }
         let mut clean = String::new();
-        // What is hidden goes from `start` to `end`; all before `copied` is dealt with.
+        // A secret spans `start` to `end`; everything before `copied` is done.
         let (mut copied, mut hidden) = (0, None::<(usize, usize)>);
         for (at, _) in text.char_indices() {
             if let Some((start, end)) = hidden.filter(|(_, end)| *end == at) {
@@ -108,15 +108,15 @@ impl Redactor {
         Cow::Owned(clean)
     }
 
-    /// How much of the text is a secret that it begins with: the longest there is.
+    /// Length of the longest secret at the beginning of the text.
     fn longest(&self, text: &[u8]) -> Option<usize> {
         let bucket = self.texts.get(usize::from(*text.first()?))?;
         bucket.iter().filter_map(|secret| begins_with(text, secret)).max()
     }
 }
 
-/// How much of a text is this secret, if the text begins with it: as it is, or between quotes. JSON, Ruby and Puppet all
-/// write a backslash before what means something there, each before other characters; so one before any is passed over.
+/// Length of this secret at the beginning of the text, plain or quoted. JSON, Ruby and Puppet escape different characters
+/// with a backslash, so a backslash before any character is skipped.
 fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
     let mut at = 0;
     for byte in secret {
@@ -135,7 +135,7 @@ fn begins_with(text: &[u8], secret: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// A secret must not get into a log by way of `{:?}` either.
+/// `{:?}` must not print secrets.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count: usize = self.texts.iter().map(Vec::len).sum();
@@ -143,22 +143,21 @@ impl fmt::Debug for Redactor {
     }
 }
 
-fn each_leaf(value: &Value, take: &mut impl FnMut(&str)) {
+fn each_leaf(value: &Value, handle: &mut impl FnMut(&str)) {
     match value {
-        Value::String(text) => take(text),
-        Value::Number(number) => take(&number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| each_leaf(item, take)),
-        Value::Object(members) => members.values().for_each(|member| each_leaf(member, take)),
+        Value::String(text) => handle(text),
+        Value::Number(number) => handle(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| each_leaf(item, handle)),
+        Value::Object(members) => members.values().for_each(|member| each_leaf(member, handle)),
         Value::Null | Value::Bool(_) => {}
     }
 }
 
-/// A secret as it is; its lines one by one, since logs are made of lines and a key has many; and each of them as a shell
-/// wants it between single quotes.
+/// Adds the secret, its lines (logs are made of lines, and a key has several), and each as quoted for a shell.
 fn add_forms(secret: &str, forms: &mut BTreeSet<String>) {
     let lines = secret.lines().map(str::trim);
     for text in std::iter::once(secret.trim()).chain(lines) {
-        if text.chars().count() < SHORTEST {
+        if text.chars().count() < MIN_LENGTH {
             continue;
         }
         forms.insert(text.replace('\'', r"'\''"));
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_of_a_secret_is_hidden_wherever_it_stands() {
+    fn every_leaf_of_a_secret_is_redacted() {
         let secrets = redactor(&[json!({"user": "root", "keys": ["hunter2!", 123_456]}), json!(true), json!("abc")]);
         for (text, clean) in [
             ("mysql -uroot -phunter2! -e 123456", "mysql -u[secret] -p[secret] -e [secret]"),
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_counts_and_nothing_of_those_that_overlap_is_left() {
+    fn overlapping_secrets_are_redacted_completely() {
         let secrets =
             redactor(&[json!("pass"), json!("password"), json!("wordsmith"), json!("secret"), json!("ワードだ")]);
         assert_eq!(secrets.text("a password."), "a [secret].");
@@ -203,9 +202,9 @@ mod tests {
         assert_eq!(secrets.text("パスワードだよ"), "パス[secret]よ");
     }
 
-    /// Every text of two letters, up to twelve of them: what a secret covers is gone, and nothing else.
+    /// Every text of up to twelve letters a and b: exactly the parts that a secret covers are removed.
     #[test]
-    fn all_that_secrets_cover_goes_and_all_else_stays() {
+    fn only_covered_text_is_redacted() {
         let texts = ["abab", "baba", "aabaa", "bbbb"];
         let secrets = redactor(&texts.map(Value::from));
         for length in 0..=12 {
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_was_replaced_is_one_still() {
+    fn replaced_secret_is_still_redacted() {
         let runs = tempfile::tempdir().unwrap();
         for (run, text) in
             [("r1", r#"{"data":{"a":{"value":"old password","secret":true},"b":{"value":"open"}}}"#), ("r2", "{")]
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_many_lines_is_hidden_line_by_line_and_between_quotes() {
+    fn key_of_several_lines_is_redacted_by_line_and_quoted() {
         let secrets = redactor(&[json!("-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----\n")]);
         let whole = "-----BEGIN KEY-----\nMIIB\"\\AAAA\n  BBBB==\n-----END KEY-----";
         assert_eq!(secrets.text(whole), "[secret]");

@@ -16,7 +16,7 @@ use muster_core::lookup::snapshot::Snapshot;
 use crate::node::Node;
 use crate::process::stat::Stat;
 use crate::redact::Redactor;
-use crate::state_dir::StateDir;
+use crate::state::directory::StateDir;
 
 /// A report with this number.
 pub(crate) fn report(seq: u64) -> Report {
@@ -69,7 +69,7 @@ pub(crate) fn secrets(texts: &[&str]) -> Redactor {
     let datum = |text: &&str| Datum { value: (*text).into(), secret: true, layer: layer.clone() };
     let key = |number| DataKey::new(format!("secret_{number}")).unwrap();
     let data = texts.iter().enumerate().map(|(number, text)| (key(number), datum(text))).collect();
-    Redactor::of(&Snapshot { data, ..Snapshot::default() })
+    Redactor::for_snapshot(&Snapshot { data, ..Snapshot::default() })
 }
 
 /// Writes files; those that begin with `#!` are executable.

@@ -1,28 +1,28 @@
-//! Finds and ends the processes that carry a mark in their environment.
+//! Finds and terminates the processes that carry a mark in their environment.
 //!
-//! A mark is one environment variable with one value, given to a process when it is started. Children inherit it, and
-//! keep it whatever they do to their process group, session or parent: that is what a process group cannot do, and why
-//! everything that a run or a machine has started can be found, also by another process and after a crash.
+//! A mark is one environment variable with one value, set when a process is started. Children inherit it and keep it
+//! when they change their process group, session or parent. With the mark, any process can find everything that a run or
+//! a machine has started, also after a crash. A process group cannot do this.
 //!
-//! - [`find`] reads `/proc`. [`Process`] holds a pidfd, so a signal never hits a stranger that got the pid since.
-//! - [`end_all`] asks with SIGTERM, insists with SIGKILL after a grace, and looks again until nobody is left: a process
-//!   that forks while it is being ended does not get away.
+//! - [`find`] reads `/proc`. [`Process`] holds a pidfd, so that a signal never hits another process with a reused pid.
+//! - [`terminate_all`] sends SIGTERM, after a grace period SIGKILL, and searches again until no process is left. A process
+//!   that forks meanwhile does not escape.
 //!
-//! What is not found:
+//! Not found are:
 //!
-//! - a process that was started with a cleared environment (`env -i`), or that has overwritten the memory of its
-//!   initial environment, as some do to set a long process title (Ruby's `$0 = …`); its children are found again;
+//! - a process that was started with a cleared environment (`env -i`), or that has overwritten its initial environment,
+//!   as some do to set a long process title (Ruby's `$0 = …`). Its children are found again;
 //! - a process of another user, or one that has gained privileges: its environment cannot be read. Root reads all;
-//! - a zombie: it has ended. Reaping is its parent's business.
+//! - a zombie: it has ended, and its parent has to reap it.
 //!
-//! The process that searches is never among those found, so one that carries a mark itself may end all others that do.
-//! Nothing here decides whom to end, and nothing is kept between two calls.
+//! The searching process itself is never found. This crate does not decide which processes to terminate, and keeps no
+//! state between two calls.
 
-mod ending;
 mod process;
 mod search;
+mod termination;
 
-pub use ending::{Ended, Ending, end_all};
 pub use process::Process;
 pub use rustix::process::Signal;
 pub use search::find;
+pub use termination::{Termination, TerminationSummary, terminate_all};

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_s
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A process that was alive when it was looked at. It stays this process, even when its pid is used again.
+/// A process that was running when it was opened. The handle stays valid when the pid is reused.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Takes hold of the process that has this pid now. `None`: there is none.
+    /// Opens the process that has this pid now. `None`: there is none.
     pub fn open(pid: u32) -> io::Result<Option<Self>> {
         let Some(raw) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         match pidfd_open(raw, PidfdFlags::empty()) {
@@ -44,26 +44,26 @@ impl Process {
         }
     }
 
-    /// Waits until the process has ended, whoever its parent is.
-    pub async fn ended(&self) -> io::Result<()> {
-        // A copy, since a descriptor can be watched by one watcher only and several may wait.
+    /// Waits until the process has ended. It need not be a child.
+    pub async fn wait(&self) -> io::Result<()> {
+        // A copy: a descriptor can have one watcher only, and several tasks may wait.
         #[expect(
             deprecated,
-            reason = "its successor is unsafe; what it warns of, a type whose descriptor changes, OwnedFd is not"
+            reason = "the successor is unsafe; it guards against types whose descriptor changes, which OwnedFd is not"
         )]
         let watched = AsyncFd::with_interest(self.fd.try_clone()?, Interest::READABLE)?;
         let _ready = watched.readable().await?;
         Ok(())
     }
 
-    /// The command line that it was started with. Empty: it has ended.
+    /// Its command line. Empty: it has ended.
     pub fn arguments(&self) -> io::Result<Vec<OsString>> {
         let line = match fs::read(format!("/proc/{}/cmdline", self.pid)) {
             Ok(line) => line,
             Err(error) if is_gone(&error) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        // While a process lives, nobody else has its pid: so the line was its own if it still lives after the reading.
+        // No other process has the pid while this one runs. If it still runs, the line was its own.
         if self.has_ended()? {
             return Ok(Vec::new());
         }
@@ -74,8 +74,7 @@ impl Process {
         Ok(line.split(|byte| *byte == 0).map(|argument| OsString::from_vec(argument.to_vec())).collect())
     }
 
-    /// Whether it leads a process group, as one does that was started in a group of its own, and no child of it unless
-    /// it makes a group too.
+    /// True if it leads a process group: it was started in its own group, or has created one.
     pub fn leads_group(&self) -> io::Result<bool> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         match getpgid(pid) {
@@ -85,7 +84,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended, reaped or not.
+    /// True if it has ended, reaped or not.
     pub fn has_ended(&self) -> io::Result<bool> {
         let mut watched = [PollFd::new(&self.fd, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -93,7 +92,7 @@ impl Process {
     }
 }
 
-/// What reading a file below `/proc/<pid>` says when the process is gone.
+/// True for the errors of reading below `/proc/<pid>` after the process is gone.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
 }

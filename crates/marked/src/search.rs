@@ -1,4 +1,4 @@
-//! Looking for a mark in `/proc`.
+//! Searches `/proc` for processes that carry a mark.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use crate::process::{Process, is_gone};
 
-/// The processes that carry the mark `name=value` in their environment, without the one that asks.
+/// The processes that carry the mark `name=value` in their environment, without the calling process.
 ///
-/// What cannot be seen is told in the crate's documentation. Fails only if `/proc` itself cannot be read.
+/// The crate documentation lists the processes that are not found. Fails only if `/proc` itself cannot be read.
 pub fn find(name: &str, value: impl AsRef<OsStr>) -> io::Result<Vec<Process>> {
     let mark = [name.as_bytes(), b"=", value.as_ref().as_bytes()].concat();
     let own = std::process::id();
@@ -19,7 +19,7 @@ pub fn find(name: &str, value: impl AsRef<OsStr>) -> io::Result<Vec<Process>> {
         if pid == own || !carries(pid, &mark)? {
             continue;
         }
-        // Between the reading and the taking hold the pid may have gone to a stranger: read again, while it is held.
+        // The pid may have been reused between the read and the open: read again while the pidfd is held.
         if let Some(process) = Process::open(pid)?
             && carries(pid, &mark)?
             && !process.has_ended()?
@@ -30,7 +30,7 @@ pub fn find(name: &str, value: impl AsRef<OsStr>) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// Whether the environment of `pid` holds exactly this entry.
+/// True if the environment of `pid` contains exactly this entry.
 fn carries(pid: u32, mark: &[u8]) -> io::Result<bool> {
     match fs::read(format!("/proc/{pid}/environ")) {
         Ok(environment) => Ok(environment.split(|byte| *byte == 0).any(|entry| entry == mark)),

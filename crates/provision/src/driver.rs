@@ -28,7 +28,7 @@ pub struct MachineSpec {
     pub flavor: Option<String>,
     pub labels: BTreeMap<String, String>,
     /// The interfaces that it must have. Empty: what the driver gives a machine by default.
-    pub interfaces: Vec<InterfaceWish>,
+    pub interfaces: Vec<InterfaceRequest>,
     /// The node leaves: whatever there is of its machine counts, also if it is not what was wished for.
     pub leaving: bool,
 }
@@ -51,7 +51,7 @@ impl MachineSpec {
 
 /// An interface that a machine must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterfaceWish {
+pub struct InterfaceRequest {
     pub name: String,
     /// None: any that is free.
     pub address: Option<IpAddr>,
@@ -59,7 +59,7 @@ pub struct InterfaceWish {
 
 /// How far a machine is, as its controller (a process table, a hypervisor, MAAS) tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum MachineState {
     /// There is no machine for the node.
     Absent,
     /// There is one, and nothing is installed on it.
@@ -84,8 +84,8 @@ pub enum Seen {
 
 /// A machine as it was seen, and where a person finds out more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
-    pub seen: Seen,
+pub struct MachineObservation {
+    pub state: MachineState,
     /// What the machine says of itself: the path of a log, the address of a console.
     pub log: Option<String>,
 }
@@ -159,7 +159,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     fn capabilities(&self) -> Capabilities;
 
     /// How far the machine is. Changes nothing.
-    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<Sight, ObserveError>>;
+    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>>;
 
     /// Makes a machine the node's own.
     fn allocate<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>>;

@@ -13,7 +13,7 @@
 //! Whoever owns the loop (the server's provisioning controller) does, for each machine, until it has to wait:
 //!
 //! ```text
-//! record from the view ─▶ executor::advance(driver, …) ─▶ record::record_txn ─▶ commit ─▶ again, as `next` says
+//! record from the view ─▶ executor::reconcile(driver, …) ─▶ record::record_txn ─▶ commit ─▶ again, as `next` says
 //! ```
 //!
 //! and wakes up when an agent connects, when the driver tells of a change, or at the time that was named. All state is

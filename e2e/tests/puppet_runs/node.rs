@@ -14,7 +14,7 @@ use muster_agent::redact::Redactor;
 use muster_agent::release::Release;
 use muster_agent::run::directory::RunDirectory;
 use muster_agent::run::log;
-use muster_agent::state_dir::StateDir;
+use muster_agent::state::directory::StateDir;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Role, RunId, Version};
 use muster_core::report::{Interfaces, ResourceChange};
@@ -129,7 +129,7 @@ impl TestNode {
             secrets: &secrets,
         };
         let applied = apply(&job, &Children::default(), &CancellationToken::new()).await.unwrap();
-        let log = log::of_applier(&directory, &self.release.directory, &secrets).finish();
+        let log = log::applier_log(&directory, &self.release.directory, &secrets).finish();
         let lookups = fs::read_to_string(directory.lookups()).unwrap_or_default();
         Ran { applied, log, lookups }
     }

@@ -1,10 +1,11 @@
-//! Appliers bring the node to what a release says. Each is a program, and answers with its exit code and some files.
+//! Appliers: programs that apply a release to the node. Their exit code and files are the result.
 
 mod needs;
 mod published;
 mod puppet;
 mod puppet_changes;
 mod puppet_log;
+mod puppet_module;
 mod puppet_report;
 mod script;
 
@@ -23,13 +24,13 @@ use muster_core::report::{Counts, ResourceChange, ResourceError, RunResult};
 use crate::node::Node;
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
-use crate::process::supervise::{Ended, Leftovers, Program, supervise};
+use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 use crate::redact::Redactor;
 use crate::release::Release;
 use crate::run::directory::RunDirectory;
 use crate::run::environment;
 
-/// What one run is about.
+/// Inputs of the applier, the hooks and the checks of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
     pub node: &'a Node,
@@ -39,28 +40,28 @@ pub struct Job<'a> {
     pub directory: &'a RunDirectory,
     pub release: &'a Release,
     pub mode: Mode,
-    /// Nothing that the applier or a check says leaves the run without having gone through this.
+    /// Redacts all output of the applier and the checks.
     pub secrets: &'a Redactor,
 }
 
-/// What a run is for.
+/// Whether the applier makes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Apply,
-    /// Only to say what would be changed.
+    /// Only report the changes.
     Preview,
 }
 
-/// How the applier ended.
+/// Result of the applier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub result: RunResult,
     pub reason: Option<RunReason>,
     pub counts: Counts,
     pub errors: Vec<ResourceError>,
-    /// What was changed, or would be in a preview.
+    /// The changes made, or the changes that a run would make.
     pub changes: Vec<ResourceChange>,
-    /// What the run publishes for others, all of it; none if it was not carried out.
+    /// All values that the run publishes; `None` if it did not succeed.
     pub published: Option<Publication>,
 }
 
@@ -69,7 +70,7 @@ impl Applied {
         Self { result: RunResult::Failed, reason: Some(reason), ..Self::succeeded(RunResult::Failed) }
     }
 
-    /// There was no applier.
+    /// For work without an applier.
     pub fn none() -> Self {
         Self::succeeded(RunResult::Unchanged)
     }
@@ -90,7 +91,7 @@ impl Applied {
     }
 }
 
-/// Applies the release of a job. None if the agent is to end: then it was ended, with all of its processes.
+/// Applies the release of a job. `None` if the agent shuts down: the applier was ended with all its processes.
 pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToken) -> Option<Applied> {
     let prepared = match job.release.spec.applier {
         Applier::Puppet => puppet::program(job),
@@ -105,14 +106,14 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
         Applier::Script => job.release.spec.manifest.clone(),
     };
     let code = match supervise(&program, children, cancel).await {
-        Ended::Exited(code) => code,
-        Ended::Cancelled => return None,
-        Ended::Killed(signal) => return Some(Applied::failed(RunReason::Killed { program: name, signal })),
-        Ended::Deadline => {
+        ProgramEnd::Exited(code) => code,
+        ProgramEnd::Cancelled => return None,
+        ProgramEnd::Killed(signal) => return Some(Applied::failed(RunReason::Killed { program: name, signal })),
+        ProgramEnd::Deadline => {
             let seconds = program.deadline.as_secs();
             return Some(Applied::failed(RunReason::Deadline { program: name, seconds }));
         }
-        Ended::NotStarted(error) => {
+        ProgramEnd::NotStarted(error) => {
             return Some(Applied::failed(match job.release.spec.applier {
                 Applier::Puppet => puppet::not_started(&program, &error),
                 Applier::Script => script::not_started(job, &error),
@@ -121,8 +122,8 @@ pub async fn apply(job: &Job<'_>, children: &Children, cancel: &CancellationToke
     };
     let needs = needs::read(&job.directory.pending(), job.secrets);
     let applied = match job.release.spec.applier {
-        Applier::Puppet => puppet::judge(job, code, needs),
-        Applier::Script => script::judge(job, code, needs),
+        Applier::Puppet => puppet::result(job, code, needs),
+        Applier::Script => script::result(job, code, needs),
     };
     Some(match job.mode {
         Mode::Apply => published::add(applied, &job.directory.published(), job.secrets),
@@ -136,12 +137,12 @@ fn base(job: &Job<'_>, path: std::path::PathBuf) -> Program {
         path,
         args: Vec::new(),
         directory: job.directory.path().to_owned(),
-        environment: environment::of(job),
+        environment: environment::variables(job),
         output: job.directory.output(),
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline: Duration::try_from(job.release.spec.deadline).unwrap_or_default(),
         grace: mark::GRACE,
-        leftovers: Leftovers::Stay,
+        leftovers: Leftovers::Keep,
     }
 }
 

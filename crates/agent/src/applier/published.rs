@@ -1,6 +1,6 @@
-//! What a run publishes for others: one JSON object `{key, value}` a line.
+//! Reads the values that a run publishes: one JSON object `{key, value}` per line.
 //!
-//! The Puppet module has checked this as it wrote it, and told the place in the content; a script has not.
+//! The Puppet module checks them when it writes the file, and reports the place in the content. A script does not.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,11 +15,11 @@ use muster_core::report::summary::clip;
 use muster_core::report::{ResourceError, RunResult};
 
 use crate::applier::Applied;
-use crate::bounded;
 use crate::redact::Redactor;
+use crate::run::bounded_file;
 
-/// Much more than may be published, so that what is too much can be told with its size.
-const FILE: u64 = 1024 * 1024;
+/// More than may be published, so that an error can give the size.
+const MAX_FILE: u64 = 1024 * 1024;
 const SHOWN: usize = 120;
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +29,7 @@ struct Line {
     value: Value,
 }
 
-/// Adds what a run publishes that was carried out. One that cannot be published fails the run, whatever it has done.
+/// Adds the published values of a successful run. Values that cannot be published fail the run.
 pub(super) fn add(applied: Applied, path: &Path, secrets: &Redactor) -> Applied {
     match applied.result {
         RunResult::Unchanged | RunResult::Changed => {}
@@ -37,36 +37,36 @@ pub(super) fn add(applied: Applied, path: &Path, secrets: &Redactor) -> Applied 
     }
     match read(path, secrets) {
         Ok(publication) => Applied { published: Some(publication), ..applied },
-        Err(refused) => {
-            Applied { result: RunResult::Failed, reason: Some(refused.reason), errors: refused.errors, ..applied }
+        Err(error) => {
+            Applied { result: RunResult::Failed, reason: Some(error.reason), errors: error.errors, ..applied }
         }
     }
 }
 
-/// Why nothing can be published.
+/// Why the values cannot be published.
 #[derive(Debug, PartialEq, Eq)]
-struct Refused {
+struct PublishError {
     reason: RunReason,
     errors: Vec<ResourceError>,
 }
 
-fn read(path: &Path, secrets: &Redactor) -> Result<Publication, Refused> {
-    let text = bounded::text(path, FILE);
+fn read(path: &Path, secrets: &Redactor) -> Result<Publication, PublishError> {
+    let text = bounded_file::read_text(path, MAX_FILE);
     let mut publication = Publication::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let Line { key, value } = serde_json::from_str(line).map_err(|error| {
             let shown = clip(&secrets.text(line.trim()), SHOWN);
-            refused(format!("what it publishes is not understood, {error}: {shown}"))
+            publish_error(format!("cannot parse a published value, {error}: {shown}"))
         })?;
-        // As for logs, this is the second line: content can unwrap what is `Sensitive`, and what is published is for all to see.
+        // The second line of defence, as for logs: content can unwrap a `Sensitive`, and published values are public.
         if matches!(secrets.text(&value.to_string()), Cow::Owned(_)) {
-            return Err(refused(format!(
-                "what it publishes under {key} holds a secret: publish something else, or share it as secret data"
+            return Err(publish_error(format!(
+                "the value published under {key} contains a secret: publish another value, or share it as secret data"
             )));
         }
         match publication.get(&key) {
             Some(before) if *before != value => {
-                return Err(refused(format!("it publishes two different values under {key}")));
+                return Err(publish_error(format!("two different values are published under {key}")));
             }
             Some(_) => {}
             None => {
@@ -75,25 +75,25 @@ fn read(path: &Path, secrets: &Redactor) -> Result<Publication, Refused> {
         }
     }
     let bytes = size(&publication);
-    if bytes > PUBLISHED_LIMIT || text.len() as u64 >= FILE {
+    if bytes > PUBLISHED_LIMIT || text.len() as u64 >= MAX_FILE {
         return Err(too_much(&publication, bytes));
     }
     Ok(publication)
 }
 
-fn refused(problem: String) -> Refused {
-    Refused { reason: RunReason::NotPublished { problem }, errors: Vec::new() }
+fn publish_error(problem: String) -> PublishError {
+    PublishError { reason: RunReason::NotPublished { problem }, errors: Vec::new() }
 }
 
-/// The largest value is the one to look at.
-fn too_much(publication: &Publication, bytes: usize) -> Refused {
+/// Names the largest value.
+fn too_much(publication: &Publication, bytes: usize) -> PublishError {
     let sizes = publication.iter().map(|(key, value)| (value.to_string().len(), key));
     let largest = sizes.max().map(|(size, key)| ResourceError {
-        message: format!("what is published under {key} has {size} bytes, the most of all"),
+        message: format!("the largest value, under {key}, has {size} bytes"),
         ..ResourceError::default()
     });
     let reason = RunReason::PublishedTooMuch { bytes: bytes as u64, most: PUBLISHED_LIMIT as u64 };
-    Refused { reason, errors: largest.into_iter().collect() }
+    PublishError { reason, errors: largest.into_iter().collect() }
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::testing::secrets;
 
-    fn published(text: &str) -> Result<Publication, Refused> {
+    fn published(text: &str) -> Result<Publication, PublishError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         read(file.path(), &secrets(&["hunter2!"]))
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_a_key_with_its_value() {
+    fn each_line_is_a_key_with_its_value() {
         let publication = published(
             "{\"key\":\"db::binlog\",\"value\":{\"file\":\"bin.1\"}}\n\n{\"key\":\"a\",\"value\":null}\n\
              {\"key\":\"a\",\"value\":null}\n",
@@ -123,27 +123,27 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_published_fails_the_run() {
+    fn invalid_value_fails_the_run() {
         let two = problem("{\"key\":\"a\",\"value\":1}\n{\"key\":\"a\",\"value\":2}\n");
-        assert_eq!(two, "it publishes two different values under a");
+        assert_eq!(two, "two different values are published under a");
         let garbled = problem("a=hunter2!\n");
-        assert!(garbled.starts_with("what it publishes is not understood, "), "{garbled}");
+        assert!(garbled.starts_with("cannot parse a published value, "), "{garbled}");
         assert!(garbled.ends_with(": a=[secret]"), "{garbled}");
-        assert!(problem("{\"key\":\"a.b\",\"value\":1}").contains("is not understood"));
+        assert!(problem("{\"key\":\"a.b\",\"value\":1}").contains("cannot parse a published value"));
         for value in [r#""hunter2!""#, r#"{"url":["db://root:hunter2!@db1"]}"#, r#"{"hunter2!":1}"#] {
             let secret = problem(&format!("{{\"key\":\"db::url\",\"value\":{value}}}"));
             assert_eq!(
                 secret,
-                "what it publishes under db::url holds a secret: publish something else, or share it as secret data"
+                "the value published under db::url contains a secret: publish another value, or share it as secret data"
             );
         }
     }
 
     #[test]
-    fn too_much_is_told_with_the_key_and_its_size() {
+    fn oversized_publication_names_the_largest_value() {
         let line = |key: &str, size: usize| format!("{{\"key\":\"{key}\",\"value\":\"{}\"}}\n", "x".repeat(size));
         let refused = published(&[line("a", 100), line("big", 4000)].concat()).unwrap_err();
         assert_eq!(refused.reason, RunReason::PublishedTooMuch { bytes: 4117, most: 4096 });
-        assert_eq!(refused.errors[0].to_string(), "what is published under big has 4002 bytes, the most of all");
+        assert_eq!(refused.errors[0].to_string(), "the largest value, under big, has 4002 bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! `puppet`: `puppet apply`, with directories of its own for everything.
+//! The `puppet` applier: `puppet apply` with its own directories.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,18 +7,18 @@ use std::io;
 use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{ResourceError, RunResult};
 
+use crate::applier::puppet_module;
 use crate::applier::puppet_report::{Failure, PuppetReport, Reader};
 use crate::applier::{Applied, Job, Mode, base, puppet_log};
-use crate::module;
 use crate::process::supervise::Program;
 
-/// Hiera's configuration for a release that has none: what Muster knows, and nothing else.
+/// Hiera configuration for a release without one: only Muster's lookup function.
 const HIERA: &str = "version: 5\nhierarchy:\n  - {name: muster, lookup_key: muster::lookup_key}\n";
 
-/// Prepares the call. Puppet's old report must be gone: a run that does not compile writes none.
+/// Prepares the call.
 pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let (layout, release) = (&job.node.layout, job.release);
-    module::install(&layout.modules()).map_err(|error| RunReason::Machine { problem: error.in_one_line() })?;
+    puppet_module::install(&layout.modules()).map_err(|error| RunReason::Machine { problem: error.in_one_line() })?;
     let hiera = match &release.spec.hiera {
         Some(path) => release.directory.join(path),
         None => {
@@ -31,7 +31,7 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let mut program = base(job, job.node.puppet.clone());
     program.args.push("apply".into());
     let own = layout.puppet();
-    let mut say = |option: &str, value: OsString| program.args.extend([option.into(), value]);
+    let mut set = |option: &str, value: OsString| program.args.extend([option.into(), value]);
     for (option, directory) in [
         ("--confdir", "conf"),
         ("--vardir", "var"),
@@ -40,13 +40,13 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
         ("--rundir", "run"),
         ("--codedir", "code"),
     ] {
-        say(option, own.join(directory).into());
+        set(option, own.join(directory).into());
     }
-    say("--certname", job.node.name.host().into());
-    say("--modulepath", modulepath(job));
-    say("--hiera_config", hiera.into());
-    say("--reports", "muster".into());
-    say("--logdest", job.directory.puppet_log().into());
+    set("--certname", job.node.name.host().into());
+    set("--modulepath", modulepath(job));
+    set("--hiera_config", hiera.into());
+    set("--reports", "muster".into());
+    set("--logdest", job.directory.puppet_log().into());
     let flags = ["--detailed-exitcodes", "--color=false", "--strict_variables", "--show_diff"];
     program.args.extend(flags.map(OsString::from));
     match job.mode {
@@ -57,7 +57,7 @@ pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     Ok(program)
 }
 
-/// The release's own modules come first: content may bring its own version of anything but Muster's module.
+/// The release's modules come before the agent's.
 fn modulepath(job: &Job<'_>) -> OsString {
     let mut path = OsString::new();
     for directory in &job.release.spec.modulepath {
@@ -76,13 +76,13 @@ pub(super) fn not_started(program: &Program, error: &io::Error) -> RunReason {
     RunReason::Machine { problem: format!("cannot start {name}: {error}") }
 }
 
-pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     let reader = Reader { release: &job.release.directory, secrets: job.secrets, mode: job.mode };
     let report = reader.read(&job.directory.report());
     let counts = report.as_ref().map(|report| report.counts).unwrap_or_default();
     let mut applied = match code {
         0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
-        // A preview ends with 0 whatever it found; only its report says more.
+        // A preview always exits with 0; its report has the result.
         0 if job.mode == Mode::Preview && counts.failed > 0 => {
             Applied::failed(RunReason::ResourcesFailed { count: counts.failed })
         }
@@ -90,7 +90,7 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
         0 => Applied::succeeded(RunResult::Unchanged),
         2 => Applied::succeeded(RunResult::Changed),
         1 if !needs.is_empty() => Applied::pending(needs),
-        // A run that ended without a report never came to apply anything.
+        // Without a report nothing was applied.
         1 if report.is_none() => Applied::failed(RunReason::NotCompiled),
         4 | 6 if counts.failed > 0 => Applied::failed(RunReason::ResourcesFailed { count: counts.failed }),
         code => Applied::failed(RunReason::ExitCode { program: "puppet".into(), code }),
@@ -105,18 +105,20 @@ pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     applied
 }
 
-/// What the report says of failed resources, and the log of those of which the report says nothing; without a report,
-/// all that the log says went wrong.
+/// Errors of failed resources from the report, and from the log if the report has no message. Without failures in the
+/// report, all errors of the log.
 fn errors(job: &Job<'_>, failures: Vec<Failure>) -> Vec<ResourceError> {
     let (log, release) = (job.directory.puppet_log(), &job.release.directory);
     if failures.is_empty() {
         return puppet_log::errors(&log, release, job.secrets);
     }
-    let in_words = |Failure { mut error, name, said }| {
-        if let Some(message) = (!said).then(|| puppet_log::said_of(&log, &name, release, job.secrets)).flatten() {
+    let with_message = |Failure { mut error, name, has_message }| {
+        if let Some(message) =
+            (!has_message).then(|| puppet_log::message_of(&log, &name, release, job.secrets)).flatten()
+        {
             error.message = message;
         }
         error
     };
-    failures.into_iter().map(in_words).collect()
+    failures.into_iter().map(with_message).collect()
 }

@@ -1,4 +1,4 @@
-//! What a run changed, or a preview would: property by property, with the old and the new value.
+//! Changes of a Puppet run or preview: each property with its old and new value.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use muster_core::report::summary::clip;
 use crate::applier::puppet_log;
 use crate::applier::puppet_report::{Event, Reader, Status};
 
-/// More changes than a person reads; the log has them all.
-const CHANGES: usize = 200;
-/// A report must stay easy to send and to keep; what is longer than this is compared in a diff, and that is in the log.
-const VALUE: usize = 240;
+/// Maximum number of changes. The log has all of them.
+const MAX_CHANGES: usize = 200;
+/// Maximum length of a value. The log has the diff of longer ones.
+const MAX_VALUE: usize = 240;
 
 /// Adds the changes of one resource.
 pub(super) fn add(changes: &mut Vec<ResourceChange>, reader: &Reader<'_>, resource: &str, status: &Status) {
@@ -22,14 +22,14 @@ pub(super) fn add(changes: &mut Vec<ResourceChange>, reader: &Reader<'_>, resour
     };
     for event in &status.events {
         let Some(noop) = noop(event) else { continue };
-        if changes.len() >= CHANGES {
+        if changes.len() >= MAX_CHANGES {
             return;
         }
         changes.push(ResourceChange {
-            resource: clip(&reader.secrets.text(resource), VALUE),
+            resource: clip(&reader.secrets.text(resource), MAX_VALUE),
             property: event.property.clone(),
-            old: shown(&event.previous_value, reader),
-            new: shown(&event.desired_value, reader),
+            old: format_value(&event.previous_value, reader),
+            new: format_value(&event.desired_value, reader),
             file: status.file.as_deref().map(|file| puppet_log::in_release(file, reader.release)),
             line: status.line,
             noop,
@@ -37,19 +37,19 @@ pub(super) fn add(changes: &mut Vec<ResourceChange>, reader: &Reader<'_>, resour
     }
 }
 
-/// A value as a person writes it. Puppet has replaced what is `Sensitive` by `[redacted]`.
-fn shown(value: &Value, reader: &Reader<'_>) -> String {
+/// Formats a value. Puppet has replaced `Sensitive` values by `[redacted]`.
+fn format_value(value: &Value, reader: &Reader<'_>) -> String {
     let text = match value {
         Value::Null => return String::new(),
         Value::String(text) => text.clone(),
-        // A property with one value is a list of one, if its type says that it could have several.
+        // A property that may have several values is a list also with one value.
         Value::Array(items) => match items.as_slice() {
             [Value::String(text)] => text.clone(),
             _ => value.to_string(),
         },
         Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
     };
-    clip(&reader.secrets.text(&text), VALUE)
+    clip(&reader.secrets.text(&text), MAX_VALUE)
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_have_their_values_and_their_place_and_no_secrets() {
+    fn changes_have_values_and_place_without_secrets() {
         let status = json!({"file": "/r/site.pp", "line": 3, "events": [
             {"status": "success", "property": "mode", "previous_value": "0600", "desired_value": "0644"},
             {"status": "success", "property": "returns", "previous_value": "notrun", "desired_value": ["0"]},
@@ -93,12 +93,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_them_and_no_secret_is_cut_in_two() {
+    fn changes_are_limited_and_redacted_before_cutting() {
         let secret = "0123456789abcdef";
-        let long = format!("{}{secret}", "x".repeat(VALUE - 8));
+        let long = format!("{}{secret}", "x".repeat(MAX_VALUE - 8));
         let event = json!({"status": "success", "property": "p", "previous_value": "", "desired_value": long});
         let changes = changes(json!({"events": vec![event; 300]}), &secrets(&[secret]));
-        assert_eq!(changes.len(), CHANGES);
-        assert!(changes[0].new.len() <= VALUE && !changes[0].new.contains("0123"), "{}", changes[0].new);
+        assert_eq!(changes.len(), MAX_CHANGES);
+        assert!(changes[0].new.len() <= MAX_VALUE && !changes[0].new.contains("0123"), "{}", changes[0].new);
     }
 }

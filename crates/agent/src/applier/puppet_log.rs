@@ -1,4 +1,4 @@
-//! Puppet's log, one JSON object a line.
+//! Reads Puppet's log, one JSON object per line.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use serde::Deserialize;
 use muster_core::report::ResourceError;
 use muster_core::report::summary::clip;
 
-use crate::bounded::for_each_line;
 use crate::redact::Redactor;
+use crate::run::bounded_file::for_each_line;
 
-const ERRORS: usize = 50;
-const MESSAGE: usize = 2000;
+const MAX_ERRORS: usize = 50;
+const MAX_MESSAGE: usize = 2000;
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Line {
@@ -30,24 +30,24 @@ impl Line {
         serde_json::from_slice(text).ok()
     }
 
-    /// Facter complains, as an error, of everything that it may not read: that fails no run.
-    fn is_an_error_of_the_content(&self) -> bool {
+    /// True for errors of the content. Facter logs everything that it may not read as an error, which fails no run.
+    fn is_content_error(&self) -> bool {
         matches!(self.level.as_str(), "err" | "alert" | "emerg" | "crit") && self.source.as_deref() != Some("Facter")
     }
 }
 
-/// What the log says went wrong, for a run without a report. Lines that name a file come first: they say where to look.
+/// Errors in the log, for a run without a report. Errors with a file come first, because they show the place.
 pub(super) fn errors(path: &Path, release: &Path, secrets: &Redactor) -> Vec<ResourceError> {
     let mut errors: Vec<ResourceError> = Vec::new();
     for_each_line(path, |text| {
-        let Some(line) = Line::parse(text).filter(Line::is_an_error_of_the_content) else { return };
+        let Some(line) = Line::parse(text).filter(Line::is_content_error) else { return };
         let error = ResourceError {
             resource: line.source.filter(|source| source != "Puppet").map(|source| secrets.text(&source).into_owned()),
             message: clean(&line.message, release, secrets),
             file: line.file.map(|file| in_release(&file, release)),
             line: line.line,
         };
-        if !errors.contains(&error) && errors.len() < ERRORS {
+        if !errors.contains(&error) && errors.len() < MAX_ERRORS {
             errors.push(error);
         }
     });
@@ -55,22 +55,22 @@ pub(super) fn errors(path: &Path, release: &Path, secrets: &Redactor) -> Vec<Res
     errors
 }
 
-/// What the log says of one resource that failed, if anything. Its source there is the resource's whole path, such as
+/// The first error message of a resource in the log. The source of a line is the resource's full path, such as
 /// `/Stage[main]/Db/Service[db]/ensure`.
-pub(super) fn said_of(path: &Path, resource: &str, release: &Path, secrets: &Redactor) -> Option<String> {
+pub(super) fn message_of(path: &Path, resource: &str, release: &Path, secrets: &Redactor) -> Option<String> {
     let (inside, end) = (format!("/{resource}/"), format!("/{resource}"));
-    let mut said = None;
+    let mut message = None;
     for_each_line(path, |text| {
-        let line = Line::parse(text).filter(Line::is_an_error_of_the_content);
+        let line = Line::parse(text).filter(Line::is_content_error);
         let of_it = |source: &str| source.contains(&inside) || source.ends_with(&end);
         if let Some(line) = line.filter(|line| line.source.as_deref().is_some_and(of_it)) {
-            said.get_or_insert_with(|| clean(&line.message, release, secrets));
+            message.get_or_insert_with(|| clean(&line.message, release, secrets));
         }
     });
-    said
+    message
 }
 
-/// A message without secrets, and without what the report says in fields of its own: the place, and the node.
+/// Redacts a message and removes the parts that the report has in other fields: the place and the node.
 pub(crate) fn clean(message: &str, release: &Path, secrets: &Redactor) -> String {
     let prefix = format!("{}/", release.display());
     let mut text = secrets.text(message.trim()).replace(&prefix, "");
@@ -85,10 +85,10 @@ pub(crate) fn clean(message: &str, release: &Path, secrets: &Redactor) -> String
             text = rest.to_owned();
         }
     }
-    clip(&text, MESSAGE)
+    clip(&text, MAX_MESSAGE)
 }
 
-/// A path of the release as its author knows it.
+/// A path relative to the release.
 pub(crate) fn in_release(file: &str, release: &Path) -> String {
     Path::new(file).strip_prefix(release).map_or_else(|_| file.to_owned(), |inside| inside.display().to_string())
 }
@@ -99,7 +99,7 @@ mod tests {
     use crate::testing::secrets;
 
     #[test]
-    fn messages_are_freed_of_what_stands_elsewhere() {
+    fn place_and_node_are_removed_from_messages() {
         for (message, cleaned) in [
             (
                 "Could not parse for environment production: Syntax error at '}' (file: /r/site.pp, line: 3, column: 1) on node web1",
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_finds_its_own_words() {
+    fn message_of_a_resource_is_its_first_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let lines = [
             r#"{"level":"notice","source":"/Stage[main]/Main/Service[db]/ensure","message":"fine"}"#,
@@ -126,13 +126,13 @@ mod tests {
             r#"{"level":"err","source":"/Stage[main]/Main/Service[db]/ensure","message":"later"}"#,
         ];
         std::fs::write(file.path(), lines.join("\n")).unwrap();
-        let said = |resource| said_of(file.path(), resource, Path::new("/r"), &Redactor::default());
-        assert_eq!(said("Service[db]").as_deref(), Some("Could not evaluate: no kill"));
-        assert_eq!(said("Service[web]"), None);
+        let message = |resource| message_of(file.path(), resource, Path::new("/r"), &Redactor::default());
+        assert_eq!(message("Service[db]").as_deref(), Some("Could not evaluate: no kill"));
+        assert_eq!(message("Service[web]"), None);
     }
 
     #[test]
-    fn errors_are_those_of_the_content_with_the_place_first() {
+    fn errors_with_a_place_come_first() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let lines = [
             r#"{"level":"err","source":"Facter","message":"cannot read"}"#,

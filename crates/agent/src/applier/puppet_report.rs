@@ -1,4 +1,4 @@
-//! The report that the module's report processor wrote.
+//! Reads the Puppet report that the module's report processor has written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,32 +14,32 @@ use muster_core::report::{Counts, ResourceChange, ResourceError};
 use crate::applier::{Mode, puppet_changes, puppet_log};
 use crate::redact::Redactor;
 
-/// More errors than a person reads; the log has them all.
-const ERRORS: usize = 50;
-/// So many resources that were skipped are named; the others are counted.
-const NAMED: usize = 5;
-const NAME: usize = 120;
+/// Maximum number of errors. The log has all of them.
+const MAX_ERRORS: usize = 50;
+/// Number of skipped resources that are named; the others are counted.
+const MAX_NAMES: usize = 5;
+const MAX_NAME: usize = 120;
 
-/// What is of interest in a report.
+/// Summary of a Puppet report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PuppetReport {
     pub(super) counts: Counts,
-    /// In the order in which they failed.
+    /// In the order of failure.
     pub(super) failures: Vec<Failure>,
-    /// What was not even tried, told of what it depends on.
+    /// Skipped resources, listed with the failed resource that they depend on.
     pub(super) skipped: Vec<ResourceError>,
     pub(super) changes: Vec<ResourceChange>,
 }
 
-/// A resource that failed.
+/// A failed resource.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) error: ResourceError,
-    /// As Puppet's log names it.
+    /// Its name in Puppet's log.
     pub(super) name: String,
-    /// Whether the report says why. When a provider raises an error before it changes anything there is no event of it,
-    /// and only the log has its words.
-    pub(super) said: bool,
+    /// The report has a message. If a provider raises an error before it changes anything there is no event, and only the
+    /// log has the message.
+    pub(super) has_message: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,10 +60,10 @@ pub(super) struct Status {
     skipped: bool,
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
-    /// When it was its turn; all times of a report are written alike.
+    /// When it was evaluated. All times of a report have the same format.
     #[serde(default)]
     time: String,
-    /// What it depends on, directly or not, and has failed.
+    /// Failed resources that it depends on, directly or indirectly.
     #[serde(default)]
     failed_dependencies: Vec<String>,
     #[serde(default)]
@@ -87,7 +87,7 @@ impl Event {
     }
 }
 
-/// What is needed to make something of a report's text.
+/// Context for reading a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     pub(super) release: &'a Path,
@@ -96,13 +96,13 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the report; none if there is none, or if it is not understood.
+    /// Reads the report; `None` if it is missing or cannot be parsed.
     pub(super) fn read(&self, path: &Path) -> Option<PuppetReport> {
         let file = File::open(path).ok()?;
         match serde_json::from_reader::<_, Data>(BufReader::new(file)) {
             Ok(data) => Some(self.summarise(data)),
             Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "Puppet's report is not understood");
+                tracing::warn!(file = %path.display(), %error, "cannot parse Puppet's report");
                 None
             }
         }
@@ -125,7 +125,7 @@ impl Reader<'_> {
             counts.skipped += u32::from(status.skipped);
             counts.failed += u32::from(failed);
             puppet_changes::add(&mut report.changes, self, &resource, &status);
-            if failed && report.failures.len() < ERRORS {
+            if failed && report.failures.len() < MAX_ERRORS {
                 report.failures.push(self.failure(resource, status));
             }
         }
@@ -134,30 +134,31 @@ impl Reader<'_> {
 
     fn failure(&self, resource: String, status: Status) -> Failure {
         let failure = status.events.iter().find(|event| event.is("failure"));
-        let unsaid = if status.failed_to_restart { "could not be restarted" } else { "failed; the log says more" };
+        let default = if status.failed_to_restart { "could not be restarted" } else { "failed; see the log" };
         let message = failure.and_then(|event| event.message.as_deref());
-        let said = message.is_some();
+        let has_message = message.is_some();
         let message =
-            message.map_or_else(|| unsaid.to_owned(), |text| puppet_log::clean(text, self.release, self.secrets));
-        Failure { error: self.error(&resource, &status, message), name: resource, said }
+            message.map_or_else(|| default.to_owned(), |text| puppet_log::clean(text, self.release, self.secrets));
+        Failure { error: self.error(&resource, &status, message), name: resource, has_message }
     }
 
-    /// For each resource that failed, what was skipped because of it. One that waited for several is told of the first.
+    /// For each failed resource, the resources that were skipped because of it. A resource with several failed dependencies
+    /// is listed with the first.
     fn skipped(&self, statuses: &[(String, Status)]) -> Vec<ResourceError> {
         let mut skipped: Vec<(&str, Vec<&str>)> = Vec::new();
         for (resource, status) in statuses.iter().filter(|(_, status)| status.skipped) {
             let Some(cause) = status.failed_dependencies.first() else { continue };
             match skipped.iter().position(|(known, _)| known == cause) {
                 Some(at) => skipped[at].1.push(resource),
-                None if skipped.len() < ERRORS => skipped.push((cause, vec![resource])),
+                None if skipped.len() < MAX_ERRORS => skipped.push((cause, vec![resource])),
                 None => {}
             }
         }
-        let told = skipped.into_iter().filter_map(|(cause, resources)| {
+        let errors = skipped.into_iter().filter_map(|(cause, resources)| {
             let (_, status) = statuses.iter().find(|(resource, _)| resource == cause)?;
-            Some(self.error(cause, status, in_words(&resources, self.secrets)))
+            Some(self.error(cause, status, skipped_message(&resources, self.secrets)))
         });
-        told.collect()
+        errors.collect()
     }
 
     fn error(&self, resource: &str, status: &Status, message: String) -> ResourceError {
@@ -170,13 +171,13 @@ impl Reader<'_> {
     }
 }
 
-fn in_words(skipped: &[&str], secrets: &Redactor) -> String {
-    let names: Vec<_> = skipped.iter().take(NAMED).map(|name| clip(&secrets.text(name), NAME)).collect();
+fn skipped_message(skipped: &[&str], secrets: &Redactor) -> String {
+    let names: Vec<_> = skipped.iter().take(MAX_NAMES).map(|name| clip(&secrets.text(name), MAX_NAME)).collect();
     let begin = match skipped.len() {
         1 => "1 resource was skipped because of it".to_owned(),
         count => format!("{count} resources were skipped because of it"),
     };
-    let more = if skipped.len() > NAMED { ", …" } else { "" };
+    let more = if skipped.len() > MAX_NAMES { ", …" } else { "" };
     format!("{begin}: {}{more}", names.join(", "))
 }
 
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_resources_are_told_with_their_place_in_the_order_of_their_turns() {
+    fn failed_resources_are_listed_in_order_with_their_place() {
         let statuses = serde_json::json!({
             "File[/a]": {"failed": false, "changed": true, "skipped": false, "events": []},
             "Exec[b]": {"failed": true, "changed": false, "skipped": false, "file": "/r/modules/m/init.pp", "line": 7,
@@ -204,7 +205,7 @@ mod tests {
         let report = summarised(statuses, Mode::Apply);
         assert_eq!(report.counts, Counts { total: 4, changed: 1, failed: 2, skipped: 1 });
         let shown: Vec<_> = report.failures.iter().map(|failure| failure.error.to_string()).collect();
-        assert_eq!(report.failures.iter().map(|failure| failure.said).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(report.failures.iter().map(|failure| failure.has_message).collect::<Vec<_>>(), [false, true]);
         assert_eq!(
             shown,
             [
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_skipped_is_told_of_what_failed() {
+    fn skipped_resources_are_listed_with_their_cause() {
         let mut statuses = serde_json::json!({
             "Exec[a]": {"failed": true, "file": "/r/site.pp", "line": 3},
             "Exec[b]": {"failed": true, "file": "/r/site.pp", "line": 5},
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_counts_what_would_change() {
+    fn preview_counts_the_changes_it_would_make() {
         let statuses = serde_json::json!({
             "File[/a]": {"changed": false, "events": [{"status": "noop"}, {"status": "noop"}]},
             "File[/b]": {"changed": false, "events": [{"status": "audit"}]},
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_report() {
+    fn invalid_report_is_ignored() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"resource_statuses\": 1}").unwrap();
         let secrets = Redactor::default();

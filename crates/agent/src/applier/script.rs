@@ -1,4 +1,4 @@
-//! `script`: an executable of the release. 0 unchanged, 2 changed, 75 pending, anything else failed.
+//! The `script` applier: an executable of the release. Exit codes: 0 unchanged, 2 changed, 75 pending, others failed.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::run::log;
 const PENDING: i32 = 75;
 const REASON: usize = 300;
 
-/// Prepares the call. A script that does not promise to honour `MUSTER_NOOP` would change the node in a preview.
+/// Prepares the call. A preview needs a script that declares `noop`, or it would change the node.
 pub(super) fn program(job: &Job<'_>) -> Result<Program, RunReason> {
     let spec = &job.release.spec;
     match job.mode {
@@ -27,28 +27,26 @@ pub(super) fn not_started(job: &Job<'_>, error: &io::Error) -> RunReason {
     let manifest = &job.release.spec.manifest;
     if error.kind() == io::ErrorKind::PermissionDenied {
         return RunReason::Release {
-            problem: format!("{manifest} of the release cannot be executed: is it executable?"),
+            problem: format!("{manifest} of the release cannot be executed: check its permissions"),
         };
     }
     if error.kind() == io::ErrorKind::NotFound {
-        // The file is there, this was checked: what is missing is what its first line names.
+        // The file exists, which was checked before: its interpreter is missing.
         return RunReason::NotInstalled { program: format!("the interpreter of {manifest}") };
     }
     RunReason::Machine { problem: format!("cannot start {manifest} of the release: {error}") }
 }
 
-pub(super) fn judge(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
+pub(super) fn result(job: &Job<'_>, code: i32, needs: Vec<Need>) -> Applied {
     match code {
         0 | 2 if !needs.is_empty() => Applied::failed(RunReason::PendingIgnored { needs }),
         0 => Applied::succeeded(RunResult::Unchanged),
         2 => Applied::succeeded(RunResult::Changed),
         PENDING if !needs.is_empty() => Applied::pending(needs),
         PENDING => {
-            let said = log::last_line(&job.directory.output());
-            let reason = said.map_or_else(
-                || "something that it does not name".to_owned(),
-                |line| clip(&job.secrets.text(&line), REASON),
-            );
+            let line = log::last_line(&job.directory.output());
+            let reason =
+                line.map_or_else(|| "an unnamed need".to_owned(), |line| clip(&job.secrets.text(&line), REASON));
             Applied::pending(vec![Need::Other { reason }])
         }
         code => Applied::failed(RunReason::ExitCode { program: job.release.spec.manifest.clone(), code }),

@@ -226,7 +226,7 @@ async fn what_a_run_leaves_on_purpose_lives_on_after_an_orderly_end() {
     assert_eq!(living(&[pid.cast_signed()]), [pid.cast_signed()]);
     // A search may miss it at the moment when it becomes what it was started as.
     until("the process carries the mark", || script.processes() == [pid]).await;
-    muster_marked::end_all(environment::RUN_ID, script.run.as_str(), Duration::from_secs(5)).await.unwrap();
+    muster_marked::terminate_all(environment::RUN_ID, script.run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,12 +1,11 @@
-//! Tells the server what the run that goes on says, while it says it.
+//! Streams the log of a run to the server while it runs.
 //!
-//! A task of its own, at best effort: the run knows nothing of it and never waits for it, and what does not arrive is in
-//! the report. The files of the run are the buffer: nothing is read before it can be sent, so a server that is away, or
-//! a run that writes a gigabyte, costs one piece of memory.
+//! The task is best effort. The run never waits for it, and the report contains what did not arrive. The files of the run
+//! are the buffer: nothing is read before it can be sent, so an unreachable server, or a run that writes a gigabyte, costs
+//! one piece of memory.
 //!
-//! The files are looked at a few times a second, and only while a run goes on. A pipe in place of the file would wake
-//! us, but it holds 64 KiB, and Puppet would stand still whenever we do; and inotify is missing on some file systems
-//! that nodes have. A look costs two system calls.
+//! The files are polled five times a second, and only during a run. A pipe would wake the task, but it holds 64 KiB and
+//! would block Puppet whenever this task is slow. inotify is missing on some file systems. A poll costs two system calls.
 
 mod source;
 mod tail;
@@ -23,31 +22,31 @@ use muster_wire::run_log::{LogPiece, PIECE};
 
 use crate::backoff::{self, Backoff};
 use crate::live_log::source::Collector;
-use crate::live_log::tail::Looked;
+use crate::live_log::tail::ReadProgress;
 use crate::node::Node;
-use crate::servers::Servers;
-use crate::sync::chain;
+use crate::sync::error_chain;
+use crate::sync::servers::Servers;
 
 pub use source::Source;
 
-/// How soon something new is seen.
-const LOOK: Duration = Duration::from_millis(200);
-/// How often something is sent, if it is little.
-const SEND: Duration = Duration::from_millis(500);
+/// Poll interval.
+const POLL: Duration = Duration::from_millis(200);
+/// Interval between two small pieces.
+const SEND_INTERVAL: Duration = Duration::from_millis(500);
 /// The server keeps a piece in memory and answers at once.
-const ANSWER: Duration = Duration::from_secs(5);
-/// With the server away there is no hurry.
-const SEND_AGAIN: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
-/// How often the rest of a run that is over is tried to be sent. The report brings it.
-const LAST_TRIES: u32 = 2;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Backoff while the server is unreachable.
+const RESEND: Backoff = Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(10) };
+/// Attempts to send the rest of a finished run. The report contains it too.
+const LAST_ATTEMPTS: u32 = 2;
 
-/// Says which run goes on.
+/// Handle that tells the streamer which run is in progress.
 #[derive(Clone, Debug, Default)]
 pub struct LiveLog {
     current: watch::Sender<Option<Arc<Source>>>,
 }
 
-/// A run that goes on. It is over when this is dropped.
+/// A run in progress. It ends when this is dropped.
 #[derive(Debug)]
 pub struct LiveRun {
     source: Arc<Source>,
@@ -63,10 +62,10 @@ impl LiveLog {
 }
 
 impl LiveRun {
-    /// A check has ended.
+    /// Adds the result of a check.
     pub fn checked(&self, check: &CheckResult) {
-        self.source.say(check_in_words(check));
-        // Wakes whoever sends it.
+        self.source.push_line(check_line(check));
+        // Wakes the streamer.
         self.current.send_modify(|_| ());
     }
 }
@@ -84,7 +83,7 @@ impl Drop for LiveRun {
 }
 
 /// `check listens passed after 12 ms: connected`
-pub(crate) fn check_in_words(check: &CheckResult) -> String {
+pub(crate) fn check_line(check: &CheckResult) -> String {
     let word = match check.verdict {
         Verdict::Passed => "passed",
         Verdict::Failed => "failed",
@@ -92,7 +91,7 @@ pub(crate) fn check_in_words(check: &CheckResult) -> String {
     format!("check {} {word} after {} ms: {}", check.name, check.millis, check.message)
 }
 
-/// What the task works with.
+/// Task that streams the log.
 #[derive(Debug)]
 pub struct Streamer {
     node: Arc<Node>,
@@ -110,12 +109,12 @@ impl Streamer {
         let cancel = self.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
-            () = self.work() => {}
+            () = self.stream_runs() => {}
         }
     }
 
-    /// Ends when nobody is left who could run anything.
-    async fn work(&mut self) {
+    /// Ends when the run task has ended.
+    async fn stream_runs(&mut self) {
         loop {
             let source = match self.current.wait_for(Option::is_some).await {
                 Ok(current) => current.clone(),
@@ -127,38 +126,38 @@ impl Streamer {
         }
     }
 
-    /// One run, to its end.
+    /// Streams one run to its end.
     async fn follow(&mut self, source: &Arc<Source>) {
         let (mut collector, mut offset, mut failures) = (Collector::new(source), 0, 0);
-        // Whoever asked for the run learns that it has begun, also while it has nothing to say.
-        let mut announced = source.asked.is_empty();
+        // A requested run is announced at once, also without output.
+        let mut announced = source.requests.is_empty();
         loop {
-            // Looked at first: then all that the run has written is there to be collected.
-            let is_over = !self.goes_on(source);
-            let looked = collector.collect(source, is_over);
-            let last = is_over && looked == Looked::AtTheEnd;
-            let is_full = looked == Looked::More || collector.text.len() > PIECE / 2;
+            // Read first: then the files contain all that the run has written.
+            let is_over = !self.in_progress(source);
+            let progress = collector.collect(source, is_over);
+            let last = is_over && progress == ReadProgress::AtEnd;
+            let is_full = progress == ReadProgress::More || collector.text.len() > PIECE / 2;
             let pause = if collector.text.is_empty() && !last && announced {
-                LOOK
+                POLL
             } else {
                 let text = std::mem::take(&mut collector.text);
-                let piece = LogPiece { offset, text, last, asked: source.asked.clone() };
+                let piece = LogPiece { offset, text, last, asked: source.requests.clone() };
                 match self.send(source, &piece).await {
                     Ok(()) if last => return,
                     Ok(()) => {
                         offset += piece.text.len() as u64;
                         (failures, announced) = (0, true);
-                        if is_full { Duration::ZERO } else { SEND }
+                        if is_full { Duration::ZERO } else { SEND_INTERVAL }
                     }
-                    Err(why) => {
-                        tracing::debug!(run = %source.run, why, "the server does not know what the run says");
-                        // The same once more: it may have arrived, and the server sees that by its place.
+                    Err(error) => {
+                        tracing::debug!(run = %source.run, error, "cannot send a piece of the log");
+                        // Send the same again. If it has arrived, the server recognises it by its offset.
                         collector.text = piece.text;
                         failures += 1;
-                        if is_over && failures >= LAST_TRIES {
+                        if is_over && failures >= LAST_ATTEMPTS {
                             return;
                         }
-                        SEND_AGAIN.pause(failures, backoff::chance())
+                        RESEND.pause(failures, backoff::chance())
                     }
                 }
             };
@@ -166,15 +165,15 @@ impl Streamer {
         }
     }
 
-    /// Waits until the next look. What a check says is sent at once, unless the server is away; the end of the run always
-    /// ends the wait.
-    async fn wait(&mut self, source: &Arc<Source>, pause: Duration, server_away: bool) {
+    /// Waits until the next poll. The result of a check is sent at once, unless the server is unreachable. The end of the
+    /// run always ends the wait.
+    async fn wait(&mut self, source: &Arc<Source>, pause: Duration, unreachable: bool) {
         let until = Instant::now() + pause;
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return,
                 changed = self.current.changed() => {
-                    if changed.is_err() || !server_away || !self.goes_on(source) {
+                    if changed.is_err() || !unreachable || !self.in_progress(source) {
                         return;
                     }
                 }
@@ -182,16 +181,16 @@ impl Streamer {
         }
     }
 
-    fn goes_on(&self, source: &Arc<Source>) -> bool {
+    fn in_progress(&self, source: &Arc<Source>) -> bool {
         self.current.borrow().as_ref().is_some_and(|current| Arc::ptr_eq(current, source))
     }
 
     async fn send(&self, source: &Source, piece: &LogPiece) -> Result<(), String> {
         let client = self.servers.current();
         let sent = client.send_log(&self.node.env, &self.node.name, &source.run, piece);
-        match timeout(ANSWER, sent).await {
-            Ok(answer) => answer.map_err(|error| chain(&error)),
-            Err(_) => Err(format!("no answer within {} s", ANSWER.as_secs())),
+        match timeout(ANSWER_TIMEOUT, sent).await {
+            Ok(answer) => answer.map_err(|error| error_chain(&error)),
+            Err(_) => Err(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
         }
     }
 }

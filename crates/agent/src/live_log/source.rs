@@ -1,4 +1,4 @@
-//! What the run that goes on writes, as readable lines, in pieces that can be sent.
+//! Collects the log of the run in progress as lines for people, in pieces that can be sent.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -9,66 +9,66 @@ use muster_core::report::summary::clip;
 use muster_wire::run_log::PIECE;
 
 use crate::applier::Line;
-use crate::live_log::tail::{Looked, Tail};
+use crate::live_log::tail::{ReadProgress, Tail};
 use crate::redact::Redactor;
 use crate::run::directory::RunDirectory;
+use crate::run::log::RepeatCounter;
 use crate::run::log::{LINE, readable};
-use crate::run::repetition::Repetition;
 
-/// So many lines of checks wait to be sent. They are in the report too.
-const WAITING: usize = 200;
+/// Maximum number of unsent lines of checks. The report contains all of them.
+const MAX_LINES: usize = 200;
 
-/// What is known of the run that goes on.
+/// Log sources of the run in progress.
 #[derive(Debug)]
 pub struct Source {
     pub run: RunId,
-    /// Which runs that people asked for it is.
-    pub(super) asked: Vec<String>,
+    /// Ids of the run requests that it answers.
+    pub(super) requests: Vec<String>,
     pub(super) puppet_log: PathBuf,
     pub(super) output: PathBuf,
-    /// Where the release is: its author knows paths in it, not on this node.
+    /// Directory of the release. Paths are shown relative to it.
     pub(super) release: PathBuf,
-    /// What must not leave the node.
+    /// Secrets to redact.
     pub(super) secrets: Redactor,
-    /// What is said besides what is in the files.
-    said: Mutex<VecDeque<String>>,
+    /// Lines that are not in the files.
+    lines: Mutex<VecDeque<String>>,
 }
 
 impl Source {
-    pub fn new(run: RunId, asked: Vec<String>, directory: &RunDirectory, release: &Path, secrets: Redactor) -> Self {
+    pub fn new(run: RunId, requests: Vec<String>, directory: &RunDirectory, release: &Path, secrets: Redactor) -> Self {
         Self {
             run,
-            asked,
+            requests,
             puppet_log: directory.puppet_log(),
             output: directory.output(),
             release: release.to_owned(),
             secrets,
-            said: Mutex::default(),
+            lines: Mutex::default(),
         }
     }
 
-    pub(super) fn say(&self, line: String) {
-        let mut said = self.said();
-        if said.len() < WAITING {
-            said.push_back(line);
+    pub(super) fn push_line(&self, line: String) {
+        let mut lines = self.lines();
+        if lines.len() < MAX_LINES {
+            lines.push_back(line);
         }
     }
 
-    fn said(&self) -> MutexGuard<'_, VecDeque<String>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lines(&self) -> MutexGuard<'_, VecDeque<String>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Collects the text that is to be sent next.
+/// Collects the next piece to send.
 #[derive(Debug)]
 pub(super) struct Collector {
     puppet: Tail,
     output: Tail,
-    repetition: Repetition,
-    /// Whole lines, at most a piece.
+    repeats: RepeatCounter,
+    /// Complete lines, at most one piece.
     pub(super) text: String,
-    /// What is too much for this piece.
-    over: VecDeque<String>,
+    /// Lines that do not fit into this piece.
+    overflow: VecDeque<String>,
 }
 
 impl Collector {
@@ -76,64 +76,64 @@ impl Collector {
         Self {
             puppet: Tail::new(source.puppet_log.clone()),
             output: Tail::new(source.output.clone()),
-            repetition: Repetition::default(),
+            repeats: RepeatCounter::default(),
             text: String::new(),
-            over: VecDeque::new(),
+            overflow: VecDeque::new(),
         }
     }
 
-    /// Takes what has come since the last look. `ended`: nobody writes any more.
-    pub(super) fn collect(&mut self, source: &Source, ended: bool) -> Looked {
+    /// Adds the lines written since the last call. `ended`: the run writes no more.
+    pub(super) fn collect(&mut self, source: &Source, ended: bool) -> ReadProgress {
         self.fill();
         let room = PIECE.saturating_sub(self.text.len());
-        if !self.over.is_empty() || room < LINE {
-            return Looked::More;
+        if !self.overflow.is_empty() || room < LINE {
+            return ReadProgress::More;
         }
         let mut lines = Vec::new();
-        // One line can become longer when it is made readable, and is cut; most become shorter.
-        let mut take_log = |text: &[u8]| lines.push(in_words(text, &source.release));
-        let mut looked = self.puppet.look(room, &mut take_log);
-        if ended && looked == Looked::AtTheEnd {
-            self.puppet.finish(&mut take_log);
+        // Formatting can lengthen a line, which is then cut; most become shorter.
+        let mut add_log = |text: &[u8]| lines.push(format_line(text, &source.release));
+        let mut progress = self.puppet.read(room, &mut add_log);
+        if ended && progress == ReadProgress::AtEnd {
+            self.puppet.finish(&mut add_log);
         }
-        let mut take_output = |text: &[u8]| lines.push(String::from_utf8_lossy(text).into_owned());
-        if looked == Looked::AtTheEnd {
-            looked = self.output.look(room, &mut take_output);
+        let mut add_output = |text: &[u8]| lines.push(String::from_utf8_lossy(text).into_owned());
+        if progress == ReadProgress::AtEnd {
+            progress = self.output.read(room, &mut add_output);
         }
-        if ended && looked == Looked::AtTheEnd {
-            self.output.finish(&mut take_output);
+        if ended && progress == ReadProgress::AtEnd {
+            self.output.finish(&mut add_output);
         }
-        if looked == Looked::AtTheEnd {
-            // What is said, of checks for instance, is said after what was written before.
-            lines.extend(source.said().drain(..));
+        if progress == ReadProgress::AtEnd {
+            // The results of checks follow the output of the applier.
+            lines.extend(source.lines().drain(..));
         }
         for line in lines {
             let line = clip(&source.secrets.text(line.trim_end()), LINE);
-            self.over.extend(self.repetition.line(line));
+            self.overflow.extend(self.repeats.line(line));
         }
-        self.over.extend(self.repetition.counted());
+        self.overflow.extend(self.repeats.take_count());
         self.fill();
-        if self.over.is_empty() { looked } else { Looked::More }
+        if self.overflow.is_empty() { progress } else { ReadProgress::More }
     }
 
-    /// Moves lines into the piece as long as they fit.
+    /// Moves lines into the piece while they fit.
     fn fill(&mut self) {
-        while let Some(line) = self.over.front() {
+        while let Some(line) = self.overflow.front() {
             if self.text.len() + line.len() + 1 > PIECE {
                 return;
             }
             self.text.push_str(line);
             self.text.push('\n');
-            self.over.pop_front();
+            self.overflow.pop_front();
         }
     }
 }
 
-fn in_words(text: &[u8], release: &Path) -> String {
+fn format_line(text: &[u8], release: &Path) -> String {
     match Line::parse(text) {
         Some(line) => readable(&line, release),
-        // One that is too long, or that Puppet was writing when it was ended. In JSON a secret may look different.
-        None => format!("… a line of {} bytes that is not whole …", text.len()),
+        // Too long, or cut because Puppet was ended while writing. It is not shown: in JSON a secret may look different.
+        None => format!("… an incomplete line of {} bytes …", text.len()),
     }
 }
 
@@ -141,11 +141,11 @@ fn in_words(text: &[u8], release: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// One that knows a secret.
+    /// A redactor with one secret.
     fn secrets() -> Redactor {
         let snapshot = r#"{"revision":1,"active_roles":{},"leaders":{},"published":{},
             "data":{"db::password":{"value":"hunter22","secret":true,"layer":"global"}}}"#;
-        Redactor::of(&serde_json::from_str(snapshot).unwrap())
+        Redactor::for_snapshot(&serde_json::from_str(snapshot).unwrap())
     }
 
     fn source(dir: &Path) -> Source {
@@ -156,33 +156,33 @@ mod tests {
     }
 
     #[test]
-    fn the_log_comes_before_the_output_and_what_is_said_comes_last() {
+    fn log_precedes_output_and_check_results_come_last() {
         let dir = tempfile::tempdir().unwrap();
         let source = source(dir.path());
-        source.say("check a passed".into());
+        source.push_line("check a passed".into());
         std::fs::write(&source.output, "out\n").unwrap();
         std::fs::write(&source.puppet_log, "{\"level\":\"notice\",\"source\":\"Puppet\",\"message\":\"hello\"}\nodd")
             .unwrap();
         let mut collector = Collector::new(&source);
-        assert_eq!(collector.collect(&source, false), Looked::AtTheEnd);
+        assert_eq!(collector.collect(&source, false), ReadProgress::AtEnd);
         assert_eq!(collector.text, "notice: hello\nout\ncheck a passed\n");
         collector.text.clear();
-        assert_eq!(collector.collect(&source, true), Looked::AtTheEnd);
-        assert_eq!(collector.text, "… a line of 3 bytes that is not whole …\n", "Puppet was ended while it wrote");
+        assert_eq!(collector.collect(&source, true), ReadProgress::AtEnd);
+        assert_eq!(collector.text, "… an incomplete line of 3 bytes …\n", "Puppet was ended while it wrote");
     }
 
     #[test]
-    fn a_piece_is_never_larger_than_it_may_be_and_nothing_is_lost() {
+    fn pieces_stay_within_their_limit_and_lose_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let source = source(dir.path());
         let written: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
         std::fs::write(&source.output, &written).unwrap();
         let (mut collector, mut read) = (Collector::new(&source), String::new());
         loop {
-            let looked = collector.collect(&source, true);
+            let progress = collector.collect(&source, true);
             assert!(collector.text.len() <= PIECE);
             read.push_str(&std::mem::take(&mut collector.text));
-            if looked == Looked::AtTheEnd {
+            if progress == ReadProgress::AtEnd {
                 break;
             }
         }
@@ -190,18 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn secrets_stay_on_the_node() {
+    fn secrets_are_redacted() {
         let dir = tempfile::tempdir().unwrap();
         let source = source(dir.path());
         std::fs::write(&source.output, "the password is hunter22\n").unwrap();
-        source.say("check a failed: hunter22".into());
+        source.push_line("check a failed: hunter22".into());
         let mut collector = Collector::new(&source);
         collector.collect(&source, true);
         assert_eq!(collector.text, "the password is [secret]\ncheck a failed: [secret]\n");
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_no_harm() {
+    fn invalid_utf8_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let source = source(dir.path());
         std::fs::write(&source.output, [0xff, 0xfe, b'\n', 0x1b, b'[', b'\n']).unwrap();

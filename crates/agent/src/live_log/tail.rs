@@ -1,89 +1,89 @@
-//! A file that is being written, read line by line as it grows; never more of it than fits.
+//! Follows a growing file line by line, with limits.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Whoever is further behind than this skips what is between: it is a log to look at, and the report brings the rest.
-const BEHIND: u64 = 256 * 1024;
-/// Where the reader goes on then, from the end.
-const AGAIN: u64 = 64 * 1024;
-/// Of a longer line only so much is given: what is shown of it is far less, and what is cut off could be half a secret.
-const LINE: usize = 64 * 1024;
+/// A reader that is further behind than this skips ahead. The report contains the rest.
+const MAX_LAG: u64 = 256 * 1024;
+/// Distance from the end at which the reader continues then.
+const RESUME_AT: u64 = 64 * 1024;
+/// Longer lines are cut. Far less of a line is shown, and the cut part could be half a secret.
+const MAX_LINE: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Tail {
     path: PathBuf,
     file: Option<File>,
     at: u64,
-    /// The beginning of a line whose end is not there yet.
-    begun: Vec<u8>,
-    /// What comes up to the end of the line is not given.
+    /// Beginning of an incomplete line.
+    partial: Vec<u8>,
+    /// Skip the rest of the current line.
     skip_line: bool,
 }
 
-/// What a look at the file brought.
+/// Result of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Looked {
-    /// That was all, for now.
-    AtTheEnd,
+pub(super) enum ReadProgress {
+    /// At the current end of the file.
+    AtEnd,
     /// There is more.
     More,
 }
 
 impl Tail {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, file: None, at: 0, begun: Vec::new(), skip_line: false }
+        Self { path, file: None, at: 0, partial: Vec::new(), skip_line: false }
     }
 
-    /// Gives the lines that have come, reading about `limit` bytes at most. A file that is not there yet has none.
-    pub(super) fn look(&mut self, limit: usize, mut take: impl FnMut(&[u8])) -> Looked {
+    /// Passes on new lines, reading about `limit` bytes at most. A missing file has none.
+    pub(super) fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8])) -> ReadProgress {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
-        let Some(file) = &mut self.file else { return Looked::AtTheEnd };
+        let Some(file) = &mut self.file else { return ReadProgress::AtEnd };
         let length = file.metadata().map_or(0, |found| found.len());
-        if length.saturating_sub(self.at) > BEHIND {
-            let to = length - AGAIN;
-            take(format!("… {} KiB left out …", (to - self.at) / 1024).as_bytes());
+        if length.saturating_sub(self.at) > MAX_LAG {
+            let to = length - RESUME_AT;
+            handle(format!("… {} KiB left out …", (to - self.at) / 1024).as_bytes());
             self.at = to;
-            self.begun.clear();
-            // The first line from there on has lost its beginning.
+            self.partial.clear();
+            // The first line has lost its beginning.
             self.skip_line = true;
         }
         let mut read = Vec::new();
         let got = file.seek(SeekFrom::Start(self.at)).and_then(|_| file.take(limit as u64).read_to_end(&mut read));
         if got.is_err() {
-            return Looked::AtTheEnd;
+            return ReadProgress::AtEnd;
         }
         self.at += read.len() as u64;
         for piece in read.split_inclusive(|byte| *byte == b'\n') {
             let ends = piece.ends_with(b"\n");
             if !self.skip_line {
-                self.begun.extend_from_slice(piece);
-                if ends || self.begun.len() >= LINE {
-                    give(&mut self.begun, &mut take);
+                self.partial.extend_from_slice(piece);
+                if ends || self.partial.len() >= MAX_LINE {
+                    flush(&mut self.partial, &mut handle);
                     self.skip_line = !ends;
                 }
             } else if ends {
                 self.skip_line = false;
             }
         }
-        if self.at < length { Looked::More } else { Looked::AtTheEnd }
+        if self.at < length { ReadProgress::More } else { ReadProgress::AtEnd }
     }
 
-    /// Gives the last line, if nobody has ended it: nobody will any more.
-    pub(super) fn finish(&mut self, mut take: impl FnMut(&[u8])) {
-        give(&mut self.begun, &mut take);
+    /// Passes on the last line if it has no line end.
+    pub(super) fn finish(&mut self, mut handle: impl FnMut(&[u8])) {
+        flush(&mut self.partial, &mut handle);
     }
 }
 
-fn give(begun: &mut Vec<u8>, take: &mut impl FnMut(&[u8])) {
-    let line = begun.trim_ascii_end();
+fn flush(partial: &mut Vec<u8>, handle: &mut impl FnMut(&[u8])) {
+    let line = partial.trim_ascii_end();
     if !line.is_empty() {
-        take(line);
+        handle(line);
     }
-    begun.clear();
+    partial.clear();
 }
 
 #[cfg(test)]
@@ -92,18 +92,18 @@ mod tests {
 
     use super::*;
 
-    fn lines(tail: &mut Tail, limit: usize) -> (Vec<String>, Looked) {
+    fn lines(tail: &mut Tail, limit: usize) -> (Vec<String>, ReadProgress) {
         let mut lines = Vec::new();
-        let looked = tail.look(limit, |line| lines.push(String::from_utf8_lossy(line).into_owned()));
-        (lines, looked)
+        let progress = tail.read(limit, |line| lines.push(String::from_utf8_lossy(line).into_owned()));
+        (lines, progress)
     }
 
     #[test]
-    fn lines_are_given_when_they_are_whole() {
+    fn only_complete_lines_are_passed_on() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut tail = Tail::new(path.clone());
-        assert_eq!(lines(&mut tail, 100), (vec![], Looked::AtTheEnd), "it is not there yet");
+        assert_eq!(lines(&mut tail, 100), (vec![], ReadProgress::AtEnd), "the file does not exist yet");
         let mut file = File::create(&path).unwrap();
         file.write_all(b"one\ntw").unwrap();
         assert_eq!(lines(&mut tail, 100).0, ["one"]);
@@ -115,38 +115,38 @@ mod tests {
     }
 
     #[test]
-    fn a_little_is_read_at_a_time() {
+    fn reads_are_limited() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "one\ntwo\nthree\n").unwrap();
         let mut tail = Tail::new(path);
-        assert_eq!(lines(&mut tail, 5), (vec!["one".to_owned()], Looked::More));
-        assert_eq!(lines(&mut tail, 100), (vec!["two".to_owned(), "three".to_owned()], Looked::AtTheEnd));
+        assert_eq!(lines(&mut tail, 5), (vec!["one".to_owned()], ReadProgress::More));
+        assert_eq!(lines(&mut tail, 100), (vec!["two".to_owned(), "three".to_owned()], ReadProgress::AtEnd));
     }
 
     #[test]
-    fn whoever_is_far_behind_skips_and_says_so() {
+    fn reader_that_lags_behind_skips_ahead() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, "0123456789abcde\n".repeat(1024 * 1024 / 16)).unwrap();
         let mut tail = Tail::new(path);
-        let (lines, looked) = lines(&mut tail, 1024 * 1024);
+        let (lines, progress) = lines(&mut tail, 1024 * 1024);
         assert_eq!(lines[0], "… 960 KiB left out …");
-        assert_eq!((lines.len(), looked), (64 * 1024 / 16, Looked::AtTheEnd), "but for the one that is cut");
+        assert_eq!((lines.len(), progress), (64 * 1024 / 16, ReadProgress::AtEnd), "without the cut line");
     }
 
     #[test]
-    fn only_the_beginning_of_an_endless_line_is_given() {
+    fn endless_line_is_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         std::fs::write(&path, format!("{}\nnext\n", "x".repeat(200_000))).unwrap();
         let mut tail = Tail::new(path);
         let mut all = Vec::new();
         loop {
-            let (lines, looked) = lines(&mut tail, 1000);
+            let (lines, progress) = lines(&mut tail, 1000);
             all.extend(lines);
-            assert!(tail.begun.len() < LINE + 1000);
-            if looked == Looked::AtTheEnd {
+            assert!(tail.partial.len() < MAX_LINE + 1000);
+            if progress == ReadProgress::AtEnd {
                 break;
             }
         }

@@ -1,8 +1,8 @@
-//! Which processes are ours to wait for.
+//! Reaps orphaned processes of runs.
 //!
-//! The agent is a child subreaper: what a run leaves behind becomes its child, and when such an orphan ends somebody must
-//! reap it. The children that the agent started itself are waited for by the runtime, and reaping one of those would
-//! steal its exit code. So the agent keeps a list of them, and reaps every other child that has ended.
+//! The agent is a child subreaper: orphans of a run become its children, and it must reap them. The runtime reaps the
+//! children that the agent has started itself, and needs their exit codes. The agent keeps a list of those and reaps all
+//! other children.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,33 +13,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::stat::{Stat, pids};
 
-/// The children that the agent has started and not yet waited for.
+/// The children that the agent has started and the runtime has not reaped yet.
 #[derive(Clone, Debug, Default)]
 pub struct Children {
     own: Arc<Mutex<BTreeSet<i32>>>,
 }
 
-/// Keeps a child out of the reaper's reach for as long as this lives.
+/// Excludes a child from reaping until this is dropped.
 #[derive(Debug)]
-pub struct Own {
+pub struct OwnChild {
     pid: i32,
     children: Children,
 }
 
 impl Children {
-    /// Notes a child. It must be called before the thread that started the child lets other tasks go on.
-    pub fn own(&self, pid: u32) -> Own {
+    /// Registers a child. Call it before the next await after the spawn.
+    pub fn own(&self, pid: u32) -> OwnChild {
         let pid = pid.cast_signed();
         self.with(|own| own.insert(pid));
-        Own { pid, children: self.clone() }
+        OwnChild { pid, children: self.clone() }
     }
 
-    /// Reaps every child that has ended and that nobody else waits for.
+    /// Reaps every ended child that is not registered.
     pub fn reap_orphans(&self) {
         let parent = std::process::id().cast_signed();
         for pid in pids() {
             if is_ended_child(pid, parent) && !self.with(|own| own.contains(&pid)) {
-                // An ended child keeps its number until it is reaped, so this is still the one that was looked at.
+                // An ended child keeps its pid until it is reaped, so this is the same process.
                 let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
             }
         }
@@ -50,13 +50,13 @@ impl Children {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnChild {
     fn drop(&mut self) {
         self.children.with(|own| own.remove(&self.pid));
     }
 }
 
-/// Makes orphans of runs the agent's children.
+/// Makes orphans of runs children of the agent.
 pub fn become_subreaper() -> std::io::Result<()> {
     Ok(set_child_subreaper(Some(rustix::process::getpid()))?)
 }
@@ -65,7 +65,7 @@ pub fn become_subreaper() -> std::io::Result<()> {
 pub async fn run(children: Children, cancel: CancellationToken) -> std::io::Result<()> {
     let mut ended = signal(SignalKind::child())?;
     loop {
-        // First, so that what ended before the signal was asked for is reaped too.
+        // First, for children that ended before the signal handler was installed.
         children.reap_orphans();
         tokio::select! {
             () = cancel.cancelled() => return Ok(()),

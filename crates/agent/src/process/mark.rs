@@ -1,13 +1,13 @@
-//! The mark that every process of a run, or of a check, carries; and the end of all that carry it.
+//! The mark of the processes of a run or a check, and their termination.
 
 use std::time::Duration;
 
-/// How long a process may take to end by itself when asked.
+/// Time between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(5);
-/// The same when the agent itself is to end, or a former agent left the process: nobody waits for its result.
+/// The same when the agent shuts down, or for processes of an earlier agent: their result is not needed.
 pub const SHORT_GRACE: Duration = Duration::from_secs(2);
 
-/// A variable of the environment that tells whose process it is.
+/// An environment variable that identifies the processes of a run or a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub variable: &'static str,
@@ -20,14 +20,13 @@ impl Mark {
     }
 }
 
-/// Ends every process that carries the mark. What cannot be ended is told to the operator: a process that hangs in the
-/// kernel goes when the kernel lets it, and the agent must not wait for that.
+/// Ends every process that carries the mark. One that hangs in the kernel is logged; the agent does not wait for it.
 pub async fn end_all(mark: &Mark, grace: Duration) {
-    match muster_marked::end_all(mark.variable, &mark.value, grace).await {
-        Ok(ended) if ended.all() => {}
+    match muster_marked::terminate_all(mark.variable, &mark.value, grace).await {
+        Ok(ended) if ended.is_complete() => {}
         Ok(ended) => {
-            tracing::error!(mark = mark.value, pids = ?ended.left, "these processes do not end, not even when killed");
+            tracing::error!(mark = mark.value, pids = ?ended.remaining, "processes do not end after SIGKILL");
         }
-        Err(error) => tracing::error!(mark = mark.value, %error, "cannot look for the processes of a run"),
+        Err(error) => tracing::error!(mark = mark.value, %error, "cannot search for the processes of a run"),
     }
 }

@@ -1,24 +1,24 @@
-//! One line of `/proc/<pid>/stat`.
+//! Reads `/proc/<pid>/stat`.
 
 use std::fs;
 
-/// What the kernel says of a process; see proc_pid_stat(5).
+/// State of a process; see proc_pid_stat(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     state: char,
     pub parent: i32,
     pub group: i32,
-    /// When it was started, in clock ticks since the machine was.
+    /// Start time in clock ticks since boot.
     pub started: u64,
 }
 
 impl Stat {
-    /// None: there is no such process.
+    /// `None`: there is no such process.
     pub fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// `pid (name) state ppid pgrp …`; the name may hold anything, so the fields are counted from its last parenthesis.
+    /// `pid (name) state ppid pgrp …`; the name may contain any character, so fields are counted from the last parenthesis.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<_> = line.rsplit_once(')')?.1.split_whitespace().collect();
         Some(Self {
@@ -29,13 +29,13 @@ impl Stat {
         })
     }
 
-    /// A process that has ended, and that nobody has waited for yet, is still listed.
+    /// True for a zombie, which is still listed.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
-/// The pids that are listed now.
+/// All pids in `/proc`.
 pub fn pids() -> impl Iterator<Item = i32> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten();
     names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_processes_hold_anything() {
+    fn process_name_may_contain_parentheses() {
         let line =
             "77 (a) Z 1 (b) S 5 76 75 34816 76 4194304 100 0 0 0 0 0 0 0 20 0 1 0 123456 1000 10 18446744073709551615";
         let expected = Stat { state: 'S', parent: 5, group: 76, started: 123_456 };
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_listed_and_alive() {
+    fn own_process_is_listed_and_running() {
         let own = std::process::id().cast_signed();
         assert!(pids().any(|pid| pid == own));
         assert!(!Stat::read(own).unwrap().has_ended());

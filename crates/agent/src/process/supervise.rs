@@ -1,4 +1,4 @@
-//! Runs one program to its end, its deadline or the agent's end.
+//! Runs one program until it exits, its deadline passes, or the agent shuts down.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use crate::process::children::Children;
 use crate::process::group;
 use crate::process::mark::{self, Mark};
-use crate::process::output::{Ends, Output};
+use crate::process::output::{Output, OutputHandles};
 
-/// A killed process is gone in a moment, or hangs in the kernel.
-const REAPED_WITHIN: Duration = Duration::from_secs(2);
+/// Time to reap a killed process. One that takes longer hangs in the kernel.
+const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A program to run.
 #[derive(Clone, Debug)]
@@ -24,57 +24,62 @@ pub struct Program {
     pub path: PathBuf,
     pub args: Vec<std::ffi::OsString>,
     pub directory: PathBuf,
-    /// All variables; nothing else is handed on.
+    /// All variables; nothing is inherited.
     pub environment: Vec<(String, std::ffi::OsString)>,
-    /// Takes standard output and standard error, within bounds; see [`crate::process::output`].
+    /// File for standard output and error, limited in size; see [`crate::process::output`].
     pub output: PathBuf,
-    /// What every process of it carries.
+    /// The mark of all its processes.
     pub mark: Mark,
     pub deadline: Duration,
-    /// How long its processes may take to end by themselves at the deadline.
+    /// Time between SIGTERM and SIGKILL at the deadline.
     pub grace: Duration,
     pub leftovers: Leftovers,
 }
 
-/// What becomes of the processes that a program leaves behind when it ends in order.
+/// Treatment of the processes that a program leaves behind when it exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leftovers {
-    /// They are services, and meant to stay.
-    Stay,
+    /// They are services and keep running.
+    Keep,
     End,
 }
 
-/// How it ended.
+/// How a program ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ProgramEnd {
     Exited(i32),
-    /// From outside.
+    /// By a signal that the agent did not send.
     Killed(i32),
-    /// It was still running, and was ended with all of its processes.
+    /// It was still running, and was ended with all its processes.
     Deadline,
-    /// The agent is to end, so it was ended with all of its processes.
+    /// The agent shuts down; it was ended with all its processes.
     Cancelled,
     NotStarted(io::Error),
 }
 
-/// Runs a program. Except for what it may leave after an orderly end, nothing of it is left when this returns.
-pub async fn supervise(program: &Program, children: &Children, cancel: &CancellationToken) -> Ended {
+/// Runs a program. When this returns no process of it is left, except those that it may leave behind after an exit.
+pub async fn supervise(program: &Program, children: &Children, cancel: &CancellationToken) -> ProgramEnd {
     if cancel.is_cancelled() {
-        return Ended::Cancelled;
+        return ProgramEnd::Cancelled;
     }
-    let (mut output, ends) = match Output::open(&program.output, program.leftovers) {
+    let (mut output, handles) = match Output::open(&program.output, program.leftovers) {
         Ok(opened) => opened,
-        Err(error) => return Ended::NotStarted(error),
+        Err(error) => return ProgramEnd::NotStarted(error),
     };
     let ended = tokio::select! {
-        ended = to_the_end(program, ends, children, cancel) => ended,
-        never = output.keep_up() => match never {},
+        ended = run_to_end(program, handles, children, cancel) => ended,
+        never = output.drain() => match never {},
     };
     output.finish(&program.output);
     ended
 }
 
-async fn to_the_end(program: &Program, ends: Ends, children: &Children, cancel: &CancellationToken) -> Ended {
+async fn run_to_end(
+    program: &Program,
+    handles: OutputHandles,
+    children: &Children,
+    cancel: &CancellationToken,
+) -> ProgramEnd {
     let mut command = Command::new(&program.path);
     command
         .args(&program.args)
@@ -82,67 +87,69 @@ async fn to_the_end(program: &Program, ends: Ends, children: &Children, cancel: 
         .env_clear()
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(ends.out)
-        .stderr(ends.err)
-        // A terminal's Ctrl-C is for the agent, which ends the run in order.
+        .stdout(handles.out)
+        .stderr(handles.err)
+        // Ctrl-C in a terminal is for the agent, which ends the run itself.
         .process_group(0);
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ended::NotStarted(error),
+        Err(error) => return ProgramEnd::NotStarted(error),
     };
-    // It has the program's ends of its output, and with them a pipe would never come to its end.
+    // It holds the program's handles of its output, with which a pipe would never be closed.
     drop(command);
     let _own = child.id().map(|pid| children.own(pid));
-    let (pid, process) = match hold(&child) {
+    let (pid, process) = match open(&child) {
         Ok(held) => held,
         Err(error) => {
             reap(&mut child).await;
-            return Ended::NotStarted(error);
+            return ProgramEnd::NotStarted(error);
         }
     };
-    // Its end is looked at and not taken: as long as nobody has waited for it, its group's number is nobody else's.
+    // Observe the exit without reaping: until it is reaped, the number of its process group is not reused.
     let ended = tokio::select! {
-        ended = process.ended() => ended.and_then(|()| how_it_ended(pid)).unwrap_or_else(Ended::NotStarted),
-        () = tokio::time::sleep(program.deadline) => Ended::Deadline,
-        () = cancel.cancelled() => Ended::Cancelled,
+        ended = process.wait() => ended.and_then(|()| exit_status(pid)).unwrap_or_else(ProgramEnd::NotStarted),
+        () = tokio::time::sleep(program.deadline) => ProgramEnd::Deadline,
+        () = cancel.cancelled() => ProgramEnd::Cancelled,
     };
     let grace = match &ended {
-        Ended::Exited(_) if program.leftovers == Leftovers::Stay => None,
-        Ended::Cancelled => Some(mark::SHORT_GRACE.min(program.grace)),
-        Ended::Exited(_) | Ended::Killed(_) | Ended::Deadline | Ended::NotStarted(_) => Some(program.grace),
+        ProgramEnd::Exited(_) if program.leftovers == Leftovers::Keep => None,
+        ProgramEnd::Cancelled => Some(mark::SHORT_GRACE.min(program.grace)),
+        ProgramEnd::Exited(_) | ProgramEnd::Killed(_) | ProgramEnd::Deadline | ProgramEnd::NotStarted(_) => {
+            Some(program.grace)
+        }
     };
     if let Some(grace) = grace {
         mark::end_all(&program.mark, grace).await;
-        // What has cleared its environment is still in the group. Who has left both did so to get away.
+        // A process that has cleared its environment is still in the group.
         group::end(pid, grace).await;
     }
     reap(&mut child).await;
     ended
 }
 
-/// Takes hold of a child that was just started.
-fn hold(child: &Child) -> io::Result<(Pid, Process)> {
-    let number = child.id().ok_or_else(|| io::Error::other("its process number is not known"))?;
-    let pid = Pid::from_raw(number.cast_signed()).ok_or_else(|| io::Error::other("its process number is 0"))?;
-    let process = Process::open(number)?.ok_or_else(|| io::Error::other("it was gone at once"))?;
+/// Opens a child that was just started.
+fn open(child: &Child) -> io::Result<(Pid, Process)> {
+    let number = child.id().ok_or_else(|| io::Error::other("the pid is unknown"))?;
+    let pid = Pid::from_raw(number.cast_signed()).ok_or_else(|| io::Error::other("the pid is 0"))?;
+    let process = Process::open(number)?.ok_or_else(|| io::Error::other("the process was gone at once"))?;
     Ok((pid, process))
 }
 
-/// How a child ended that nobody has waited for yet; it can be waited for afterwards.
-fn how_it_ended(pid: Pid) -> io::Result<Ended> {
+/// Exit status of a child without reaping it.
+fn exit_status(pid: Pid) -> io::Result<ProgramEnd> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    let status = waitid(WaitId::Pid(pid), options)?.ok_or_else(|| io::Error::other("its end cannot be seen"))?;
+    let status = waitid(WaitId::Pid(pid), options)?.ok_or_else(|| io::Error::other("the exit status is unknown"))?;
     Ok(match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Ended::Exited(code),
-        (None, signal) => Ended::Killed(signal.unwrap_or_default()),
+        (Some(code), _) => ProgramEnd::Exited(code),
+        (None, signal) => ProgramEnd::Killed(signal.unwrap_or_default()),
     })
 }
 
-/// Waits for a child that has ended. One that has not, against everything that was done, is killed once more, and left
-/// to the runtime to wait for: it hangs in the kernel, and the agent must not.
+/// Reaps a child that has ended. If it has not, it is killed again and left to the runtime: it hangs in the kernel, and the
+/// agent must not wait.
 async fn reap(child: &mut Child) {
     let _ = child.start_kill();
-    if tokio::time::timeout(REAPED_WITHIN, child.wait()).await.is_err() {
-        tracing::error!(pid = child.id(), "this process does not end, not even when killed");
+    if tokio::time::timeout(REAP_TIMEOUT, child.wait()).await.is_err() {
+        tracing::error!(pid = child.id(), "a process does not end after SIGKILL");
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
-use crate::process::supervise::{Ended, Leftovers, Program, supervise};
+use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
 
 const MARK: &str = "MUSTER_RUN_ID";
 
@@ -29,7 +29,7 @@ fn shell(directory: &Path, name: &str, script: &str, leftovers: Leftovers) -> Pr
     }
 }
 
-async fn ended(program: &Program) -> Ended {
+async fn ended(program: &Program) -> ProgramEnd {
     supervise(program, &Children::default(), &CancellationToken::new()).await
 }
 
@@ -37,7 +37,7 @@ async fn ended(program: &Program) -> Ended {
 async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo first; yes 'a line that is said for ever' | head -c 1G; echo; echo last";
-    let program = shell(dir.path(), "gigabyte", script, Leftovers::Stay);
+    let program = shell(dir.path(), "gigabyte", script, Leftovers::Keep);
     let output = program.output.clone();
     let mut most = 0;
     let watched = async {
@@ -50,7 +50,7 @@ async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
         ended = ended(&program) => ended,
         () = watched => unreachable!("it goes on for ever"),
     };
-    assert!(matches!(ended, Ended::Exited(0)), "{ended:?}");
+    assert!(matches!(ended, ProgramEnd::Exited(0)), "{ended:?}");
     let text = fs::read_to_string(&output).unwrap();
     assert!(text.starts_with("first\na line") && text.ends_with("\nlast\n"));
     assert!(text.len() < 2 * 1024 * 1024, "{}", text.len());
@@ -62,8 +62,8 @@ async fn a_gigabyte_of_output_is_cut_to_its_ends_while_it_comes() {
 async fn who_is_left_behind_can_go_on_printing() {
     let dir = tempfile::tempdir().unwrap();
     let script = "(while :; do echo tick || exit; sleep 0.01; done) & echo started";
-    let program = shell(dir.path(), "behind", script, Leftovers::Stay);
-    assert!(matches!(ended(&program).await, Ended::Exited(0)));
+    let program = shell(dir.path(), "behind", script, Leftovers::Keep);
+    assert!(matches!(ended(&program).await, ProgramEnd::Exited(0)));
     let length = || fs::metadata(&program.output).unwrap().len();
     let target = length() + 100;
     until("more is printed", || length() >= target).await;
@@ -77,13 +77,13 @@ async fn a_check_is_over_when_it_has_ended_and_not_when_its_output_is_closed() {
     let script = "env -i setsid sleep 1000 & echo $!; echo said";
     let program = shell(dir.path(), "escaped", script, Leftovers::End);
     let ended = tokio::time::timeout(Duration::from_secs(60), ended(&program)).await.expect("it waits for the other");
-    assert!(matches!(ended, Ended::Exited(0)), "{ended:?}");
+    assert!(matches!(ended, ProgramEnd::Exited(0)), "{ended:?}");
     let text = fs::read_to_string(&program.output).unwrap();
     let (pid, rest) = text.split_once('\n').unwrap();
     assert_eq!(rest, "said\n");
     let escaped = muster_marked::Process::open(pid.parse().unwrap()).unwrap();
     if let Some(escaped) = escaped {
-        escaped.end(Duration::ZERO).await.unwrap();
+        escaped.terminate(Duration::ZERO).await.unwrap();
     }
 }
 
@@ -95,9 +95,9 @@ async fn what_was_printed_before_the_deadline_is_kept() {
         let mut program = shell(dir.path(), name, script, leftovers);
         program.deadline = Duration::from_secs(3);
         let ended = ended(&program).await;
-        assert!(matches!(ended, Ended::Deadline), "{ended:?}");
+        assert!(matches!(ended, ProgramEnd::Deadline), "{ended:?}");
         let text = fs::read_to_string(&program.output).unwrap();
         assert!(text.starts_with("before\n") && text.ends_with("after\n"), "{name}");
     };
-    tokio::join!(kept("deadline-pipe", Leftovers::End), kept("deadline-file", Leftovers::Stay));
+    tokio::join!(kept("deadline-pipe", Leftovers::End), kept("deadline-file", Leftovers::Keep));
 }

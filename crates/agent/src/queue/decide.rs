@@ -1,5 +1,5 @@
-//! What to do when something happens: pure. One thing goes on and the others wait; everything that happens meanwhile
-//! becomes a cause of what waits.
+//! Decides what the queue does at an event. One kind of work runs at a time; what happens meanwhile becomes a cause of
+//! the work that waits.
 
 use std::time::Duration;
 
@@ -11,212 +11,227 @@ use muster_core::report::Cause;
 use muster_wire::sync::DesiredState;
 
 use crate::backoff::Backoff;
-use crate::ledger::{RunEnd, Work};
-use crate::queue::causes::merge;
-use crate::queue::hooks::{self, HookOn};
-use crate::queue::waiting::{Known, Queue, Retry};
+use crate::queue::hooks::{self, HookTrigger};
+use crate::queue::schedule::{LedgerView, Retry, Schedule, merge};
+use crate::state::ledger::{RunEnd, Work};
 
-/// How long the first run waits for the server's first word. What the ledger says may be old, and a run for what the
-/// node should no longer be helps nobody; but a server that is away must not keep a node from what it knows.
-pub const START_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a run waits for which nothing but configuration data has changed. People set them one after the other, and
-/// want one run for all of them; nobody waits for it as a node waits for another node.
-pub const DATA_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the first run waits for a hello. The desired state in the ledger may be outdated, and a run of it would be
+/// wasted. An unreachable server must not block a node that has what it needs.
+pub const FIRST_HELLO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay of a run whose only cause is changed configuration data. Operators set several values in a row and want one run
+/// for all of them. No other node waits for such a run.
+pub const DATA_DEBOUNCE: Duration = Duration::from_secs(1);
 
-/// What has happened.
+/// An event to decide on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The agent has started; maybe it found a run that was cut off, and who waited for what.
+pub enum QueueEvent {
+    /// The agent has started, with the interrupted run, if any, and the waiting causes of the ledger.
     Started { interrupted: Option<RunId>, waiting: Vec<Cause>, previews: Vec<Cause> },
-    /// The server has said hello.
-    Greeted,
-    /// The server says what the node should run. Not yet written down.
+    /// A server has sent hello.
+    Connected,
+    /// The server has sent a desired state. It is not stored yet.
     Desired(DesiredState),
-    /// There is a new snapshot, and it is written down.
+    /// A new snapshot is stored.
     SnapshotStored,
-    /// There is another pause, or none any more, and that is written down.
+    /// A changed pause, or the end of one, is stored.
     PauseStored,
-    /// A person asks for a run.
-    RunAsked { id: String, by: String },
-    /// A person asks what a run would do.
-    PreviewAsked { id: String, by: String },
-    /// Nobody has confirmed what the node should run: it goes back.
-    GaveUp { version: Version, within: SignedDuration },
-    /// What had the slot has ended, and that is written down.
+    /// An operator requests a run.
+    RunRequested { id: String, by: String },
+    /// An operator requests a preview.
+    PreviewRequested { id: String, by: String },
+    /// No server has confirmed the release in time: the node rolls back.
+    RolledBack { version: Version, within: SignedDuration },
+    /// The work in the slot has ended, and its result is stored.
     Finished,
     /// Time has passed.
     Tick,
 }
 
-/// What to do about it.
+/// A decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Nothing now; the queue says until when.
+pub enum QueueAction {
+    /// Do nothing until [`Schedule::wake_at`].
     Wait,
-    /// Write the desired state down.
+    /// Store the desired state.
     Adopt(DesiredState),
-    /// It is older than what was told before; nothing changes.
+    /// The desired state is older than the current one: ignore it.
     RefuseOlder,
-    /// It was told before.
-    IgnoreKnown,
+    /// The desired state is the current one: ignore it.
+    IgnoreDuplicate,
     /// Start a run.
     Start { causes: Vec<Cause>, failures: u32 },
-    /// Find out what a run would do.
+    /// Start a preview.
     Preview { causes: Vec<Cause> },
-    /// Run these hooks, and then the checks.
-    RunHooks { hooks: Vec<HookOn>, causes: Vec<Cause> },
-    /// Make the checks.
+    /// Run these hooks, then the checks.
+    RunHooks { hooks: Vec<HookTrigger>, causes: Vec<Cause> },
+    /// Run the checks.
     Validate,
 }
 
-/// The pauses that decisions are made with.
+/// Delays of a decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Pauses {
+pub struct DecisionTimings {
     pub debounce: Duration,
     pub retry: Backoff,
-    /// Between 0 and 1; drawn anew for each event.
+    /// Jitter between 0 and 1, drawn again for each event.
     pub chance: f64,
 }
 
-/// Decides what to do.
-pub fn decide(mut queue: Queue, known: Known<'_>, event: Event, now: Instant, pauses: Pauses) -> (Queue, Action) {
-    let soon = now + pauses.debounce;
+/// Decides on an event. Returns the new schedule and the action.
+pub fn decide(
+    mut schedule: Schedule,
+    view: LedgerView<'_>,
+    event: QueueEvent,
+    now: Instant,
+    timings: DecisionTimings,
+) -> (Schedule, QueueAction) {
+    let soon = now + timings.debounce;
     let action = match event {
-        Event::Started { interrupted, waiting, previews } => {
-            let by = now + START_PATIENCE;
-            for cause in waiting {
-                queue.add(cause, by);
-            }
-            queue.add(Cause::AgentStarted, by);
-            if let Some(run) = interrupted {
-                queue.add(Cause::Interrupted { run }, by);
-            }
-            queue.previews = previews;
-            queue.preview_due = Some(by);
-            queue.hasten_hooks(known, by);
-            // The run makes the checks too; but in a pause there is none, and the node may have broken meanwhile.
-            queue.validation_due = Some(by);
-            Action::Wait
+        QueueEvent::Started { interrupted, waiting, previews } => {
+            started(&mut schedule, view, interrupted, waiting, previews, now + FIRST_HELLO_TIMEOUT);
+            QueueAction::Wait
         }
-        Event::Greeted => {
-            queue.hasten(soon);
-            queue.preview_due = queue.preview_due.map(|due| due.min(soon));
-            Action::Wait
+        QueueEvent::Connected => {
+            schedule.hasten(soon);
+            schedule.preview_due = schedule.preview_due.map(|due| due.min(soon));
+            QueueAction::Wait
         }
-        Event::Desired(desired) => match known.desired.map(|known| desired.generation.cmp(&known.generation)) {
-            Some(std::cmp::Ordering::Less) => Action::RefuseOlder,
-            Some(std::cmp::Ordering::Equal) => Action::IgnoreKnown,
+        QueueEvent::Desired(desired) => match view.desired.map(|known| desired.generation.cmp(&known.generation)) {
+            Some(std::cmp::Ordering::Less) => QueueAction::RefuseOlder,
+            Some(std::cmp::Ordering::Equal) => QueueAction::IgnoreDuplicate,
             Some(std::cmp::Ordering::Greater) | None => {
-                // Another version is another try: what failed before says nothing of it.
-                queue.retry = None;
-                queue.add(Cause::Version { version: desired.version.clone() }, soon);
-                Action::Adopt(desired)
+                // Failures of another version do not count for this one.
+                schedule.retry = None;
+                schedule.add(Cause::Version { version: desired.version.clone() }, soon);
+                QueueAction::Adopt(desired)
             }
         },
-        Event::SnapshotStored => {
-            // What a run that goes on looks up is not known before its end; it is compared then.
-            if queue.running.is_none() {
-                queue.add_changes(known, soon, now + DATA_PATIENCE);
-                queue.hasten_hooks(known, soon);
+        QueueEvent::SnapshotStored => {
+            // The lookups of a running run are known only at its end, and are compared then.
+            if schedule.running.is_none() {
+                schedule.add_changes(view, soon, now + DATA_DEBOUNCE);
+                schedule.hasten_hooks(view, soon);
             }
-            // The first snapshot of all may be what the waiting run lacked.
-            if known.last.is_none() {
-                queue.hasten(soon);
+            // A waiting first run may have lacked only the snapshot.
+            if view.last.is_none() {
+                schedule.hasten(soon);
             }
-            Action::Wait
+            QueueAction::Wait
         }
-        // Whoever waits is looked at again at once; nothing is forgotten in a pause, and nothing comes of its end alone.
-        Event::PauseStored => Action::Wait,
-        Event::RunAsked { id, by } => {
-            queue.add(Cause::Operator { id, by }, soon);
-            Action::Wait
+        // Waiting work keeps its causes during a pause. The end of a pause is itself no cause.
+        QueueEvent::PauseStored => QueueAction::Wait,
+        QueueEvent::RunRequested { id, by } => {
+            schedule.add(Cause::Operator { id, by }, soon);
+            QueueAction::Wait
         }
-        Event::PreviewAsked { id, by } => {
-            merge(&mut queue.previews, Cause::Operator { id, by });
-            queue.preview_due = Some(now);
-            Action::Wait
+        QueueEvent::PreviewRequested { id, by } => {
+            merge(&mut schedule.previews, Cause::Operator { id, by });
+            schedule.preview_due = Some(now);
+            QueueAction::Wait
         }
-        Event::GaveUp { version, within } => {
-            queue.retry = None;
-            queue.add(Cause::WentBack { version, within }, now);
-            Action::Wait
+        QueueEvent::RolledBack { version, within } => {
+            schedule.retry = None;
+            schedule.add(Cause::WentBack { version, within }, now);
+            QueueAction::Wait
         }
-        Event::Finished => {
-            finished(&mut queue, known, now, pauses);
-            Action::Wait
+        QueueEvent::Finished => {
+            finished(&mut schedule, view, now, timings);
+            QueueAction::Wait
         }
-        Event::Tick => {
-            if let Some(retry) = queue.retry.filter(|retry| retry.due <= now) {
-                queue.retry = None;
-                queue.add(Cause::Retry { attempt: retry.attempt }, now);
+        QueueEvent::Tick => {
+            if let Some(retry) = schedule.retry.filter(|retry| retry.due <= now) {
+                schedule.retry = None;
+                schedule.add(Cause::Retry { attempt: retry.attempt }, now);
             }
-            start(&mut queue, known, now)
+            start(&mut schedule, view, now)
         }
     };
-    (queue, action)
+    (schedule, action)
 }
 
-/// Gives the slot away, if it is free and somebody may have it.
-fn start(queue: &mut Queue, known: Known<'_>, now: Instant) -> Action {
-    let Some(work) = queue.next(known, now) else { return Action::Wait };
-    queue.running = Some(work);
+fn started(
+    schedule: &mut Schedule,
+    view: LedgerView<'_>,
+    interrupted: Option<RunId>,
+    waiting: Vec<Cause>,
+    previews: Vec<Cause>,
+    by: Instant,
+) {
+    for cause in waiting {
+        schedule.add(cause, by);
+    }
+    schedule.add(Cause::AgentStarted, by);
+    if let Some(run) = interrupted {
+        schedule.add(Cause::Interrupted { run }, by);
+    }
+    schedule.previews = previews;
+    schedule.preview_due = Some(by);
+    schedule.hasten_hooks(view, by);
+    // The run includes the checks. During a pause there is no run, and the node may have broken meanwhile.
+    schedule.validation_due = Some(by);
+}
+
+/// Starts the next work if the slot is free.
+fn start(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant) -> QueueAction {
+    let Some(work) = schedule.next(view, now) else { return QueueAction::Wait };
+    schedule.running = Some(work);
     match work {
         Work::Run => {
-            queue.due = None;
-            queue.retry = None;
-            Action::Start { causes: std::mem::take(&mut queue.waiting), failures: known.failures }
+            schedule.due = None;
+            schedule.retry = None;
+            QueueAction::Start { causes: std::mem::take(&mut schedule.waiting), failures: view.failures }
         }
-        Work::Preview => Action::Preview { causes: std::mem::take(&mut queue.previews) },
+        Work::Preview => QueueAction::Preview { causes: std::mem::take(&mut schedule.previews) },
         Work::Hooks => {
-            queue.hooks_due = None;
-            let hooks = known.hooks_due();
-            let changes = known.changes(hooks.iter().flat_map(|hook| &hook.keys));
+            schedule.hooks_due = None;
+            let hooks = view.hooks_due();
+            let changes = view.changes(hooks.iter().flat_map(|hook| &hook.keys));
             let mut causes = Vec::new();
             merge(&mut causes, Cause::LookedUp { changes });
-            Action::RunHooks { hooks, causes }
+            QueueAction::RunHooks { hooks, causes }
         }
         Work::Validation => {
-            queue.validation_due = None;
-            Action::Validate
+            schedule.validation_due = None;
+            QueueAction::Validate
         }
     }
 }
 
-/// The slot is free again.
-fn finished(queue: &mut Queue, known: Known<'_>, now: Instant, pauses: Pauses) {
-    let work = queue.running.take();
-    queue.add_changes(known, now, now);
-    queue.hasten(now);
-    again(queue, known, now, pauses);
-    queue.hasten_hooks(known, now);
-    if let Some(applied) = known.applied {
-        let failures = hooks::failures(&applied.hooks, known.hooks);
-        if queue.hooks_due.is_none() && failures > 0 && !known.hooks_due().is_empty() {
-            queue.hooks_due = Some(now + pauses.retry.pause(failures, pauses.chance));
+/// Frees the slot and schedules the next work.
+fn finished(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings: DecisionTimings) {
+    let work = schedule.running.take();
+    schedule.add_changes(view, now, now);
+    schedule.hasten(now);
+    schedule_retry(schedule, view, now, timings);
+    schedule.hasten_hooks(view, now);
+    if let Some(applied) = view.applied {
+        let failures = hooks::failures(&applied.hooks, view.hooks);
+        if schedule.hooks_due.is_none() && failures > 0 && !view.hooks_due().is_empty() {
+            schedule.hooks_due = Some(now + timings.retry.pause(failures, timings.chance));
         }
         let every = Duration::try_from(applied.validate_every).unwrap_or_default();
-        // A preview made no checks.
-        if work != Some(Work::Preview) || queue.validation_due.is_none() {
-            queue.validation_due = Some(now + Backoff { first: every, cap: every }.pause(1, pauses.chance));
+        // A preview runs no checks.
+        if work != Some(Work::Preview) || schedule.validation_due.is_none() {
+            schedule.validation_due = Some(now + Backoff { first: every, cap: every }.pause(1, timings.chance));
         }
     }
 }
 
-/// What has failed is made again after a while, and so is what nobody would wake. What waits anyway makes up for it.
-fn again(queue: &mut Queue, known: Known<'_>, now: Instant, pauses: Pauses) {
-    let attempt = known.failures.max(1);
-    let pause = match known.last.map(|last| last.end) {
-        Some(RunEnd::Failed) => Some(pauses.retry.pause(attempt, pauses.chance)),
-        Some(RunEnd::Pending) if known.nobody_would_wake_it() => Some(pauses.retry.longest(pauses.chance)),
-        // A node that was broken, and is well again without a run, needs none.
+/// Schedules a retry of a failed run, and of a pending run that no event would wake. A waiting run makes it unnecessary.
+fn schedule_retry(schedule: &mut Schedule, view: LedgerView<'_>, now: Instant, timings: DecisionTimings) {
+    let attempt = view.failures.max(1);
+    let pause = match view.last.map(|last| last.end) {
+        Some(RunEnd::Failed) => Some(timings.retry.pause(attempt, timings.chance)),
+        Some(RunEnd::Pending) if view.needs_timed_retry() => Some(timings.retry.longest(timings.chance)),
+        // A node that became healthy again without a run needs no retry.
         Some(RunEnd::Validated) => {
-            queue.retry = None;
+            schedule.retry = None;
             None
         }
         Some(RunEnd::Pending) | None => None,
     };
-    if let Some(pause) = pause.filter(|_| queue.waiting.is_empty() && queue.retry.is_none()) {
-        queue.retry = Some(Retry { attempt, due: now + pause });
+    if let Some(pause) = pause.filter(|_| schedule.waiting.is_empty() && schedule.retry.is_none()) {
+        schedule.retry = Some(Retry { attempt, due: now + pause });
     }
 }
 

@@ -1,32 +1,33 @@
-//! What is written down when something that had the slot has come to a result.
+//! Stores the results of work that has ended, and recovers interrupted work after a start.
 
 use muster_core::names::RunId;
-use muster_core::report::{HookResult, Outcome, Report, Verdict, status_move};
+use muster_core::report::status_move;
+use muster_core::report::{HookResult, Outcome, Report, Verdict};
 
-use crate::ledger::{AppliedRelease, LastRun, LocalVersion, Proved, RunEnd, RunPhase, Work};
-use crate::queue::decide::Event;
-use crate::queue::effect::Effect;
+use crate::clock::EventTime;
+use crate::queue::decide::QueueEvent;
 use crate::queue::hooks;
-use crate::queue::mind::Mind;
-use crate::queue::moment::Moment;
-use crate::recovery;
+use crate::queue::io::Effect;
+use crate::queue::state_machine::RunQueue;
+use crate::run::recovery;
+use crate::state::ledger::{AppliedRelease, LastRun, LocalVersion, RunEnd, RunPhase, ValidationRecord, Work};
 
-impl Mind {
-    /// The applier of a run ended well.
-    pub(super) fn configured(&mut self, report: Report, applied: AppliedRelease, now: Moment) {
+impl RunQueue {
+    /// The applier of a run has succeeded.
+    pub(super) fn configured(&mut self, report: Report, applied: AppliedRelease, now: EventTime) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "configured");
         let before = self.ledger.applied.as_ref().map(|before| &before.desired.digest);
         if before != Some(&applied.desired.digest) {
-            // What the hooks of another release have done says nothing of these.
+            // Records of hooks belong to the release that defines the hooks.
             self.ledger.hooks.clear();
         }
         self.ledger.applied = Some(applied);
         self.await_confirmation(&report, now);
-        self.report(report);
-        self.reached_checks(now);
+        self.store_report(report);
+        self.begin_checks(now);
     }
 
-    pub(super) fn reached_checks(&mut self, now: Moment) {
+    pub(super) fn begin_checks(&mut self, now: EventTime) {
         if let Some(run) = &mut self.ledger.running {
             run.phase = RunPhase::Validating;
         }
@@ -34,8 +35,8 @@ impl Mind {
         self.publish(now);
     }
 
-    /// A run is over.
-    pub(super) fn finished(&mut self, report: Report, last: LastRun, now: Moment) {
+    /// A run has ended.
+    pub(super) fn finished(&mut self, report: Report, last: LastRun, now: EventTime) {
         let reason = report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
         let (phase, result) = (report.outcome.phase(), report.outcome.word());
         match last.end {
@@ -43,26 +44,26 @@ impl Mind {
             RunEnd::Failed => tracing::warn!(run = %report.run, result, reason, "{phase}"),
         }
         match report.outcome {
-            Outcome::Validated(_) => self.ledger.proved = Some(Proved::by(&report)),
-            Outcome::Configured(_) | Outcome::Previewed(_) => self.left_half_done(&report, &last),
+            Outcome::Validated(_) => self.ledger.last_validation = Some(ValidationRecord::from(&report)),
+            Outcome::Configured(_) | Outcome::Previewed(_) => self.clear_partly_applied(&report, &last),
         }
         if last.end == RunEnd::Validated {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
         self.await_confirmation(&report, now);
-        self.report(report);
+        self.store_report(report);
         self.ledger.last = Some(last);
-        // What the next one saw is compared with this; one that was cut off saw nothing to the end.
-        if let Some(given) = self.given.take() {
-            self.seen = Some(given);
+        // An interrupted run used no snapshot to its end.
+        if let Some(snapshot) = self.running_snapshot.take() {
+            self.last_snapshot = Some(snapshot);
         }
-        self.over();
+        self.free_slot();
     }
 
-    /// After a run of another version that failed in the middle the node is at neither: there is nothing to validate, and
-    /// nobody to react, until a run ends well.
-    fn left_half_done(&mut self, report: &Report, last: &LastRun) {
+    /// Clears the applied release after a run of another version failed half way. The node is then at neither version:
+    /// there is nothing to validate and no hook to run until a run succeeds.
+    fn clear_partly_applied(&mut self, report: &Report, last: &LastRun) {
         let applied = self.ledger.applied.as_ref().map(|applied| &applied.desired.version);
         if last.end == RunEnd::Failed && applied != Some(&report.version) && !status_move::applied_nothing(report) {
             self.ledger.applied = None;
@@ -70,137 +71,138 @@ impl Mind {
         }
     }
 
-    /// A preview is over: nothing has changed but that those who asked have their answer.
+    /// A preview has ended: its requests are answered, and nothing else has changed.
     pub(super) fn previewed(&mut self, mut report: Report) {
         tracing::info!(run = %report.run, result = report.outcome.word(), "previewed");
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
         self.ledger.previews.retain(|cause| !report.causes.contains(cause));
-        self.report(report);
-        self.given = None;
-        self.over();
+        self.store_report(report);
+        self.running_snapshot = None;
+        self.free_slot();
     }
 
-    /// A validation on its own is over. In steady state it says what the last one said, and then nobody is told.
+    /// A periodic validation has ended. It is reported only if its result differs from the last one.
     pub(super) fn validated(&mut self, report: Option<Report>) {
-        self.given = None;
+        self.running_snapshot = None;
         if let Some(mut report) = report {
             report.lookups = self.ledger.watched(self.snapshot.as_deref());
-            let proved = Proved::by(&report);
-            // A hook has failed, and what it failed at is no more: it will not run, so this is what says that all is well.
-            let made_up_for = self.known().hooks_due().is_empty() && hooks::forget_failures(&mut self.ledger.hooks);
-            let is_news = made_up_for || self.stays_untold() || self.ledger.proved.as_ref() != Some(&proved);
-            self.judge_again(&report);
-            if is_news {
-                let failed = proved.failed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let result = ValidationRecord::from(&report);
+            // A failed hook whose trigger is gone does not run again. This report then clears its failure.
+            let hooks_cleared = self.view().hooks_due().is_empty() && hooks::clear_failures(&mut self.ledger.hooks);
+            let changed = hooks_cleared
+                || self.has_unreported_rollback_failure()
+                || self.ledger.last_validation.as_ref() != Some(&result);
+            self.update_last_run(&report);
+            if changed {
+                let failed = result.failed.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
                 match report.outcome.word() {
-                    word if failed.is_empty() => tracing::info!(run = %report.run, "validated between runs: {word}"),
-                    word => tracing::warn!(run = %report.run, failed, "validated between runs: {word}"),
+                    word if failed.is_empty() => tracing::info!(run = %report.run, "periodic validation: {word}"),
+                    word => tracing::warn!(run = %report.run, failed, "periodic validation: {word}"),
                 }
-                self.ledger.proved = Some(proved);
-                self.report(report);
+                self.ledger.last_validation = Some(result);
+                self.store_report(report);
             }
         }
-        self.over();
+        self.free_slot();
     }
 
-    /// Hooks are over, and the checks after them.
-    pub(super) fn hooks_run(&mut self, mut report: Report, results: &[HookResult]) {
+    /// Hooks have ended, and the checks after them.
+    pub(super) fn hooks_finished(&mut self, mut report: Report, results: &[HookResult]) {
         let hooks = self.ledger.applied.as_ref().map(|applied| applied.hooks.clone()).unwrap_or_default();
-        let given = self.given.take();
+        let snapshot = self.running_snapshot.take();
         for result in results {
             let hook = hooks.iter().find(|hook| hook.name == result.name);
-            let (Some(hook), Some(snapshot)) = (hook, given.as_deref()) else { continue };
-            let memory = self.ledger.hooks.entry(hook.name.clone()).or_default();
-            let saw = hooks::sees(&hook.keys, snapshot);
+            let (Some(hook), Some(snapshot)) = (hook, snapshot.as_deref()) else { continue };
+            let record = self.ledger.hooks.entry(hook.name.clone()).or_default();
+            let values = hooks::values(&hook.keys, snapshot);
             match result.verdict {
                 Verdict::Passed => {
-                    tracing::info!(run = %report.run, hook = hook.name, "a hook has reacted");
-                    memory.seen = saw;
-                    memory.tried.clear();
-                    memory.attempt = 0;
+                    tracing::info!(run = %report.run, hook = hook.name, "hook succeeded");
+                    record.succeeded_with = values;
+                    record.failed_with.clear();
+                    record.failures = 0;
                 }
                 Verdict::Failed => {
-                    tracing::warn!(run = %report.run, hook = hook.name, message = result.message, "a hook has failed");
-                    memory.tried = saw;
-                    memory.attempt = memory.attempt.saturating_add(1);
+                    tracing::warn!(run = %report.run, hook = hook.name, message = result.message, "hook failed");
+                    record.failed_with = values;
+                    record.failures = record.failures.saturating_add(1);
                 }
             }
         }
         report.lookups = self.ledger.watched(self.snapshot.as_deref());
         match report.outcome {
             Outcome::Validated(_) => {
-                self.judge_again(&report);
-                self.ledger.proved = Some(Proved::by(&report));
+                self.update_last_run(&report);
+                self.ledger.last_validation = Some(ValidationRecord::from(&report));
             }
             Outcome::Configured(_) | Outcome::Previewed(_) => {}
         }
-        self.report(report);
-        self.over();
+        self.store_report(report);
+        self.free_slot();
     }
 
-    /// A validation after the last run has the last word on how the node does. One that fails is followed by a run, as any
-    /// failure is; and when one passes again before that, the run is not needed.
-    fn judge_again(&mut self, report: &Report) {
+    /// Applies a later validation to the last run. A failed validation leads to a run, as any failure does. If one passes
+    /// before that, the run is not needed.
+    fn update_last_run(&mut self, report: &Report) {
         let passed = report.outcome == Outcome::Validated(Verdict::Passed);
         if passed {
             let (version, digest) = (report.version.clone(), report.digest.clone());
             self.ledger.local = Some(LocalVersion { version, digest });
         }
         if let Some(last) = &mut self.ledger.last {
-            judge_again(last, passed, report);
+            apply_later_validation(last, passed, report);
         }
     }
 
-    /// The agent has started. What is in the ledger as going on was cut off, and nothing happens before all of it has ended.
-    pub(super) fn begin(&mut self, now: Moment) -> Option<Event> {
-        let Some(cut_off) = self.ledger.running.clone() else { return Some(self.began(None, now)) };
-        tracing::warn!(run = %cut_off.run, version = %cut_off.version, "a run was interrupted; ending what is left of it");
-        self.effects.push(Effect::EndProcesses(Box::new(cut_off)));
+    /// The agent has started. A run that is in the ledger was interrupted; all its processes are ended first.
+    pub(super) fn start_up(&mut self, now: EventTime) -> Option<QueueEvent> {
+        let Some(interrupted) = self.ledger.running.clone() else { return Some(self.resume(None, now)) };
+        tracing::warn!(run = %interrupted.run, version = %interrupted.version, "a run was interrupted; ending its processes");
+        self.effects.push(Effect::EndProcesses(Box::new(interrupted)));
         None
     }
 
-    /// Nothing is left of what was cut off. A run is reported as such, and made again. Of the rest nobody was told anything:
-    /// checks are made when they are due, previews and hooks are still asked for.
-    pub(super) fn recover(&mut self, now: Moment) -> Option<Event> {
-        let cut_off = self.ledger.running.clone()?;
-        let interrupted = match cut_off.work {
+    /// All processes of the interrupted work have ended. A run is reported as interrupted and made again. Other work was
+    /// never reported: checks are scheduled again, and previews and hooks are still requested.
+    pub(super) fn recover(&mut self, now: EventTime) -> Option<QueueEvent> {
+        let running = self.ledger.running.clone()?;
+        let interrupted = match running.work {
             Work::Run => {
-                let (report, last) = recovery::interrupted(&self.node, &cut_off, self.ledger.last.as_ref(), now.clock);
+                let (report, last) = recovery::interrupted(&self.node, &running, self.ledger.last.as_ref(), now.clock);
                 self.finished(report, last, now);
-                Some(cut_off.run)
+                Some(running.run)
             }
             Work::Preview | Work::Hooks | Work::Validation => {
-                self.over();
+                self.free_slot();
                 None
             }
         };
-        Some(self.began(interrupted, now))
+        Some(self.resume(interrupted, now))
     }
 
-    fn began(&mut self, interrupted: Option<RunId>, now: Moment) -> Event {
-        self.measure_pause(now);
-        self.measure_trial(now);
+    fn resume(&mut self, interrupted: Option<RunId>, now: EventTime) -> QueueEvent {
+        self.update_pause_end(now);
+        self.resume_confirmation(now);
         let (waiting, previews) = (self.ledger.waiting.clone(), self.ledger.previews.clone());
-        Event::Started { interrupted, waiting, previews }
+        QueueEvent::Started { interrupted, waiting, previews }
     }
 
-    /// The slot is free.
-    fn over(&mut self) {
+    fn free_slot(&mut self) {
         self.ledger.running = None;
         self.save();
     }
 
-    /// Keeps a report until the server has it. What it says that the node watches is what the server wakes it for.
-    fn report(&mut self, mut report: Report) {
+    /// Writes a report to the outbox. The lookups in it are the keys whose change wakes the node.
+    fn store_report(&mut self, mut report: Report) {
         self.ledger.watch_hooks(&mut report.lookups, self.snapshot.as_deref());
-        self.confess(&mut report);
-        self.effects.push(Effect::KeepReport(Box::new(report)));
+        self.report_rollback_failure(&mut report);
+        self.effects.push(Effect::StoreReport(Box::new(report)));
         self.effects.push(Effect::WakeSender);
     }
 }
 
-/// How the last run is seen after a validation that came later.
-fn judge_again(last: &mut LastRun, passed: bool, report: &Report) {
+/// Updates the last run after a later validation.
+fn apply_later_validation(last: &mut LastRun, passed: bool, report: &Report) {
     match last.end {
         RunEnd::Validated | RunEnd::Pending if !passed => {
             last.end = RunEnd::Failed;
@@ -208,7 +210,7 @@ fn judge_again(last: &mut LastRun, passed: bool, report: &Report) {
             last.attempt += 1;
             last.first_failure.clone_from(&report.first_failure);
         }
-        // A run that waits for something has still to be made: the checks were those of the release before.
+        // A pending run is still to be made: these were the checks of the previous release.
         RunEnd::Failed if passed && last.only_checks_failed && last.needs.is_empty() => {
             last.end = RunEnd::Validated;
             last.only_checks_failed = false;
@@ -241,17 +243,17 @@ mod tests {
     }
 
     #[test]
-    fn checks_of_the_release_before_do_not_make_up_for_a_run_that_waits() {
+    fn checks_of_the_previous_release_do_not_replace_a_pending_run() {
         let report = report(1);
         let mut ended = last(RunEnd::Validated, Vec::new());
-        judge_again(&mut ended, false, &report);
+        apply_later_validation(&mut ended, false, &report);
         assert_eq!((ended.end, ended.attempt), (RunEnd::Failed, 1));
-        judge_again(&mut ended, true, &report);
+        apply_later_validation(&mut ended, true, &report);
         assert_eq!((ended.end, ended.attempt), (RunEnd::Validated, 0));
 
         let mut waits = last(RunEnd::Pending, vec![Need::Other { reason: "a licence".into() }]);
-        judge_again(&mut waits, false, &report);
-        judge_again(&mut waits, true, &report);
-        assert_eq!(waits.end, RunEnd::Failed, "it is made again, and says for what it waits");
+        apply_later_validation(&mut waits, false, &report);
+        apply_later_validation(&mut waits, true, &report);
+        assert_eq!(waits.end, RunEnd::Failed, "the run is made again and reports its needs");
     }
 }

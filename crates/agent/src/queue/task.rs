@@ -1,5 +1,5 @@
-//! The task of the queue: it hears what happens, lets the [mind](super::mind) decide, and carries out what that says, in
-//! order. It decides nothing.
+//! Task of the queue: receives messages, passes them to the [state machine](super::state_machine), and carries out its
+//! effects in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,97 +12,92 @@ use muster_core::node::status::Activity;
 use muster_core::txn::Generation;
 
 use crate::backoff::{self, Backoff};
-use crate::durable::{self, WriteError};
-use crate::opening::Opening;
-use crate::outbox::Outbox;
-use crate::queue::effect::Effect;
-use crate::queue::input::Input;
-use crate::queue::mind::Mind;
-use crate::queue::moment::Moment;
-use crate::recovery;
+use crate::clock::EventTime;
+use crate::queue::io::{Effect, Input};
+use crate::queue::state_machine::RunQueue;
 use crate::release::Releases;
-use crate::renewal::Renewal;
-use crate::run::Order;
-use crate::state_dir::Layout;
+use crate::run::{WorkOrder, recovery};
+use crate::state::directory::Layout;
+use crate::state::durable::{self, WriteError};
+use crate::state::outbox::Outbox;
+use crate::sync::handshake::{IncarnationRenewal, SyncState};
 
-/// Between two tries to write when the disk does not take it. Space comes back when a person makes some: soon enough
-/// for them to see it work, seldom enough to be no load.
-const BLOCKED: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
+/// Backoff of failed writes. An operator who frees disk space soon sees the effect, and the retries are no load.
+const WRITE_RETRY: Backoff = Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5) };
 
-/// What sync and run tell the queue.
+/// An input for the queue from another task.
 #[derive(Debug)]
-pub struct Message {
+pub struct QueueMessage {
     pub input: Input,
-    /// Who waits for it to be written down.
-    pub written: Option<oneshot::Sender<()>>,
+    /// Receives the acknowledgement, if the sender waits for one.
+    pub ack: Option<oneshot::Sender<()>>,
 }
 
-impl From<Input> for Message {
+impl From<Input> for QueueMessage {
     fn from(input: Input) -> Self {
-        Self { input, written: None }
+        Self { input, ack: None }
     }
 }
 
-impl Message {
-    /// One that somebody waits for: they are told when what was said is on disk, and not at all if the agent is to end.
-    pub fn awaited(input: Input) -> (Self, oneshot::Receiver<()>) {
-        let (written, ack) = oneshot::channel();
-        (Self { input, written: Some(written) }, ack)
+impl QueueMessage {
+    /// A message whose sender waits until its content is on disk. There is no acknowledgement if the agent shuts down.
+    pub fn with_ack(input: Input) -> (Self, oneshot::Receiver<()>) {
+        let (ack, acknowledged) = oneshot::channel();
+        (Self { input, ack: Some(ack) }, acknowledged)
     }
 }
 
-/// What the queue tells the others.
+/// Channels from the queue to the other tasks.
 #[derive(Clone, Debug)]
-pub struct Outlets {
-    pub orders: mpsc::Sender<Order>,
-    pub opening: watch::Sender<Opening>,
+pub struct Channels {
+    pub orders: mpsc::Sender<WorkOrder>,
+    pub sync_state: watch::Sender<SyncState>,
     pub activity: watch::Sender<Activity>,
-    /// Wakes whoever sends reports.
+    /// Wakes the report sender.
     pub reports: Arc<Notify>,
-    pub renewal: Renewal,
-    /// Whether there is no report that could still be on its way; see [`crate::activity`].
+    pub renewal: IncarnationRenewal,
+    /// True while no report is on its way; see [`crate::report::activity`].
     pub settled: watch::Sender<bool>,
-    /// The generation of which it matters that a server takes a report.
+    /// See [`QueueStatus::awaited`](crate::queue::io::QueueStatus).
     pub awaited: watch::Sender<Option<Generation>>,
 }
 
-/// The queue task.
 #[derive(Debug)]
-pub struct Keeper {
-    pub mind: Mind,
+pub struct QueueTask {
+    pub queue: RunQueue,
     pub layout: Layout,
     pub outbox: Outbox,
     pub releases: Arc<Releases>,
-    pub outlets: Outlets,
+    pub channels: Channels,
     pub cancel: CancellationToken,
 }
 
-/// The agent is to end, and something could not be written any more. It is done again after the next start.
+/// The agent shuts down before an effect was carried out. The effect is repeated after the next start.
 #[derive(Debug)]
-struct Ending;
+struct ShuttingDown;
 
-impl Keeper {
-    /// Works until the agent is to end and everybody who could say something has gone.
-    pub async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        let Ok(()) = self.work(&mut messages).await else { return };
-        // A run that ended while the agent was told to end is not to be lost; and one that was cut off is noted.
-        while let Some(Message { input, written: _ }) = messages.recv().await {
-            let effects = self.mind.take_at_end(input, Moment::read());
+impl QueueTask {
+    /// Runs until the agent shuts down and all senders of messages are gone.
+    pub async fn run(mut self, mut messages: mpsc::Receiver<QueueMessage>) {
+        let Ok(()) = self.serve(&mut messages).await else { return };
+        // Store the result of a run that ended during the shutdown, and note one that was interrupted by it.
+        while let Some(QueueMessage { input, ack: _ }) = messages.recv().await {
+            let effects = self.queue.handle_at_shutdown(input, EventTime::read());
             if self.carry_out(effects, None).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn work(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ending> {
-        let mut message = Message::from(Input::Started);
+    async fn serve(&mut self, messages: &mut mpsc::Receiver<QueueMessage>) -> Result<(), ShuttingDown> {
+        let mut message = QueueMessage::from(Input::Started);
         loop {
-            self.take(message).await?;
-            let wake = self.mind.wake_at();
+            self.handle(message).await?;
+            let wake = self.queue.wake_at();
             message = tokio::select! {
                 () = self.cancel.cancelled() => return Ok(()),
-                heard = messages.recv() => match heard {
-                    Some(heard) => heard,
+                received = messages.recv() => match received {
+                    Some(message) => message,
                     None => return Ok(()),
                 },
                 () = sleep_until(wake) => Input::Tick.into(),
@@ -110,24 +105,23 @@ impl Keeper {
         }
     }
 
-    /// The moment is that at which something is heard: the debounce begins then, and the time that it takes to write it down
-    /// is part of it.
-    async fn take(&mut self, message: Message) -> Result<(), Ending> {
-        let Message { input, mut written } = message;
+    /// Handles a message. Its time is read before the writes, which therefore count towards the debounce.
+    async fn handle(&mut self, message: QueueMessage) -> Result<(), ShuttingDown> {
+        let QueueMessage { input, mut ack } = message;
         let mut next = Some(input);
         while let Some(input) = next {
-            let effects = self.mind.take(input, Moment::read());
-            next = self.carry_out(effects, written.take()).await?;
+            let effects = self.queue.handle(input, EventTime::read());
+            next = self.carry_out(effects, ack.take()).await?;
         }
         Ok(())
     }
 
-    /// Does one thing after the other. Gives the answer to one that asks for it.
+    /// Carries out effects in order. Returns the answer of an effect that has one.
     async fn carry_out(
         &mut self,
         effects: Vec<Effect>,
-        mut written: Option<oneshot::Sender<()>>,
-    ) -> Result<Option<Input>, Ending> {
+        mut ack: Option<oneshot::Sender<()>>,
+    ) -> Result<Option<Input>, ShuttingDown> {
         let mut answer = None;
         for effect in effects {
             match effect {
@@ -135,65 +129,67 @@ impl Keeper {
                     recovery::end_processes(&run).await;
                     answer = Some(Input::ProcessesEnded);
                 }
-                Effect::SaveLedger(ledger) => self.until_written(|| ledger.save(&self.layout)).await?,
+                Effect::SaveLedger(ledger) => self.write_with_retry(|| ledger.save(&self.layout)).await?,
                 Effect::SaveSnapshot(snapshot) => {
                     let path = self.layout.snapshot();
-                    self.until_written(|| durable::replace_json(&path, &*snapshot)).await?;
+                    self.write_with_retry(|| durable::replace_json(&path, &*snapshot)).await?;
                 }
-                Effect::KeepReport(report) => {
-                    self.until_written(|| self.outbox.keep(&report)).await?;
-                    self.outlets.settled.send_replace(false);
+                Effect::StoreReport(report) => {
+                    self.write_with_retry(|| self.outbox.store(&report)).await?;
+                    self.channels.settled.send_replace(false);
                 }
-                Effect::WakeSender => self.outlets.reports.notify_one(),
-                Effect::Renewed => self.outlets.renewal.done(),
+                Effect::WakeSender => self.channels.reports.notify_one(),
+                Effect::IncarnationRenewed => self.channels.renewal.complete(),
                 Effect::Acknowledge => {
-                    // Nobody waits for it any more only if the agent is to end.
-                    if let Some(written) = written.take() {
-                        let _ = written.send(());
+                    // The receiver is gone only if the agent shuts down.
+                    if let Some(ack) = ack.take() {
+                        let _ = ack.send(());
                     }
                 }
-                Effect::LookOnShelf(desired) => {
-                    let problem = self.releases.holds(&desired).await.err().map(|reason| reason.to_string());
-                    answer = Some(Input::LookedOnShelf { problem });
+                Effect::CheckRelease(desired) => {
+                    let problem = self.releases.check_local(&desired).await.err().map(|reason| reason.to_string());
+                    answer = Some(Input::ReleaseChecked { problem });
                 }
-                Effect::Publish(telling) => {
-                    self.outlets.awaited.send_replace(telling.awaited);
-                    let (opening, activity) = (telling.opening, telling.activity);
-                    self.outlets.opening.send_if_modified(|known| std::mem::replace(known, opening.clone()) != opening);
-                    self.tell(activity);
+                Effect::Publish(status) => {
+                    self.channels.awaited.send_replace(status.awaited);
+                    let (sync_state, activity) = (status.sync_state, status.activity);
+                    self.channels
+                        .sync_state
+                        .send_if_modified(|known| std::mem::replace(known, sync_state.clone()) != sync_state);
+                    self.publish_activity(activity);
                 }
-                Effect::Give(order) => self.outlets.orders.send(*order).await.map_err(|_| Ending)?,
+                Effect::StartWork(order) => self.channels.orders.send(*order).await.map_err(|_| ShuttingDown)?,
             }
         }
         Ok(answer)
     }
 
-    /// Who knows it already is not woken.
-    fn tell(&self, activity: Activity) {
-        self.outlets.activity.send_if_modified(|known| std::mem::replace(known, activity.clone()) != activity);
+    /// Publishes the activity. Receivers are woken only if it has changed.
+    fn publish_activity(&self, activity: Activity) {
+        self.channels.activity.send_if_modified(|known| std::mem::replace(known, activity.clone()) != activity);
     }
 
-    /// Writes, and tries again for as long as the disk does not take it. Nothing is done meanwhile: the agent never acts
-    /// on what could not be written.
-    async fn until_written(&self, write: impl Fn() -> Result<(), WriteError>) -> Result<(), Ending> {
+    /// Writes, and retries until the disk accepts it. The queue does nothing meanwhile: the agent never acts on state that
+    /// is not stored.
+    async fn write_with_retry(&self, write: impl Fn() -> Result<(), WriteError>) -> Result<(), ShuttingDown> {
         let mut attempt = 0;
-        let before = self.outlets.activity.borrow().clone();
+        let before = self.channels.activity.borrow().clone();
         while let Err(error) = write() {
             attempt += 1;
             let problem = error.in_one_line();
             if attempt == 1 {
-                tracing::error!(problem, "blocked: the agent goes on when its state can be written again");
+                tracing::error!(problem, "blocked: cannot write the agent's state; retrying until it succeeds");
             }
-            self.outlets.activity.send_replace(Activity::Blocked { problem });
+            self.channels.activity.send_replace(Activity::Blocked { problem });
             tokio::select! {
-                () = self.cancel.cancelled() => return Err(Ending),
-                () = tokio::time::sleep(BLOCKED.pause(attempt, backoff::chance())) => {}
+                () = self.cancel.cancelled() => return Err(ShuttingDown),
+                () = tokio::time::sleep(WRITE_RETRY.pause(attempt, backoff::chance())) => {}
             }
         }
         if attempt > 0 {
             tracing::info!("the agent's state can be written again");
-            // What is different by now is told when its turn comes.
-            self.tell(before);
+            // A newer activity follows with the next effect.
+            self.publish_activity(before);
         }
         Ok(())
     }

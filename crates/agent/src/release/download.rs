@@ -1,7 +1,7 @@
-//! Brings a bundle onto the node, however often the line is cut: what has arrived stays in a file, and the rest is asked
-//! for. Nothing is believed here; whoever unpacks the bundle proves it first.
+//! Downloads bundles and resumes broken downloads: received bytes stay in a file, and only the rest is requested. The bundle
+//! is verified when it is unpacked.
 //!
-//! It talks to the server that the stream talks to, and leaves it when the stream does.
+//! The download uses the server of the sync stream, and moves to another server with it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,28 +17,28 @@ use muster_wire::client::{BundleDownload, Client, ClientError};
 use muster_wire::problem::{Problem, ProblemCode};
 
 use crate::backoff::{self, Backoff};
-use crate::servers::Servers;
-use crate::sync::chain;
+use crate::sync::error_chain;
+use crate::sync::servers::Servers;
 
-/// Between two attempts. A line that was cut is often back at once.
-const AGAIN: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
-/// So many attempts that brought nothing, some 20 seconds, and the run fails: whoever looks at the node is to see why it
-/// stands. The next run goes on where this one ended.
-const FRUITLESS: u32 = 8;
-/// How long a server may take to begin: it sends to so many nodes at once, and lets the others wait for up to a minute.
-const BEGIN: Duration = Duration::from_secs(75);
-/// How long it may then be silent.
-const SILENCE: Duration = Duration::from_secs(20);
-/// What a server means that says only that it is busy; and longer than the other nobody waits, whatever it says.
-const BUSY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// What is written at once. It is all the memory that a bundle takes on its way, whatever its size.
-const PIECE: usize = 256 * 1024;
+/// Pause between two attempts. A broken connection is often back at once.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(5) };
+/// Attempts without progress, about 20 seconds, after which the run fails and reports the problem. The next run resumes the
+/// download.
+const MAX_ATTEMPTS: u32 = 8;
+/// Time until the first byte. A server limits its concurrent downloads and queues further ones for up to a minute.
+const START_TIMEOUT: Duration = Duration::from_secs(75);
+/// Time between two pieces.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Default and maximum retry-after of a busy server.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Size of one write, which is also the memory that a download needs.
+const WRITE_SIZE: usize = 256 * 1024;
 
 #[derive(Debug, Error)]
 pub enum FetchError {
-    #[error("version {version} cannot be had: {why} ({} of {} have arrived, and the next attempt goes on from there)",
+    #[error("cannot download version {version}: {why} ({} of {} received; the next attempt resumes there)",
         megabytes(*have), megabytes(*size))]
-    NotHad { version: String, why: String, have: u64, size: u64 },
+    Unavailable { version: String, why: String, have: u64, size: u64 },
     #[error("cannot write {}", path.display())]
     Write {
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum FetchError {
     },
 }
 
-/// Of which release, and from whom.
+/// Release to download and the servers that have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     pub env: &'a EnvName,
@@ -55,122 +55,123 @@ pub struct Source<'a> {
     pub manifest: &'a Manifest,
 }
 
-/// A bundle that is there.
+/// A downloaded bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// A part of it was there before. If it turns out wrong, that may be why.
+    /// It was resumed from an earlier part, which may be damaged.
     pub resumed: bool,
 }
 
-/// Why one attempt has ended before the bundle was whole.
+/// Why an attempt ended early.
 #[derive(Debug)]
-enum Cut {
+enum AttemptError {
     Lost(String),
-    /// The server asks for patience, so long.
+    /// The server is busy; retry after this time.
     Busy(String, Duration),
-    /// What has arrived is of no use.
+    /// The received bytes are wrong.
     Useless(String),
     Disk(FetchError),
 }
 
-/// Fetches a bundle into `part`, which holds what arrived before.
+/// Downloads a bundle into `part`, which may hold an earlier part.
 pub async fn fetch(source: Source<'_>, part: &Path) -> Result<Fetched, FetchError> {
     let Manifest { version, size, .. } = source.manifest;
-    let (mut have, mut fruitless) = (arrived(part, *size)?, 0);
+    let (mut have, mut attempts) = (received(part, *size)?, 0);
     let resumed = have > 0;
-    tracing::info!(%version, have = megabytes(have), size = megabytes(*size), "fetching the release");
+    tracing::info!(%version, have = megabytes(have), size = megabytes(*size), "downloading the release");
     while have < *size {
-        let cut = match attempt(source, part, have).await {
-            Ok(()) => Cut::Lost("the server sent less than the manifest says".into()),
-            Err(cut) => cut,
+        let error = match attempt(source, part, have).await {
+            Ok(()) => AttemptError::Lost("the server sent less than the manifest says".into()),
+            Err(error) => error,
         };
-        let before = std::mem::replace(&mut have, arrived(part, *size)?);
+        let before = std::mem::replace(&mut have, received(part, *size)?);
         if have == *size {
             break;
         }
-        fruitless = if have > before { 1 } else { fruitless + 1 };
-        let (why, pause) = match cut {
-            Cut::Disk(error) => return Err(error),
-            Cut::Lost(why) => (why, AGAIN.pause(fruitless, backoff::chance())),
-            Cut::Busy(why, later) => (why, Backoff { first: later, cap: later }.longest(backoff::chance())),
-            Cut::Useless(why) => {
+        attempts = if have > before { 1 } else { attempts + 1 };
+        let (why, pause) = match error {
+            AttemptError::Disk(error) => return Err(error),
+            AttemptError::Lost(why) => (why, RETRY.pause(attempts, backoff::chance())),
+            AttemptError::Busy(why, later) => (why, Backoff { first: later, cap: later }.longest(backoff::chance())),
+            AttemptError::Useless(why) => {
                 remove(part)?;
                 have = 0;
-                (why, AGAIN.pause(fruitless, backoff::chance()))
+                (why, RETRY.pause(attempts, backoff::chance()))
             }
         };
-        if fruitless >= FRUITLESS {
-            return Err(FetchError::NotHad { version: version.to_string(), why, have, size: *size });
+        if attempts >= MAX_ATTEMPTS {
+            return Err(FetchError::Unavailable { version: version.to_string(), why, have, size: *size });
         }
-        tracing::warn!(%version, why, have = megabytes(have), size = megabytes(*size), "the release is not here yet; going on");
+        tracing::warn!(%version, why, have = megabytes(have), size = megabytes(*size), "the download was interrupted; resuming");
         tokio::time::sleep(pause).await;
     }
     Ok(Fetched { resumed })
 }
 
-/// One connection, from what is there on.
-async fn attempt(source: Source<'_>, part: &Path, have: u64) -> Result<(), Cut> {
+/// One connection, starting at byte `have`.
+async fn attempt(source: Source<'_>, part: &Path, have: u64) -> Result<(), AttemptError> {
     let client = source.servers.current().clone();
     tokio::select! {
         ended = receive(source, &client, part, have) => ended,
-        () = left(source.servers, &client) => Err(Cut::Lost(format!("the agent has left the server at {}", client.base()))),
+        () = moved_away(source.servers, &client) => Err(AttemptError::Lost(format!("the agent has moved away from the server at {}", client.base()))),
     }
 }
 
-async fn receive(source: Source<'_>, client: &Client, part: &Path, have: u64) -> Result<(), Cut> {
+async fn receive(source: Source<'_>, client: &Client, part: &Path, have: u64) -> Result<(), AttemptError> {
     let Source { env, servers, manifest } = source;
-    let asked = Instant::now();
+    let sent = Instant::now();
     let silent = || {
-        servers.doubt(asked);
-        Cut::Lost("the server does not answer".into())
+        servers.report_unanswered(sent);
+        AttemptError::Lost("the server does not answer".into())
     };
-    let opened = timeout(BEGIN, client.download_bundle(env, &manifest.version, have)).await.map_err(|_| silent())?;
+    let opened =
+        timeout(START_TIMEOUT, client.download_bundle(env, &manifest.version, have)).await.map_err(|_| silent())?;
     let BundleDownload { from, digest, mut download } = opened.map_err(|error| refused(&error))?;
     if let Some(digest) = digest.filter(|digest| *digest != manifest.digest) {
-        return Err(Cut::Lost(format!("the server has another bundle under this version, {digest}")));
+        return Err(AttemptError::Lost(format!("the server has another bundle for this version, {digest}")));
     }
     if from != have && from != 0 {
-        return Err(Cut::Lost(format!("the server began at byte {from}, and was asked for byte {have}")));
+        return Err(AttemptError::Lost(format!("the server started at byte {from} instead of {have}")));
     }
-    let mut writing = Writing::open(part, from).await.map_err(Cut::Disk)?;
+    let mut writing = PartWriter::open(part, from).await.map_err(AttemptError::Disk)?;
     let mut total = from;
     loop {
-        let piece = match timeout(SILENCE, download.next()).await {
+        let piece = match timeout(SILENCE_TIMEOUT, download.next()).await {
             Ok(Ok(piece)) => piece,
             ended => {
-                // What has come so far need not come again.
-                writing.flush().await.map_err(Cut::Disk)?;
+                // Keep what was received.
+                writing.flush().await.map_err(AttemptError::Disk)?;
                 let Ok(Err(error)) = ended else { return Err(silent()) };
-                return Err(Cut::Lost(chain(&error)));
+                return Err(AttemptError::Lost(error_chain(&error)));
             }
         };
-        let Some(piece) = piece else { return writing.flush().await.map(drop).map_err(Cut::Disk) };
+        let Some(piece) = piece else { return writing.flush().await.map(drop).map_err(AttemptError::Disk) };
         total += piece.as_ref().len() as u64;
         if total > manifest.size {
-            return Err(Cut::Useless(format!(
+            return Err(AttemptError::Useless(format!(
                 "the server sends more than the {} bytes of the manifest",
                 manifest.size
             )));
         }
-        writing = writing.take(piece.as_ref()).await.map_err(Cut::Disk)?;
+        writing = writing.push(piece.as_ref()).await.map_err(AttemptError::Disk)?;
     }
 }
 
-fn refused(error: &ClientError) -> Cut {
-    let (usual, longest) = BUSY;
+fn refused(error: &ClientError) -> AttemptError {
+    let (usual, longest) = RETRY_AFTER;
     match error.problem() {
         Some(Problem { code: ProblemCode::Busy, retry_after_seconds, .. }) => {
             let later = retry_after_seconds.map_or(usual, |seconds| Duration::from_secs(seconds.into()));
-            Cut::Busy(chain(error), later.min(longest))
+            AttemptError::Busy(error_chain(error), later.min(longest))
         }
-        Some(Problem { code: ProblemCode::RangeNotSatisfiable, .. }) => Cut::Useless(chain(error)),
-        Some(_) | None => Cut::Lost(chain(error)),
+        Some(Problem { code: ProblemCode::RangeNotSatisfiable, .. }) => AttemptError::Useless(error_chain(error)),
+        Some(_) | None => AttemptError::Lost(error_chain(error)),
     }
 }
 
-/// Waits until the agent talks to another server.
-async fn left(servers: &Servers, client: &Client) {
-    let mut moves = servers.doubts();
+/// Waits until the agent uses another server.
+async fn moved_away(servers: &Servers, client: &Client) {
+    let mut moves = servers.unanswered();
     while servers.current().base() == client.base() {
         if moves.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -178,8 +179,8 @@ async fn left(servers: &Servers, client: &Client) {
     }
 }
 
-/// How much of a bundle is there. More than all of it is something else.
-fn arrived(part: &Path, size: u64) -> Result<u64, FetchError> {
+/// Number of received bytes. A file that is too long is removed.
+fn received(part: &Path, size: u64) -> Result<u64, FetchError> {
     match fs::metadata(part) {
         Ok(meta) if meta.is_file() && meta.len() <= size => Ok(meta.len()),
         Ok(_) => remove(part).map(|()| 0),
@@ -188,7 +189,7 @@ fn arrived(part: &Path, size: u64) -> Result<u64, FetchError> {
     }
 }
 
-/// Forgets what has arrived.
+/// Removes a partial download.
 pub(super) fn remove(part: &Path) -> Result<(), FetchError> {
     match fs::remove_file(part) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -198,40 +199,40 @@ pub(super) fn remove(part: &Path) -> Result<(), FetchError> {
     }
 }
 
-/// Collects pieces and writes them, on a thread that may wait for the disk.
-struct Writing {
+/// Collects pieces and writes them on a blocking thread.
+struct PartWriter {
     path: PathBuf,
     file: File,
-    waiting: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Writing {
-    /// Goes on behind the first `from` bytes.
+impl PartWriter {
+    /// Continues after the first `from` bytes.
     async fn open(path: &Path, from: u64) -> Result<Self, FetchError> {
         let path = path.to_owned();
         blocking(path.clone(), move || {
             let file = OpenOptions::new().create(true).append(true).open(&path)?;
             file.set_len(from)?;
-            Ok(Self { path, file, waiting: Vec::new() })
+            Ok(Self { path, file, buffer: Vec::new() })
         })
         .await
     }
 
-    async fn take(mut self, piece: &[u8]) -> Result<Self, FetchError> {
-        self.waiting.extend_from_slice(piece);
-        if self.waiting.len() < PIECE { Ok(self) } else { self.flush().await }
+    async fn push(mut self, piece: &[u8]) -> Result<Self, FetchError> {
+        self.buffer.extend_from_slice(piece);
+        if self.buffer.len() < WRITE_SIZE { Ok(self) } else { self.flush().await }
     }
 
     async fn flush(mut self) -> Result<Self, FetchError> {
         let path = self.path.clone();
         blocking(path, move || {
-            let written = self.file.write_all(&self.waiting);
+            let written = self.file.write_all(&self.buffer);
             if let Err(error) = written {
-                // The agent needs the space itself: to write down that there is none.
+                // The agent needs the space to store its own state.
                 let _ = fs::remove_file(&self.path);
                 return Err(error);
             }
-            self.waiting.clear();
+            self.buffer.clear();
             Ok(self)
         })
         .await
@@ -246,7 +247,7 @@ async fn blocking<T: Send + 'static>(
     done.map_err(|source| FetchError::Write { path, source })
 }
 
-/// A size for people.
+/// A size with its unit.
 pub(super) fn megabytes(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

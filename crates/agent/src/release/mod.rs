@@ -1,15 +1,15 @@
-//! Gets a release onto the node: judged, fetched, proved, unpacked, understood. Nothing of it runs before.
+//! Prepares releases for execution: admission, download, verification, unpacking. Nothing of a release runs before that.
 //!
-//! - [`admit`](mod@admit): whether the node may run it; pure. [`trust`]: whose signatures count. [`memory`]: what must not be forgotten
-//!   for that.
-//! - [`download`]: the bundle, however often the line is cut. [`shelf`]: what lies on the node, and what may go.
+//! - [`admit`](mod@admit) decides whether the node may run a release. [`trust`] holds the keys that sign releases.
+//!   [`release_history`] stores what admission needs to know of earlier releases.
+//! - [`download`] fetches bundles and resumes broken downloads. [`release_cache`] holds the releases on the node.
 //!
-//! A release that is on the node needs nobody else: it runs with the server away.
+//! A cached release runs without a server.
 
 pub mod admit;
 pub mod download;
-pub mod memory;
-pub mod shelf;
+pub mod release_cache;
+pub mod release_history;
 pub mod trust;
 
 use std::fs;
@@ -29,37 +29,37 @@ use muster_wire::sync::DesiredState;
 
 use crate::clock;
 use crate::config::Config;
-use crate::durable;
-use crate::ledger::{Ledger, LoadError};
-use crate::release::admit::{Known, admit};
+use crate::release::admit::{AdmissionInput, admit};
 use crate::release::download::{FetchError, Source, fetch};
-use crate::release::memory::{Kept, Memory};
-use crate::release::shelf::Shelf;
+use crate::release::release_cache::ReleaseCache;
+use crate::release::release_history::{ReleaseHistory, ReleaseHistoryFile};
 use crate::release::trust::Trust;
-use crate::servers::Servers;
-use crate::state_dir::Layout;
-use crate::sync::chain;
+use crate::state::directory::Layout;
+use crate::state::durable;
+use crate::state::ledger::{Ledger, LoadError};
+use crate::sync::error_chain;
+use crate::sync::servers::Servers;
 
-/// A release that may be executed.
+/// A release that is ready for execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     pub directory: PathBuf,
     pub spec: ReleaseSpec,
 }
 
-/// Everything that the agent has to do with releases.
+/// The releases of a node.
 #[derive(Debug)]
 pub struct Releases {
     env: EnvName,
     servers: Servers,
     trust: Arc<Trust>,
-    memory: Mutex<Kept>,
-    shelf: Shelf,
+    history: Mutex<ReleaseHistoryFile>,
+    cache: ReleaseCache,
     keep: usize,
 }
 
 impl Releases {
-    /// Reads what the node knows of releases, and removes what a former agent left half done.
+    /// Loads the release history and removes incomplete releases of an earlier agent.
     pub fn open(
         config: &Config,
         layout: &Layout,
@@ -67,21 +67,21 @@ impl Releases {
         trust: Arc<Trust>,
         ledger: &Ledger,
     ) -> Result<Self, LoadError> {
-        let memory = Kept::load(layout.release_memory(), proved_serial(ledger))?;
+        let history = ReleaseHistoryFile::load(layout.release_history(), validated_serial(ledger))?;
         let releases = Self {
             env: config.env.clone(),
             servers,
             trust,
-            memory: Mutex::new(memory),
-            shelf: Shelf::new(layout.releases()),
+            history: Mutex::new(history),
+            cache: ReleaseCache::new(layout.releases()),
             keep: config.keep_releases.get(),
         };
         let desired = ledger.desired.as_ref().map(|desired| desired.digest.as_str());
-        releases.tidy(desired.unwrap_or_default(), releases.keep);
+        releases.evict(desired.unwrap_or_default(), releases.keep);
         Ok(releases)
     }
 
-    /// Makes a release ready to be executed. It may take a while, and ends early, with none, if the agent is to end.
+    /// Makes a release ready for execution, which may take long. `None` if the agent shuts down.
     pub async fn prepare(
         &self,
         desired: &DesiredState,
@@ -94,113 +94,115 @@ impl Releases {
     }
 
     async fn ready(&self, desired: &DesiredState) -> Result<Release, RunReason> {
-        let manifest = self.admitted(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
-        let release = self.shelf.release(&manifest.digest);
+        let manifest = self.admit(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
+        let release = self.cache.release(&manifest.digest);
         let (found, expected) = (release.clone(), manifest.clone());
-        if !blocking(move || is_whole(&found, &expected)).await? {
-            // Room first: what is fetched is one more.
-            self.tidy(manifest.digest.as_str(), self.keep.saturating_sub(1));
-            self.bring(&manifest, &release).await?;
+        if !blocking(move || is_intact(&found, &expected)).await? {
+            // Make room for one more release first.
+            self.evict(manifest.digest.as_str(), self.keep.saturating_sub(1));
+            self.fetch_and_unpack(&manifest, &release).await?;
         }
         let (directory, version) = (release.clone(), manifest.version.clone());
         let spec = blocking(move || read_spec(&directory, &version)).await?;
-        self.shelf.touch(&release);
-        self.tidy(manifest.digest.as_str(), self.keep);
+        self.cache.mark_used(&release);
+        self.evict(manifest.digest.as_str(), self.keep);
         Ok(Release { directory: release, spec })
     }
 
-    /// The node goes to a release that is ready. To look at one, in a preview for example, is not to go there: it may still
-    /// expire before anybody does. `fallback` is the digest of what it may have to go back to.
-    pub fn going_to(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), RunReason> {
-        let mut memory = self.memory();
-        let gone = memory.get().gone_to(&desired.digest, fallback);
-        memory.set(gone).map_err(|error| RunReason::Machine { problem: error.in_one_line() })
+    /// Records that the node is about to apply a release. A preview does not record it, so the release may still expire
+    /// before it is applied. `fallback` is the digest of the release that the node may roll back to.
+    pub fn record_current(&self, desired: &DesiredState, fallback: Option<&str>) -> Result<(), RunReason> {
+        let mut history = self.history();
+        let current = history.get().with_current(&desired.digest, fallback);
+        history.set(current).map_err(|error| RunReason::Machine { problem: error.in_one_line() })
     }
 
-    /// Whether a release lies on the node, whole, and may run there: nobody else is needed for it. Else why not.
-    pub async fn holds(&self, desired: &DesiredState) -> Result<(), RunReason> {
-        let manifest = self.admitted(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
-        let (release, version) = (self.shelf.release(&manifest.digest), manifest.version.clone());
-        if blocking(move || is_whole(&release, &manifest)).await? {
+    /// Checks that a release is cached, undamaged, and admitted: it can run without a server.
+    pub async fn check_local(&self, desired: &DesiredState) -> Result<(), RunReason> {
+        let manifest = self.admit(desired).map_err(|refusal| RunReason::ReleaseRefused { refusal })?;
+        let (release, version) = (self.cache.release(&manifest.digest), manifest.version.clone());
+        if blocking(move || is_intact(&release, &manifest)).await? {
             return Ok(());
         }
-        Err(RunReason::Release { problem: format!("{version}, which it ran before, is not on the node any more") })
+        Err(RunReason::Release { problem: format!("the previous release {version} is no longer on the node") })
     }
 
-    fn admitted(&self, desired: &DesiredState) -> Result<Manifest, ReleaseRefusal> {
-        let (trusted, memory) = (self.trust.keys(), self.memory().get().clone());
-        let been_at = [memory.current.as_deref(), memory.proved.as_deref(), memory.fallback.as_deref()];
-        admit(desired, Known { trusted: &trusted, highest: memory.highest, been_at: &been_at, now: clock::now() })
+    fn admit(&self, desired: &DesiredState) -> Result<Manifest, ReleaseRefusal> {
+        let (trusted, history) = (self.trust.keys(), self.history().get().clone());
+        let previous = [history.current.as_deref(), history.validated.as_deref(), history.fallback.as_deref()];
+        admit(
+            desired,
+            AdmissionInput { trusted: &trusted, highest: history.highest, previous: &previous, now: clock::now() },
+        )
     }
 
-    /// Fetches a bundle and unpacks it.
-    async fn bring(&self, manifest: &Manifest, release: &Path) -> Result<(), RunReason> {
-        let part = self.shelf.part(&manifest.digest);
+    /// Downloads a bundle and unpacks it.
+    async fn fetch_and_unpack(&self, manifest: &Manifest, release: &Path) -> Result<(), RunReason> {
+        let part = self.cache.part(&manifest.digest);
         let source = Source { env: &self.env, servers: &self.servers, manifest };
         loop {
             let fetched = fetch(source, &part).await.map_err(not_fetched)?;
-            let unpacking = self.shelf.unpacking(&manifest.digest);
+            let unpacking = self.cache.unpacking(&manifest.digest);
             let (bundle, expected, release) = (part.clone(), manifest.clone(), release.to_owned());
             match blocking(move || Ok(unpack(&bundle, &expected, &unpacking, &release))).await? {
                 Ok(()) => {
-                    tracing::info!(version = %manifest.version, digest = %manifest.digest, "the release is here");
+                    tracing::info!(version = %manifest.version, digest = %manifest.digest, "the release is ready");
                     return Ok(());
                 }
-                // The part that lay here from before may be what is damaged: once more, all of it.
+                // The part from an earlier download may be damaged: download everything once more.
                 Err(UnpackError::Bundle(BundleError::Digest { .. })) if fetched.resumed => {
-                    tracing::warn!(version = %manifest.version, "what was here of the release is damaged; fetching all of it");
+                    tracing::warn!(version = %manifest.version, "the partly downloaded release is damaged; downloading all of it");
                 }
                 Err(error) => return Err(not_unpacked(error)),
             }
         }
     }
 
-    /// A validation has passed at a release: from now on there is no way back to an earlier one by itself.
-    pub fn proved(&self, desired: &DesiredState) {
-        let mut memory = self.memory();
-        let proved = memory.get().proved(&desired.digest, desired.serial, desired.allow_older);
-        if let Err(error) = memory.set(proved) {
-            // It holds as long as the agent lives, and is written with the next run.
-            tracing::error!(problem = error.in_one_line(), "cannot note which release was proved");
+    /// Records that a release was validated. From now on an older one needs `allow_older`.
+    pub fn record_validated(&self, desired: &DesiredState) {
+        let mut history = self.history();
+        let validated = history.get().with_validated(&desired.digest, desired.serial, desired.allow_older);
+        if let Err(error) = history.set(validated) {
+            // It is kept in memory, and written with the next run.
+            tracing::error!(problem = error.in_one_line(), "cannot store which release was validated");
         }
     }
 
-    fn tidy(&self, digest: &str, keep: usize) {
-        let Memory { current, proved, fallback, .. } = self.memory().get().clone();
-        let needed = [Some(digest), current.as_deref(), proved.as_deref(), fallback.as_deref()];
-        self.shelf.tidy(&needed.into_iter().flatten().collect::<Vec<_>>(), keep);
+    fn evict(&self, digest: &str, keep: usize) {
+        let ReleaseHistory { current, validated, fallback, .. } = self.history().get().clone();
+        let needed = [Some(digest), current.as_deref(), validated.as_deref(), fallback.as_deref()];
+        self.cache.evict(&needed.into_iter().flatten().collect::<Vec<_>>(), keep);
     }
 
-    fn memory(&self) -> MutexGuard<'_, Kept> {
-        // What is in it is replaced whole, and so whole whoever panicked.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, ReleaseHistoryFile> {
+        // The content is always replaced as a whole, so it is consistent also after a panic.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The serial of what the ledger says that the node has proved. It stands in for a memory that is damaged.
-fn proved_serial(ledger: &Ledger) -> Option<u64> {
+/// Serial of the validated release in the ledger, used if the release history is damaged.
+fn validated_serial(ledger: &Ledger) -> Option<u64> {
     let (local, desired) = (ledger.local.as_ref()?, ledger.desired.as_ref()?);
     (local.digest == desired.digest && desired.serial > 0).then_some(desired.serial)
 }
 
-/// Whether a release lies here, unchanged. One that was changed is removed.
+/// True if the release is cached and its digest is correct. A damaged copy is removed.
 ///
-/// Proved each time, and not at its first use alone: a copy that was changed, or cut off by a power failure, is replaced
-/// and not executed. For 50 MB that are 40 ms with a processor that knows SHA-256, and some 150 ms with one that does
-/// not, on a thread of its own: less than any applier takes to start. It reads from the cache what the applier is about
-/// to read anyway.
-fn is_whole(release: &Path, manifest: &Manifest) -> Result<bool, RunReason> {
+/// This is verified before each use: a copy that was changed, or truncated by a power failure, is replaced and not
+/// executed. For 50 MB it takes 40 ms on a processor with SHA-256 instructions and about 150 ms without, on its own thread.
+/// That is less than any applier takes to start, and it reads the files that the applier reads next.
+fn is_intact(release: &Path, manifest: &Manifest) -> Result<bool, RunReason> {
     if !release.exists() {
         return Ok(false);
     }
     if dir::digest(release).ok().as_deref() == Some(manifest.content.as_str()) {
         return Ok(true);
     }
-    tracing::warn!(version = %manifest.version, directory = %release.display(), "the node's copy of the release is damaged; fetching it again");
+    tracing::warn!(version = %manifest.version, directory = %release.display(), "the cached release is damaged; downloading it again");
     fs::remove_dir_all(release).map(|()| false).map_err(|error| machine("remove", release, &error))
 }
 
-/// Unpacks beside the place where the release is to lie, and renames it when it is proved.
+/// Unpacks next to the final directory and renames it after verification.
 fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) -> Result<(), UnpackError> {
     let write = |path: &Path| {
         let path = path.to_owned();
@@ -211,8 +213,8 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
     }
     match muster_release::unpack(bundle, manifest, unpacking) {
         Ok(()) => {}
-        // A bundle that is another one is of no use; one that holds what it must not is kept, so that it is not fetched
-        // again and again only to be refused.
+        // A wrong bundle is removed. One with forbidden content is kept, so that it is not downloaded again only to be
+        // refused.
         Err(error @ UnpackError::Bundle(BundleError::Size { .. } | BundleError::Digest { .. })) => {
             let _ = fs::remove_file(bundle);
             return Err(error);
@@ -225,14 +227,15 @@ fn unpack(bundle: &Path, manifest: &Manifest, unpacking: &Path, release: &Path) 
 }
 
 fn read_spec(directory: &Path, version: &Version) -> Result<ReleaseSpec, RunReason> {
-    muster_release::check_directory(directory)
-        .map_err(|error| RunReason::Release { problem: format!("version {version} cannot be used: {}", chain(&error)) })
+    muster_release::check_directory(directory).map_err(|error| RunReason::Release {
+        problem: format!("version {version} cannot be used: {}", error_chain(&error)),
+    })
 }
 
 fn not_fetched(error: FetchError) -> RunReason {
     match error {
-        FetchError::NotHad { .. } => RunReason::Release { problem: error.to_string() },
-        FetchError::Write { .. } => RunReason::Machine { problem: chain(&error) },
+        FetchError::Unavailable { .. } => RunReason::Release { problem: error.to_string() },
+        FetchError::Write { .. } => RunReason::Machine { problem: error_chain(&error) },
     }
 }
 
@@ -243,11 +246,11 @@ fn not_unpacked(error: UnpackError) -> RunReason {
         }
         UnpackError::Content { expected, found } => RunReason::DigestMismatch { expected: expected.to_string(), found },
         UnpackError::Entry(_) => {
-            RunReason::ReleaseRefused { refusal: ReleaseRefusal::Unsafe { problem: chain(&error) } }
+            RunReason::ReleaseRefused { refusal: ReleaseRefusal::Unsafe { problem: error_chain(&error) } }
         }
-        UnpackError::Bundle(BundleError::Size { .. }) => RunReason::Release { problem: chain(&error) },
+        UnpackError::Bundle(BundleError::Size { .. }) => RunReason::Release { problem: error_chain(&error) },
         UnpackError::Bundle(BundleError::Read { .. }) | UnpackError::Write { .. } | UnpackError::ReadBack(_) => {
-            RunReason::Machine { problem: chain(&error) }
+            RunReason::Machine { problem: error_chain(&error) }
         }
     }
 }
@@ -256,7 +259,7 @@ fn machine(what: &str, path: &Path, error: &io::Error) -> RunReason {
     RunReason::Machine { problem: format!("cannot {what} {}: {error}", path.display()) }
 }
 
-/// Does what waits for the disk, or computes for long, while the stream goes on.
+/// Runs slow disk or CPU work on its own thread, so that other tasks continue.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RunReason> + Send + 'static,
 ) -> Result<T, RunReason> {

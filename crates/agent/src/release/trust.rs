@@ -1,8 +1,8 @@
-//! Whose releases the node runs: the keys of its configuration, until one of them has signed a list of others.
+//! Trusted keys: the keys of the configuration, until one of them has signed a list of other keys.
 //!
-//! A list replaces the keys before it, whole. So keys rotate without a person on every node, and the server, which only
-//! hands lists on, cannot add a key of its own. What a person writes into the configuration later wins over every list so
-//! far. Their serials are not forgotten with them: nobody can bring an old list back because the configuration has changed.
+//! A list replaces all earlier keys. Keys rotate without manual work on each node, and the server, which only distributes
+//! lists, cannot add a key of its own. A later change of the configuration overrides all lists so far. Their serials still
+//! count, so that a changed configuration does not bring an old list back.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use thiserror::Error;
 use muster_core::release::manifest::{PublicKey, SignedTrust};
 use muster_release::trust::{self, TrustError};
 
-use crate::durable::{self, WriteError};
-use crate::ledger::{LoadError, read_or_move_aside};
+use crate::state::durable::{self, WriteError};
+use crate::state::ledger::{LoadError, read_or_move_aside};
 
-/// Why a list of keys is not gone by.
+/// Why a list of keys was not accepted.
 #[derive(Debug, Error)]
-pub enum TakeListError {
-    #[error("the server's list of trusted keys is refused; the node goes on with the keys that it has")]
+pub enum UpdateTrustError {
+    #[error("refused the server's list of trusted keys; the node keeps its keys")]
     Refused(#[from] TrustError),
-    #[error("a new list of trusted keys cannot be kept; the node goes on with the keys that it has")]
+    #[error("cannot store a new list of trusted keys; the node keeps its keys")]
     Write(#[from] WriteError),
 }
 
 /// `trust.json`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct List {
-    /// The keys of the configuration that it grew out of.
+    /// The configured keys at the time of the list.
     configured: Vec<PublicKey>,
-    /// What it says; proved when it was taken, by keys that may be gone by now.
+    /// Verified when it was accepted, with keys that may be replaced by now.
     serial: u64,
     keys: Vec<PublicKey>,
-    /// As it came, for whoever wants to know who signed it.
+    /// The list as received, for debugging.
     signed: SignedTrust,
 }
 
@@ -41,7 +41,7 @@ struct List {
 pub struct Trust {
     path: PathBuf,
     configured: Vec<PublicKey>,
-    /// The last one that was taken. Its serial counts always, its keys only beside the configuration that it grew out of.
+    /// The last accepted list. Its serial always counts, its keys only with the same configured keys.
     last: Mutex<Option<List>>,
 }
 
@@ -51,41 +51,41 @@ impl Trust {
         if let Some(list) = last.as_ref().filter(|list| list.configured != configured) {
             tracing::warn!(
                 serial = list.serial,
-                "`trusted_keys` of the configuration has changed: it counts, and the list of keys from before does not"
+                "`trusted_keys` in the configuration has changed: it overrides the earlier list of keys"
             );
         }
         Ok(Self { path, configured, last: Mutex::new(last) })
     }
 
-    /// The keys that count now.
+    /// The current keys.
     pub fn keys(&self) -> Vec<PublicKey> {
-        self.that_count(self.last().as_ref()).to_vec()
+        self.current_keys(self.last().as_ref()).to_vec()
     }
 
-    /// The highest of all lists that were taken: no other list with it or a lower one is. 0 if there was none.
+    /// Serial of the last accepted list; 0 if there was none. Lists with this or a lower serial are refused.
     pub fn serial(&self) -> u64 {
         self.last().as_ref().map_or(0, |list| list.serial)
     }
 
-    /// Goes by another list, if a key that is trusted so far has signed it, and if it is newer.
-    pub fn take(&self, signed: SignedTrust) -> Result<(), TakeListError> {
+    /// Accepts a list if a current key has signed it and it is newer.
+    pub fn update(&self, signed: SignedTrust) -> Result<(), UpdateTrustError> {
         let mut last = self.last();
         let known = last.as_ref().map(|list| list.serial);
-        let taken = trust::verify_list(&signed, self.that_count(last.as_ref()), known)?;
+        let taken = trust::verify_list(&signed, self.current_keys(last.as_ref()), known)?;
         let new = List { configured: self.configured.clone(), serial: taken.serial, keys: taken.keys, signed };
         durable::write_json(&self.path, &new)?;
         let ids: Vec<String> = new.keys.iter().map(|key| key.id().to_string()).collect();
-        tracing::info!(serial = new.serial, keys = ids.join(", "), "other keys sign the releases from now on");
+        tracing::info!(serial = new.serial, keys = ids.join(", "), "accepted a new list of trusted keys");
         *last = Some(new);
         Ok(())
     }
 
-    fn that_count<'a>(&'a self, last: Option<&'a List>) -> &'a [PublicKey] {
+    fn current_keys<'a>(&'a self, last: Option<&'a List>) -> &'a [PublicKey] {
         last.filter(|list| list.configured == self.configured).map_or(&self.configured, |list| &list.keys)
     }
 
     fn last(&self) -> MutexGuard<'_, Option<List>> {
-        // What is in it is replaced whole, and so whole whoever panicked.
+        // The content is always replaced as a whole, so it is consistent also after a panic.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,78 +127,81 @@ mod tests {
     }
 
     #[test]
-    fn keys_rotate_by_lists_that_the_last_ones_signed_and_that_outlives_the_agent() {
+    fn keys_rotate_by_signed_lists_and_persist() {
         let node = Node::new();
         let (second, third) = (key(), key());
         let trust = node.trust();
         assert_eq!((trust.serial(), trust.keys()), (0, vec![node.first.public().clone()]));
-        trust.take(list(1, &[&second], &node.first)).unwrap();
-        trust.take(list(2, &[&third], &second)).unwrap();
+        trust.update(list(1, &[&second], &node.first)).unwrap();
+        trust.update(list(2, &[&third], &second)).unwrap();
         let again = node.trust();
         assert_eq!((again.serial(), again.keys()), (2, vec![third.public().clone()]));
     }
 
     #[test]
-    fn a_node_that_was_away_for_several_changes_takes_a_list_that_its_own_key_signed_too() {
+    fn node_that_missed_lists_accepts_one_signed_by_its_own_key() {
         let node = Node::new();
         let (second, third) = (key(), key());
         let trust = node.trust();
-        assert!(trust.take(list(3, &[&third], &second)).is_err());
-        trust.take(signed_list(3, &[&third], &[&second, &node.first])).unwrap();
+        assert!(trust.update(list(3, &[&third], &second)).is_err());
+        trust.update(signed_list(3, &[&third], &[&second, &node.first])).unwrap();
         assert_eq!((trust.serial(), trust.keys()), (3, vec![third.public().clone()]));
     }
 
     #[test]
-    fn nobody_else_adds_a_key() {
+    fn list_without_a_trusted_signature_is_refused() {
         let node = Node::new();
         let (second, stranger) = (key(), key());
         let trust = node.trust();
-        trust.take(list(5, &[&second], &node.first)).unwrap();
-        // The stranger for itself; the first key, whose time is over; a list from before; one that was changed.
-        let by_stranger = trust.take(list(6, &[&stranger], &stranger)).unwrap_err();
+        trust.update(list(5, &[&second], &node.first)).unwrap();
+        // Signed by an unknown key; by a replaced key; an older list; a list that was changed.
+        let by_stranger = trust.update(list(6, &[&stranger], &stranger)).unwrap_err();
         assert!(matches!(
             by_stranger,
-            TakeListError::Refused(TrustError::Signature(SignatureError::UnknownKey { .. }))
+            UpdateTrustError::Refused(TrustError::Signature(SignatureError::UnknownKey { .. }))
         ));
-        assert!(trust.take(list(6, &[&node.first], &node.first)).is_err());
+        assert!(trust.update(list(6, &[&node.first], &node.first)).is_err());
         for serial in [4, 5] {
-            let older = trust.take(list(serial, &[&stranger], &second)).unwrap_err();
-            assert!(matches!(older, TakeListError::Refused(TrustError::NotNewer { known: 5, .. })), "{older:?}");
+            let older = trust.update(list(serial, &[&stranger], &second)).unwrap_err();
+            assert!(matches!(older, UpdateTrustError::Refused(TrustError::NotNewer { known: 5, .. })), "{older:?}");
         }
         let mut changed = list(6, &[&second], &second);
         changed.payload = changed.payload.replace("\"serial\":6", "\"serial\":7");
-        let changed = trust.take(changed).unwrap_err();
-        assert!(matches!(changed, TakeListError::Refused(TrustError::Signature(SignatureError::BadSignature { .. }))));
+        let changed = trust.update(changed).unwrap_err();
+        assert!(matches!(
+            changed,
+            UpdateTrustError::Refused(TrustError::Signature(SignatureError::BadSignature { .. }))
+        ));
         assert_eq!((trust.serial(), trust.keys()), (5, vec![second.public().clone()]));
         assert_eq!(node.trust().serial(), 5);
     }
 
     #[test]
-    fn a_person_who_writes_other_keys_into_the_configuration_wins() {
+    fn changed_configuration_overrides_lists() {
         let node = Node::new();
-        node.trust().take(list(5, &[&key()], &node.first)).unwrap();
+        node.trust().update(list(5, &[&key()], &node.first)).unwrap();
         let (other, third) = (key(), key());
         let load = || Trust::load(node.dir.path().join("trust.json"), vec![other.public().clone()]).unwrap();
         let trust = load();
         assert_eq!(trust.keys(), vec![other.public().clone()]);
-        // Lists from before do not come back, not even after another start, and whoever signed them.
+        // Earlier lists stay refused, also after a restart, with any signature.
         for trust in [trust, load()] {
             for serial in [4, 5] {
-                let older = trust.take(list(serial, &[&third], &other)).unwrap_err();
-                assert!(matches!(older, TakeListError::Refused(TrustError::NotNewer { known: 5, .. })), "{older:?}");
+                let older = trust.update(list(serial, &[&third], &other)).unwrap_err();
+                assert!(matches!(older, UpdateTrustError::Refused(TrustError::NotNewer { known: 5, .. })), "{older:?}");
             }
-            assert!(trust.take(list(6, &[&third], &node.first)).is_err(), "its time is over");
+            assert!(trust.update(list(6, &[&third], &node.first)).is_err(), "the key was replaced");
             assert_eq!((trust.serial(), trust.keys()), (5, vec![other.public().clone()]));
         }
-        load().take(list(6, &[&third], &other)).unwrap();
+        load().update(list(6, &[&third], &other)).unwrap();
         assert_eq!((load().serial(), load().keys()), (6, vec![third.public().clone()]));
     }
 
     #[test]
-    fn a_list_that_cannot_be_kept_does_not_count() {
+    fn list_that_cannot_be_stored_is_not_used() {
         let node = Node::new();
         let trust = Trust::load(node.dir.path().join("none/trust.json"), vec![node.first.public().clone()]).unwrap();
-        assert!(matches!(trust.take(list(1, &[&key()], &node.first)), Err(TakeListError::Write(_))));
+        assert!(matches!(trust.update(list(1, &[&key()], &node.first)), Err(UpdateTrustError::Write(_))));
         assert_eq!((trust.serial(), trust.keys()), (0, vec![node.first.public().clone()]));
     }
 }

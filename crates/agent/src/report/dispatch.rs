@@ -1,4 +1,4 @@
-//! Which report is sent next, and what an answer means: without a disk, a clock or a server.
+//! Selects the next report to send and interprets the server's answers, without IO.
 
 use std::time::Duration;
 
@@ -9,123 +9,124 @@ use muster_wire::sync::ReportResult;
 
 use crate::backoff::Backoff;
 
-/// A server that comes back says hello on the stream, and that ends the pause: it can be long.
+/// The pause can be long, because a hello on a new stream ends it.
 const RESEND: Backoff = Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(30) };
 
-/// What the sender does next.
+/// The next step of the report sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing waits: whoever keeps a report wakes it.
-    Sleep,
-    /// There is nothing to send it under; the next hello brings an incarnation, and wakes it.
-    Hold,
+pub enum NextSend {
+    /// The outbox is empty. The queue wakes the sender with the next report.
+    Idle,
+    /// There is no incarnation to send under. The next hello brings one and wakes the sender.
+    NoIncarnation,
     Send(Box<Report>),
 }
 
-/// What is known of a report that was sent.
+/// The server's answer to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ReportAnswer {
     Taken(ReportResult),
     Refused(ProblemCode),
-    /// None came, or none that is understood: whether it was taken nobody knows.
+    /// No answer, or none that could be parsed: the report may have been accepted.
     Unknown,
 }
 
-impl From<&Result<ReportResult, ClientError>> for Answer {
+impl From<&Result<ReportResult, ClientError>> for ReportAnswer {
     fn from(answer: &Result<ReportResult, ClientError>) -> Self {
         match answer {
-            Ok(taken) => Answer::Taken(*taken),
-            Err(error) => error.problem().map_or(Answer::Unknown, |problem| Answer::Refused(problem.code)),
+            Ok(taken) => ReportAnswer::Taken(*taken),
+            Err(error) => error.problem().map_or(ReportAnswer::Unknown, |problem| ReportAnswer::Refused(problem.code)),
         }
     }
 }
 
-/// What to do with a report after it was sent.
+/// What the sender does with a report after it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Forget,
-    /// It is older than what the server knows: it is sent again under another incarnation.
-    Renew,
-    /// It is so still: nothing is left to try, and those behind it wait.
-    GiveUp,
-    /// The server did not take it, and never will.
-    PutAside,
-    /// It is sent again later.
-    Keep,
+pub enum ReportDisposition {
+    /// Remove it: the server has it.
+    Remove,
+    /// Send it again under a new incarnation: the server has a newer report.
+    RenewIncarnation,
+    /// Drop it: it is outdated also under a new incarnation.
+    Drop,
+    /// Move it to `refused`: no server will accept it.
+    Refuse,
+    /// Send it again later.
+    Retry,
 }
 
-/// The sender's own memory. None of it outlives the agent: after a restart the first report is sent again, as new.
+/// State of the report sender. It is not stored: after a restart the first report is sent again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dispatch {
-    /// How often in a row nothing got out of the way.
+    /// Failed attempts in a row.
     attempt: u32,
-    /// The number of the last report for which another incarnation was asked for.
+    /// Sequence number of the last report that led to a request for a new incarnation.
     renewed_for: Option<u64>,
 }
 
 impl Dispatch {
-    /// What goes next. `first` is the report with the lowest number of those that wait, and `incarnation` what the server has
-    /// given last: none as long as another one is asked for.
-    pub fn next(&mut self, first: Option<&Report>, incarnation: Option<u64>) -> Next {
+    /// The next step. `first` is the report with the lowest sequence number in the outbox. `incarnation` is the one that the
+    /// server assigned last; `None` while a new one is requested.
+    pub fn next(&mut self, first: Option<&Report>, incarnation: Option<u64>) -> NextSend {
         match (first, incarnation) {
             (None, _) => {
                 self.attempt = 0;
-                Next::Sleep
+                NextSend::Idle
             }
             (Some(_), None) => {
                 self.failed();
-                Next::Hold
+                NextSend::NoIncarnation
             }
-            (Some(report), Some(incarnation)) => Next::Send(Box::new(Report { incarnation, ..report.clone() })),
+            (Some(report), Some(incarnation)) => NextSend::Send(Box::new(Report { incarnation, ..report.clone() })),
         }
     }
 
-    /// What becomes of the report that was sent.
-    pub fn answered(&mut self, seq: u64, answer: Answer) -> Fate {
-        let fate = fate(answer, self.renewed_for == Some(seq));
-        match fate {
-            Fate::Forget | Fate::GiveUp | Fate::PutAside => self.attempt = 0,
-            Fate::Renew => {
+    /// Handles the answer to a report.
+    pub fn answered(&mut self, seq: u64, answer: ReportAnswer) -> ReportDisposition {
+        let disposition = disposition(answer, self.renewed_for == Some(seq));
+        match disposition {
+            ReportDisposition::Remove | ReportDisposition::Drop | ReportDisposition::Refuse => self.attempt = 0,
+            ReportDisposition::RenewIncarnation => {
                 self.renewed_for = Some(seq);
                 self.failed();
             }
-            Fate::Keep => self.failed(),
+            ReportDisposition::Retry => self.failed(),
         }
-        fate
+        disposition
     }
 
-    /// It could not even be tried, or what came of it could not be noted.
+    /// Counts an attempt that failed before or after sending.
     pub fn failed(&mut self) {
         self.attempt = self.attempt.saturating_add(1);
     }
 
-    /// Whether this is the first time since something got out of the way.
-    pub fn is_first(&self) -> bool {
+    /// True for the first failure in a row.
+    pub fn is_first_failure(&self) -> bool {
         self.attempt <= 1
     }
 
-    /// How long to wait before the next one, if nobody wakes the sender earlier; none: not at all.
+    /// Backoff before the next attempt, unless the sender is woken earlier.
     pub fn pause(&self, chance: f64) -> Option<Duration> {
         (self.attempt > 0).then(|| RESEND.pause(self.attempt, chance))
     }
 }
 
-/// What becomes of a report, by the server's answer. A report that is older than what the server knows is sent again
-/// under a new incarnation, once: the server forgets the numbers of the life before, so what this agent says now is new.
-pub fn fate(answer: Answer, renewed: bool) -> Fate {
+/// Decides by the server's answer. An outdated report is sent once more under a new incarnation, in which sequence
+/// numbers of the old one do not count.
+pub fn disposition(answer: ReportAnswer, renewed: bool) -> ReportDisposition {
     let code = match answer {
-        Answer::Taken(ReportResult::Applied | ReportResult::AlreadyApplied) => return Fate::Forget,
-        Answer::Taken(ReportResult::Outdated) if renewed => return Fate::GiveUp,
-        Answer::Taken(ReportResult::Outdated) => return Fate::Renew,
-        Answer::Refused(code) => code,
-        Answer::Unknown => return Fate::Keep,
+        ReportAnswer::Taken(ReportResult::Applied | ReportResult::AlreadyApplied) => return ReportDisposition::Remove,
+        ReportAnswer::Taken(ReportResult::Outdated) if renewed => return ReportDisposition::Drop,
+        ReportAnswer::Taken(ReportResult::Outdated) => return ReportDisposition::RenewIncarnation,
+        ReportAnswer::Refused(code) => code,
+        ReportAnswer::Unknown => return ReportDisposition::Retry,
     };
     match code {
-        // It would be said again of the same report for ever, and those behind it would wait for ever.
+        // The answer would always be the same, and the report would block all later ones.
         ProblemCode::InvalidRequest | ProblemCode::UnknownVersion | ProblemCode::UnknownRun | ProblemCode::TooLarge => {
-            Fate::PutAside
+            ReportDisposition::Refuse
         }
-        // The design, the environment or the store may still come.
+        // The design, the environment or the store may become available.
         ProblemCode::UnknownEnvironment
         | ProblemCode::UnknownNode
         | ProblemCode::UnknownRole
@@ -155,7 +156,7 @@ pub fn fate(answer: Answer, renewed: bool) -> Fate {
         | ProblemCode::CannotTell
         | ProblemCode::StoreUnavailable
         | ProblemCode::StoreFull
-        | ProblemCode::Internal => Fate::Keep,
+        | ProblemCode::Internal => ReportDisposition::Retry,
     }
 }
 
@@ -166,43 +167,43 @@ mod tests {
     use crate::testing::report;
 
     #[test]
-    fn what_an_answer_means() {
-        for (answer, fate) in [
-            (Answer::Taken(ReportResult::Applied), Fate::Forget),
-            (Answer::Taken(ReportResult::AlreadyApplied), Fate::Forget),
-            (Answer::Refused(ProblemCode::TooLarge), Fate::PutAside),
-            (Answer::Refused(ProblemCode::StoreUnavailable), Fate::Keep),
-            (Answer::Unknown, Fate::Keep),
+    fn answers_map_to_dispositions() {
+        for (answer, expected) in [
+            (ReportAnswer::Taken(ReportResult::Applied), ReportDisposition::Remove),
+            (ReportAnswer::Taken(ReportResult::AlreadyApplied), ReportDisposition::Remove),
+            (ReportAnswer::Refused(ProblemCode::TooLarge), ReportDisposition::Refuse),
+            (ReportAnswer::Refused(ProblemCode::StoreUnavailable), ReportDisposition::Retry),
+            (ReportAnswer::Unknown, ReportDisposition::Retry),
         ] {
-            assert_eq!(Dispatch::default().answered(1, answer), fate, "{answer:?}");
+            assert_eq!(Dispatch::default().answered(1, answer), expected, "{answer:?}");
         }
     }
 
     #[test]
-    fn an_outdated_report_is_sent_once_more_under_another_incarnation() {
+    fn outdated_report_is_sent_again_under_a_new_incarnation() {
         let mut dispatch = Dispatch::default();
-        let outdated = Answer::Taken(ReportResult::Outdated);
-        assert_eq!(dispatch.answered(7, outdated), Fate::Renew);
-        assert_eq!(dispatch.next(Some(&report(7)), None), Next::Hold, "the other one has not come yet");
-        assert!(matches!(dispatch.next(Some(&report(7)), Some(4)), Next::Send(report) if report.incarnation == 4));
-        assert_eq!(dispatch.answered(7, outdated), Fate::GiveUp);
-        assert_eq!(dispatch.answered(8, outdated), Fate::Renew, "another report is another try");
+        let outdated = ReportAnswer::Taken(ReportResult::Outdated);
+        assert_eq!(dispatch.answered(7, outdated), ReportDisposition::RenewIncarnation);
+        assert_eq!(dispatch.next(Some(&report(7)), None), NextSend::NoIncarnation, "the new one is not assigned yet");
+        assert!(matches!(dispatch.next(Some(&report(7)), Some(4)), NextSend::Send(report) if report.incarnation == 4));
+        assert_eq!(dispatch.answered(7, outdated), ReportDisposition::Drop);
+        assert_eq!(dispatch.answered(8, outdated), ReportDisposition::RenewIncarnation, "another report");
     }
 
     #[test]
-    fn pauses_grow_as_long_as_nothing_gets_out_of_the_way() {
+    fn pauses_grow_until_a_report_is_accepted() {
         let mut dispatch = Dispatch::default();
         assert_eq!(dispatch.pause(0.5), None);
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            dispatch.answered(1, Answer::Unknown);
+            dispatch.answered(1, ReportAnswer::Unknown);
             pauses.extend(dispatch.pause(0.5));
         }
         assert_eq!(pauses, [200, 400, 800].map(Duration::from_millis));
-        dispatch.answered(1, Answer::Taken(ReportResult::Applied));
+        dispatch.answered(1, ReportAnswer::Taken(ReportResult::Applied));
         assert_eq!(dispatch.pause(0.5), None);
         dispatch.failed();
-        assert_eq!(dispatch.next(None, Some(1)), Next::Sleep);
-        assert_eq!(dispatch.pause(0.5), None, "nothing waits");
+        assert_eq!(dispatch.next(None, Some(1)), NextSend::Idle);
+        assert_eq!(dispatch.pause(0.5), None, "the outbox is empty");
     }
 }

@@ -1,4 +1,4 @@
-//! The directory of one run: what it is given, and what it leaves.
+//! The directory of one run: its input files, its output files, and the removal of old ones.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Write;
@@ -11,13 +11,12 @@ use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::Interfaces;
 
-use crate::durable::WriteError;
 use crate::node::Node;
 use crate::process::output;
-use crate::run::environment;
-use crate::run_id;
+use crate::run::{environment, id};
+use crate::state::durable::WriteError;
 
-/// So many runs stay on the node for whoever looks into one.
+/// Number of run directories that stay on the node, for debugging.
 const KEPT: usize = 20;
 const OUTPUT: &str = "output.log";
 
@@ -40,10 +39,10 @@ struct SnapshotFile<'a> {
 }
 
 impl RunDirectory {
-    /// Makes the directory, empty, and removes those of old runs. Nobody else may look into it: what a run is given, and
-    /// what it prints, may be secret.
+    /// Creates an empty directory and removes those of old runs. Only the agent's user may read it: the input and output
+    /// of a run may contain secrets.
     pub fn create(runs: &Path, run: &RunId) -> Result<Self, WriteError> {
-        tidy(runs);
+        remove_old(runs);
         let path = runs.join(run.as_str());
         let made = if path.exists() { fs::remove_dir_all(&path) } else { Ok(()) };
         made.and_then(|()| DirBuilder::new().recursive(true).mode(0o700).create(&path))
@@ -51,7 +50,7 @@ impl RunDirectory {
         Ok(Self { path })
     }
 
-    /// Writes what the run may look up.
+    /// Writes the snapshot that the run looks keys up in.
     pub fn write_snapshot(
         &self,
         node: &Node,
@@ -70,7 +69,7 @@ impl RunDirectory {
         };
         let path = self.snapshot();
         let bytes = serde_json::to_vec(&file).map_err(|source| WriteError::Json { path: path.clone(), source })?;
-        // Not made to survive a power cut: no run does.
+        // Not durable: no run survives a power failure.
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         opened.and_then(|mut file| file.write_all(&bytes)).map_err(|source| WriteError::Io { path, source })
@@ -92,7 +91,7 @@ impl RunDirectory {
         self.path.join("pending")
     }
 
-    /// What the run publishes for others.
+    /// The values that the run publishes to other nodes.
     pub fn published(&self) -> PathBuf {
         self.path.join("published")
     }
@@ -101,34 +100,33 @@ impl RunDirectory {
         self.path.join("report.json")
     }
 
-    /// Puppet's log, one JSON object a line.
+    /// Puppet's log, one JSON object per line.
     pub fn puppet_log(&self) -> PathBuf {
         self.path.join("log.jsonl")
     }
 
-    /// What the applier wrote to its standard output and error.
+    /// Standard output and error of the applier.
     pub fn output(&self) -> PathBuf {
         self.path.join(OUTPUT)
     }
 
-    /// The same of a check. Names of checks may hold anything, so its place in the release stands for it.
+    /// Output of a check. The file is named by the check's number, because names may contain any character.
     pub fn check_output(&self, number: usize) -> PathBuf {
         self.path.join(format!("check-{number}.log"))
     }
 
-    /// The same of a hook.
+    /// Output of a hook.
     pub fn hook_output(&self, number: usize) -> PathBuf {
         self.path.join(format!("hook-{number}.log"))
     }
 }
 
-/// Removes the directories of old runs, and cuts back what services still write to the output of the run that started
-/// them. As long as one of those lives its run's directory stays: a file that is gone, and still written to, can be cut
-/// by nobody.
-fn tidy(runs: &Path) {
+/// Removes the directories of old runs, and truncates the output files that services still write to. The directory of a
+/// run stays while one of its services runs: a removed file that is still written to can no longer be truncated.
+fn remove_old(runs: &Path) {
     let mut all: Vec<_> = fs::read_dir(runs).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    // By their numbers and not by their times: a clock that was set back must not make the last run the oldest.
-    all.sort_by_cached_key(|path| (run_id::number_of(path), path.clone()));
+    // By sequence number and not by time: a clock that was set back must not make the last run the oldest.
+    all.sort_by_cached_key(|path| (id::seq_of(path), path.clone()));
     let mut too_many = (all.len() + 1).saturating_sub(KEPT);
     for path in all {
         if too_many > 0 && !has_processes(&path) {
@@ -136,14 +134,14 @@ fn tidy(runs: &Path) {
             if let Err(error) = fs::remove_dir_all(&path) {
                 tracing::warn!(directory = %path.display(), %error, "cannot remove the directory of an old run");
             }
-        } else if let Err(error) = output::file::cut_back(&path.join(OUTPUT)) {
-            tracing::warn!(directory = %path.display(), %error, "cannot cut back the output of an old run");
+        } else if let Err(error) = output::file::truncate(&path.join(OUTPUT)) {
+            tracing::warn!(directory = %path.display(), %error, "cannot truncate the output of an old run");
         }
     }
 }
 
-/// Whether something that a run has started is still there. What cannot be told counts as gone: directories must not
-/// become ever more.
+/// True if a process of the run is still there. If that is unknown the directory counts as unused, or directories would
+/// accumulate.
 fn has_processes(directory: &Path) -> bool {
     let run = directory.file_name().unwrap_or_default();
     muster_marked::find(environment::RUN_ID, run).is_ok_and(|found| !found.is_empty())
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_does_not_make_the_last_runs_the_oldest() {
+    fn clock_set_back_keeps_the_order_of_runs() {
         let runs = tempfile::tempdir().unwrap();
         let create = |name: String| RunDirectory::create(runs.path(), &RunId::new(name).unwrap()).unwrap();
         for number in 1..=KEPT {
@@ -178,12 +176,12 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_of_a_run_stays_as_long_as_a_service_that_it_started() {
+    fn run_directory_stays_while_its_service_runs() {
         let runs = tempfile::tempdir().unwrap();
         let held = format!("held{}", std::process::id());
         RunDirectory::create(runs.path(), &RunId::new(held.clone()).unwrap()).unwrap();
         let mut service = std::process::Command::new("sleep").arg("1000").env("MUSTER_RUN_ID", &held).spawn().unwrap();
-        // Whoever starts a program goes on a moment before its environment can be read.
+        // `spawn` returns shortly before the environment of the program can be read.
         let environment = || std::fs::read(format!("/proc/{}/environ", service.id())).unwrap_or_default();
         while !String::from_utf8_lossy(&environment()).contains(&held) {
             std::thread::yield_now();
@@ -200,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_look_into_it() {
+    fn run_directory_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let (_directory, node) = crate::testing::node("web1");
         let made = RunDirectory::create(&node.layout.runs(), &RunId::new("r1").unwrap()).unwrap();
@@ -211,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_runs_stay() {
+    fn only_the_last_runs_are_kept() {
         let runs = tempfile::tempdir().unwrap();
         for number in 10..50 {
             RunDirectory::create(runs.path(), &RunId::new(format!("r{number}")).unwrap()).unwrap();

@@ -1,37 +1,37 @@
-//! The variables that appliers and checks get. Nothing else is handed on: a run must not depend on how the agent was
-//! started.
+//! Environment variables of appliers, hooks and checks. The agent's own environment is not inherited, so that a run does
+//! not depend on how the agent was started.
 
 use std::ffi::OsString;
 
 use crate::applier::{Job, Mode};
 
-/// Carried by every process of a run.
+/// Mark of every process of a run.
 pub const RUN_ID: &str = "MUSTER_RUN_ID";
-/// Carried besides by every process of the checks of a run. What the applier has started is meant to stay; what a check
-/// has started is not.
+/// Additional mark of every process of the checks of a run. Processes that the applier started are kept; processes of
+/// checks are ended.
 pub const CHECK_RUN: &str = "MUSTER_CHECK_OF_RUN";
-/// The same for one check: `<run>/<number>`.
+/// Mark of one check: `<run>/<number>`.
 pub const CHECK_ID: &str = "MUSTER_CHECK_ID";
 
-/// Carried by every process of a machine whose driver marks them so: what a run starts is part of the machine too, and
-/// goes when the machine is switched off.
+/// Mark of every process of a machine, set by its driver. It is inherited: processes of a run belong to the machine and
+/// end when it is powered off.
 const MACHINE: &str = "MUSTER_MACHINE";
 
-/// Set for an applier that must say what it would change, and change nothing.
+/// Set in a preview: the applier must report its changes and make none.
 const NOOP: &str = "MUSTER_NOOP";
 
-/// What a system without a `PATH` would have.
+/// Default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-pub fn of(job: &Job<'_>) -> Vec<(String, OsString)> {
+pub fn variables(job: &Job<'_>) -> Vec<(String, OsString)> {
     let (node, directory) = (job.node, job.directory);
     let address = node.interfaces.values().next().cloned().unwrap_or_default();
     let inherited = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let variables: [(&str, OsString); 18] = [
         ("PATH", inherited("PATH").unwrap_or_else(|| PATH.into())),
-        // Puppet and many tools want a home that they can write.
+        // Puppet and many tools need a writable home.
         ("HOME", inherited("HOME").unwrap_or_else(|| node.layout.home().into())),
-        // Without a locale Puppet takes text for ASCII, and fails a resource whose command prints anything else.
+        // Without a locale Puppet assumes ASCII, and fails a resource whose command prints anything else.
         ("LANG", "C.UTF-8".into()),
         (RUN_ID, job.run.as_str().into()),
         ("MUSTER_ENV", node.env.as_str().into()),

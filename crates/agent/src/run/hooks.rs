@@ -1,49 +1,111 @@
-//! Hooks: executables of the release that react to a change. One after the other, since they may touch the same things.
+//! Runs hooks: executables of the release that react to a changed key. They run one after the other, because they may
+//! touch the same files.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use muster_core::lookup::Lookups;
 use muster_core::release::spec::Hook;
-use muster_core::report::{HookResult, Verdict};
+use muster_core::report::reason::RunReason;
+use muster_core::report::{HookResult, Report, Verdict};
 
-use crate::applier::Job;
+use crate::applier::{Applied, Job};
 use crate::process::children::Children;
 use crate::process::mark::{self, Mark};
-use crate::process::supervise::{Ended, Leftovers, Program, supervise};
-use crate::queue::hooks::HookOn;
-use crate::run::{environment, log};
+use crate::process::supervise::{Leftovers, Program, ProgramEnd, supervise};
+use crate::queue::hooks::HookTrigger;
+use crate::queue::io::Input;
+use crate::queue::task::QueueMessage;
+use crate::redact::Redactor;
+use crate::run::log::{self, BoundedLog};
+use crate::run::periodic_validation::{record_validated, without_applier};
+use crate::run::{Slot, WorkOrder, configured, environment, prepare, report_builder, validated};
+use crate::validation::validate;
 
-/// What an executable says last is what it means.
+/// Number of output lines in the message of a hook.
 const LINES: usize = 5;
 
-/// Runs those hooks that have something to react to. None if the agent is to end.
-pub(super) async fn run_all(
+/// Runs hooks and, if they succeed, the checks: a hook may have broken something. `None` if the agent shuts down.
+pub(super) async fn run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
+    let Slot { node, children, queue, cancel, .. } = slot;
+    let run = &order.run;
+    let (directory, release) = match prepare(slot, order).await? {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            let results = run.hooks.iter().map(|hook| not_run(hook, &reason)).collect();
+            let report = configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default());
+            return Some(finished(order, report, results));
+        }
+    };
+    let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
+    let job = order.job(node, &directory, &release, &secrets);
+    let results = run_all(&job, &run.hooks, children, cancel).await?;
+    let mut log = BoundedLog::redacting(&secrets);
+    for (number, result) in results.iter().enumerate() {
+        let word = match result.verdict {
+            Verdict::Passed => "succeeded",
+            Verdict::Failed => "failed",
+        };
+        let keys = result.keys.join(", ");
+        log.line(&format!("hook {} {word} after {} ms ({keys}): {}", result.name, result.millis, result.message));
+        log.add_file(&directory.hook_output(number), "  | ");
+    }
+    let failed = results.iter().filter(|result| result.verdict == Verdict::Failed);
+    let names: Vec<_> = failed.map(|result| result.name.clone()).collect();
+    if !names.is_empty() {
+        // As after a failed run no checks run, and the last validation still counts.
+        let report = configured(node, order, Applied::failed(RunReason::HooksFailed { names }), Lookups::new(), log);
+        return Some(finished(order, report, results));
+    }
+    let (message, acknowledged) = QueueMessage::with_ack(Input::HooksSucceeded);
+    queue.send(message).await.ok()?;
+    acknowledged.await.ok()?;
+    let checks = validate(&job, children, cancel, |_| ()).await?;
+    let mut report = validated(order, &job, without_applier(node, order), checks);
+    report.log = log.finish() + &report.log;
+    record_validated(slot, order, &report);
+    Some(finished(order, report, results))
+}
+
+fn not_run(hook: &HookTrigger, reason: &RunReason) -> HookResult {
+    let (name, keys) = (hook.name.clone(), hook.keys.clone());
+    HookResult { name, keys, verdict: Verdict::Failed, message: reason.to_string(), millis: 0 }
+}
+
+fn finished(order: &WorkOrder, mut report: Report, results: Vec<HookResult>) -> Input {
+    report.first_failure = report_builder::first_failure(&order.run, &report);
+    report.hooks.clone_from(&results);
+    Input::HooksFinished { report: Box::new(report), results }
+}
+
+/// Runs the hooks that are due. `None` if the agent shuts down.
+async fn run_all(
     job: &Job<'_>,
-    due: &[HookOn],
+    due: &[HookTrigger],
     children: &Children,
     cancel: &CancellationToken,
 ) -> Option<Vec<HookResult>> {
     let mut results = Vec::new();
-    for (number, on) in due.iter().enumerate() {
-        let hook = job.release.spec.hooks.iter().find(|hook| hook.name() == on.name && hook.is_for(job.role));
-        // The release was proved to be the one that was applied, so its hooks are there.
+    for (number, trigger) in due.iter().enumerate() {
+        let hook = job.release.spec.hooks.iter().find(|hook| hook.name() == trigger.name && hook.is_for(job.role));
+        // The release was verified to be the applied one, so its hooks are there.
         let Some(hook) = hook else { continue };
         let started = Instant::now();
-        let outcome = one(job, number, hook, &on.keys, children, cancel).await?;
+        let outcome = run_one(job, number, hook, &trigger.keys, children, cancel).await?;
         let (verdict, message) = match outcome {
             Ok(message) => (Verdict::Passed, message),
             Err(message) => (Verdict::Failed, message),
         };
         let message = job.secrets.text(&message).into_owned();
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        results.push(HookResult { name: on.name.clone(), keys: on.keys.clone(), verdict, message, millis });
+        results.push(HookResult { name: trigger.name.clone(), keys: trigger.keys.clone(), verdict, message, millis });
     }
     Some(results)
 }
 
-async fn one(
+async fn run_one(
     job: &Job<'_>,
     number: usize,
     hook: &Hook,
@@ -51,7 +113,7 @@ async fn one(
     children: &Children,
     cancel: &CancellationToken,
 ) -> Option<Result<String, String>> {
-    let mut environment = environment::of(job);
+    let mut environment = environment::variables(job);
     environment.push(("MUSTER_HOOK".to_owned(), hook.name().into()));
     environment.push(("MUSTER_HOOK_KEY".to_owned(), keys.first().cloned().unwrap_or_default().into()));
     environment.push(("MUSTER_HOOK_KEYS".to_owned(), keys.join("\n").into()));
@@ -65,23 +127,23 @@ async fn one(
         mark: Mark::new(environment::RUN_ID, job.run.as_str()),
         deadline,
         grace: mark::GRACE,
-        // It may start a service anew.
-        leftovers: Leftovers::Stay,
+        // A hook may restart a service.
+        leftovers: Leftovers::Keep,
     };
     let path = &hook.run;
-    let ended = supervise(&program, children, cancel).await;
-    let said = log::last_lines(&program.output, LINES).join("\n");
-    let with_output = |what: String| if said.is_empty() { what } else { format!("{what}: {said}") };
-    Some(match ended {
-        Ended::Exited(0) if said.is_empty() => Ok(format!("{path} ended with exit code 0")),
-        Ended::Exited(0) => Ok(said),
-        Ended::Exited(code) => Err(with_output(format!("{path} ended with exit code {code}"))),
-        Ended::Killed(signal) => Err(with_output(format!("{path} was ended from outside by signal {signal}"))),
-        Ended::Deadline => Err(with_output(format!(
+    let end = supervise(&program, children, cancel).await;
+    let output = log::last_lines(&program.output, LINES).join("\n");
+    let with_output = |what: String| if output.is_empty() { what } else { format!("{what}: {output}") };
+    Some(match end {
+        ProgramEnd::Exited(0) if output.is_empty() => Ok(format!("{path} ended with exit code 0")),
+        ProgramEnd::Exited(0) => Ok(output),
+        ProgramEnd::Exited(code) => Err(with_output(format!("{path} ended with exit code {code}"))),
+        ProgramEnd::Killed(signal) => Err(with_output(format!("{path} was killed by signal {signal}"))),
+        ProgramEnd::Deadline => Err(with_output(format!(
             "{path} was still running at its deadline of {} s and was ended",
             deadline.as_secs_f32()
         ))),
-        Ended::Cancelled => return None,
-        Ended::NotStarted(error) => Err(format!("{path} of the release cannot be started: {error}")),
+        ProgramEnd::Cancelled => return None,
+        ProgramEnd::NotStarted(error) => Err(format!("{path} of the release cannot be started: {error}")),
     })
 }

@@ -1,4 +1,4 @@
-//! The log of a run as a person reads it, bounded: its beginning and its end.
+//! The log of a run for people, limited to its beginning and its end.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,43 +8,42 @@ use std::path::Path;
 use muster_core::report::summary::clip;
 
 use crate::applier::{Line, in_release};
-use crate::bounded::for_each_line;
 use crate::redact::Redactor;
+use crate::run::bounded_file::for_each_line;
 use crate::run::directory::RunDirectory;
-use crate::run::repetition::Repetition;
 
-/// A report with its log must stay easy to send and to keep.
+/// Size of the log in a report, in bytes.
 const LIMIT: usize = 64 * 1024;
-/// Of each of the two ends. What is between is in the run's directory on the node.
+/// Size of each of the two ends. The whole log is in the run's directory on the node.
 const HALF: usize = LIMIT / 2 - 100;
 pub(crate) const LINE: usize = 4 * 1024;
 
-/// Text that keeps its beginning and its end.
+/// A log that keeps its beginning and its end, and counts repeated lines.
 #[derive(Debug, Default)]
 pub struct BoundedLog {
     head: String,
     tail: VecDeque<String>,
     tail_size: usize,
     left_out: usize,
-    repetition: Repetition,
+    repeats: RepeatCounter,
     secrets: Redactor,
 }
 
 impl BoundedLog {
-    /// A log in which these secrets never stand.
-    pub fn without(secrets: &Redactor) -> Self {
+    /// A log from which these secrets are redacted.
+    pub fn redacting(secrets: &Redactor) -> Self {
         Self { secrets: secrets.clone(), ..Self::default() }
     }
 
     pub fn line(&mut self, line: &str) {
-        for line in self.repetition.line(clip(&self.secrets.text(line.trim_end()), LINE)) {
+        for line in self.repeats.line(clip(&self.secrets.text(line.trim_end()), LINE)) {
             self.add(line);
         }
     }
 
-    /// All lines of a file that hold anything, each after `before`; a file that is not there has none.
-    pub fn lines_of(&mut self, path: &Path, before: &str) {
-        for_each_line(path, |text| self.line(&format!("{before}{}", String::from_utf8_lossy(text))));
+    /// Adds the lines of a file that are not empty, each after `prefix`. A missing file has none.
+    pub fn add_file(&mut self, path: &Path, prefix: &str) {
+        for_each_line(path, |text| self.line(&format!("{prefix}{}", String::from_utf8_lossy(text))));
     }
 
     fn add(&mut self, line: String) {
@@ -64,7 +63,7 @@ impl BoundedLog {
     }
 
     pub fn finish(mut self) -> String {
-        if let Some(counted) = self.repetition.counted() {
+        if let Some(counted) = self.repeats.take_count() {
             self.add(counted);
         }
         let mut text = self.head;
@@ -79,19 +78,19 @@ impl BoundedLog {
     }
 }
 
-/// The log of the applier: what Puppet logged, then what came out of the program itself.
-pub fn of_applier(directory: &RunDirectory, release: &Path, secrets: &Redactor) -> BoundedLog {
-    let mut log = BoundedLog::without(secrets);
+/// The log of the applier: Puppet's log, then the output of the program.
+pub fn applier_log(directory: &RunDirectory, release: &Path, secrets: &Redactor) -> BoundedLog {
+    let mut log = BoundedLog::redacting(secrets);
     for_each_line(&directory.puppet_log(), |text| match Line::parse(text) {
-        // A diff has many lines, and a secret in it may have many too.
+        // A diff has several lines, and so may a secret in it.
         Some(line) => secrets.text(&readable(&line, release)).lines().for_each(|line| log.line(line)),
         None => log.line(&String::from_utf8_lossy(text)),
     });
-    log.lines_of(&directory.output(), "");
+    log.add_file(&directory.output(), "");
     log
 }
 
-/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines comes below that.
+/// `notice: /Stage[main]/Db: message (modules/db/manifests/init.pp:7)`; a message of several lines follows on its own lines.
 pub(crate) fn readable(line: &Line, release: &Path) -> String {
     let source = line.source.as_deref().filter(|source| *source != "Puppet");
     let source = source.map(|source| format!("{source}: ")).unwrap_or_default();
@@ -109,12 +108,12 @@ pub(crate) fn readable(line: &Line, release: &Path) -> String {
     format!("{level}: {source}{}{place}", message.trim())
 }
 
-/// The last line of a file that holds anything.
+/// The last line of a file that is not empty.
 pub fn last_line(path: &Path) -> Option<String> {
     last_lines(path, 1).pop()
 }
 
-/// The last lines of a file that hold anything.
+/// The last `count` lines of a file that are not empty.
 pub fn last_lines(path: &Path, count: usize) -> Vec<String> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|mut file| {
@@ -131,12 +130,42 @@ pub fn last_lines(path: &Path, count: usize) -> Vec<String> {
     lines.split_off(lines.len().saturating_sub(count))
 }
 
+/// Counts repeated lines: Facter, for one, prints the same line eighteen times.
+#[derive(Debug, Default)]
+pub(crate) struct RepeatCounter {
+    last: String,
+    repeats: usize,
+}
+
+impl RepeatCounter {
+    /// Adds a line. Returns the lines to write: none while the line only repeats.
+    pub(crate) fn line(&mut self, line: String) -> Vec<String> {
+        if line == self.last {
+            self.repeats += 1;
+            return Vec::new();
+        }
+        let mut lines: Vec<String> = self.take_count().into_iter().collect();
+        self.last.clone_from(&line);
+        lines.push(line);
+        lines
+    }
+
+    /// Describes how often the last line was repeated, and resets the count.
+    pub(crate) fn take_count(&mut self) -> Option<String> {
+        match std::mem::take(&mut self.repeats) {
+            0 => None,
+            1 => Some("  (once more)".to_owned()),
+            times => Some(format!("  ({times} times more)")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_long_log_keeps_its_beginning_and_its_end() {
+    fn long_log_keeps_its_beginning_and_end() {
         let mut log = BoundedLog::default();
         for number in 0..100_000 {
             log.line(&format!("line {number}"));
@@ -149,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one_is_whole() {
+    fn short_log_is_complete() {
         let mut log = BoundedLog::default();
         log.line("a");
         log.line("b\n");
@@ -157,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_and_again_is_counted() {
+    fn repeated_lines_are_counted() {
         let mut log = BoundedLog::default();
         for line in ["a", "a", "a", "b", "c", "c"] {
             log.line(line);
@@ -166,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_the_last_that_says_something() {
+    fn last_line_skips_empty_lines() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "one\ntwo \n\n\n").unwrap();
         assert_eq!(last_line(file.path()).as_deref(), Some("two"));
@@ -174,13 +203,13 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_stands_below_what_it_is_about_and_shows_no_secret() {
+    fn diff_follows_its_resource_and_is_redacted() {
         let directory = tempfile::tempdir().unwrap();
         let run = RunDirectory::create(directory.path(), &muster_core::names::RunId::new("r1").unwrap()).unwrap();
         let line = r#"{"level":"notice","source":"/File[/x]/content","message":"\n--- /x\n+++ /y\n@@ -1 +1 @@\n-a\n+hunter2!\n","file":"/r/a.pp","line":3}"#;
         std::fs::write(run.puppet_log(), line).unwrap();
         std::fs::write(run.output(), "login with hunter2!\n").unwrap();
-        let log = of_applier(&run, Path::new("/r"), &crate::testing::secrets(&["hunter2!"])).finish();
+        let log = applier_log(&run, Path::new("/r"), &crate::testing::secrets(&["hunter2!"])).finish();
         assert_eq!(
             log,
             "notice: /File[/x]/content (a.pp:3)\n  --- /x\n  +++ /y\n  @@ -1 +1 @@\n  -a\n  +[secret]\n\
@@ -189,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_puppet_reads_like_a_sentence() {
+    fn puppet_line_is_formatted_for_people() {
         let text = br#"{"level":"err","source":"/Stage[main]/Db","message":"no","file":"/r/a.pp","line":3}"#;
         assert_eq!(readable(&Line::parse(text).unwrap(), Path::new("/r")), "err: /Stage[main]/Db: no (a.pp:3)");
     }

@@ -1,4 +1,4 @@
-//! What a run has looked up, with what it saw there.
+//! Reads the keys that a run has looked up.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use muster_core::lookup::Lookups;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::report::reason::{Need, RunReason};
 
-use crate::bounded;
+use crate::run::bounded_file;
 
-/// A run that looks up more keys than this, or longer ones, writes something else into the file.
-const KEYS: usize = 10_000;
-const KEY: usize = 256;
-const FILE: u64 = (KEYS * KEY) as u64;
+/// Limits on the number of keys and their length. No release comes near them.
+const MAX_KEYS: usize = 10_000;
+const MAX_KEY: usize = 256;
+const MAX_FILE: u64 = (MAX_KEYS * MAX_KEY) as u64;
 
-/// Reads the keys, found or not. A role that the run waits for counts as looked up, whether or not the content said so:
-/// else nobody would wake the node when it is there.
+/// Reads the keys, found or not, with their tags in the snapshot. Keys that the run waits for are always included:
+/// otherwise the server would not wake the node when they appear.
 pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&RunReason>) -> Lookups {
-    let text = bounded::text(path, FILE);
+    let text = bounded_file::read_text(path, MAX_FILE);
     let needs = match reason {
         Some(RunReason::Waiting { needs } | RunReason::PendingIgnored { needs }) => needs.as_slice(),
         _ => &[],
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path, snapshot: &Snapshot, reason: Option<&RunReason>)
         Need::Published { key, .. } => Some(format!("published::{key}")),
         Need::Other { .. } => None,
     });
-    let recorded = text.lines().map(str::trim).filter(|key| !key.is_empty() && key.len() <= KEY).take(KEYS);
+    let recorded = text.lines().map(str::trim).filter(|key| !key.is_empty() && key.len() <= MAX_KEY).take(MAX_KEYS);
     let keys = recorded.map(str::to_owned).chain(waited);
     keys.map(|key| {
         let tag = snapshot.tag(&key);
@@ -42,7 +42,7 @@ mod tests {
     use muster_core::names::Role;
 
     #[test]
-    fn keys_are_read_once_each_and_a_role_that_is_waited_for_is_among_them() {
+    fn lookups_include_the_roles_that_the_run_waits_for() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "active_roles::web::eth0\nactive_roles::web::eth0\n\nleader::db\n").unwrap();
         let needs = vec![Need::Role { role: Role::new("db").unwrap(), want: 1, have: 0 }];

@@ -1,15 +1,18 @@
-//! What has the slot. A run: release → snapshot → applier → report → validation → report. A preview ends after the applier,
-//! which changed nothing. Hooks and validations [between] runs are about the release that was applied last.
+//! Executes the work in the slot: runs, previews, hooks and periodic validations.
+//!
+//! A run is: release, snapshot, applier, report, validation, report. A preview ends after the applier, which changes
+//! nothing. [Hooks](hooks) and [periodic validations](periodic_validation) use the release that was applied last.
 
-pub mod account;
-mod between;
+pub(crate) mod bounded_file;
 pub mod directory;
 pub mod environment;
-pub mod failure;
 mod hooks;
+pub mod id;
 pub mod log;
 mod lookups;
-pub(crate) mod repetition;
+mod periodic_validation;
+pub mod recovery;
+pub mod report_builder;
 
 use std::sync::Arc;
 
@@ -25,36 +28,36 @@ use muster_wire::sync::DesiredState;
 
 use crate::applier::{Applied, Job, Mode, apply};
 use crate::clock;
-use crate::ledger::{AppliedRelease, RunningRun, Work};
-use crate::live_log::{LiveLog, Source, check_in_words};
+use crate::live_log::{LiveLog, Source, check_line};
 use crate::node::Node;
 use crate::process::children::Children;
-use crate::queue::hooks::of_role;
-use crate::queue::input::Input;
-use crate::queue::task::Message;
+use crate::queue::hooks::for_role;
+use crate::queue::io::Input;
+use crate::queue::task::QueueMessage;
 use crate::redact::Redactor;
 use crate::release::{Release, Releases};
 use crate::run::directory::RunDirectory;
 use crate::run::log::BoundedLog;
-use crate::validation::{Checked, validate};
+use crate::state::durable::WriteError;
+use crate::state::ledger::{AppliedRelease, RunningRun, Work};
+use crate::validation::{CheckRun, validate};
 
-/// What the queue asks for.
+/// Work that the queue has given the slot to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct WorkOrder {
     pub run: RunningRun,
-    /// What it is about.
+    /// The release to work with.
     pub desired: DesiredState,
     pub role: Role,
-    /// The one state of the fleet that the run sees.
+    /// The state of the fleet for the whole run.
     pub snapshot: Arc<Snapshot>,
-    /// What the run before it has looked up.
+    /// Keys that the previous run looked up.
     pub watched: Vec<String>,
-    /// The digest of the bundle that the node may have to go back to.
+    /// Digest of the bundle that the node may roll back to.
     pub fallback: Option<String>,
 }
 
-impl Order {
-    /// What its programs are about.
+impl WorkOrder {
     fn job<'a>(
         &'a self,
         node: &'a Node,
@@ -66,9 +69,9 @@ impl Order {
         Job { node, role, version, run, directory, release, mode: Mode::Apply, secrets }
     }
 
-    /// Where what it says is found while it goes on.
+    /// Source of the live log.
     fn source(&self, directory: &RunDirectory, release: &Release, secrets: &Redactor) -> Source {
-        let asked = self.run.causes.iter().filter_map(|cause| match cause {
+        let requests = self.run.causes.iter().filter_map(|cause| match cause {
             Cause::Operator { id, .. } => Some(id.clone()),
             Cause::AgentStarted
             | Cause::Version { .. }
@@ -78,47 +81,46 @@ impl Order {
             | Cause::Schedule
             | Cause::WentBack { .. } => None,
         });
-        Source::new(self.run.run.clone(), asked.collect(), directory, &release.directory, secrets.clone())
+        Source::new(self.run.run.clone(), requests.collect(), directory, &release.directory, secrets.clone())
     }
 }
 
-/// What the one slot works with.
+/// Shared parts of all work in the slot.
 #[derive(Debug)]
 pub struct Slot {
     pub node: Arc<Node>,
     pub releases: Arc<Releases>,
     pub children: Children,
-    pub queue: mpsc::Sender<Message>,
+    pub queue: mpsc::Sender<QueueMessage>,
     pub live: LiveLog,
     pub cancel: CancellationToken,
 }
 
-/// Carries out orders, one at a time, for ever.
-pub async fn run(slot: Slot, mut orders: mpsc::Receiver<Order>) {
+/// Executes orders, one at a time, for ever.
+pub async fn run(slot: Slot, mut orders: mpsc::Receiver<WorkOrder>) {
     loop {
         let order = tokio::select! {
             () = slot.cancel.cancelled() => return,
             order = orders.recv() => order,
         };
         let Some(order) = order else { return };
-        let said = execute(&slot, &order).await;
-        let said = said.unwrap_or(Input::Interrupted);
-        // The queue is gone only when the agent ends.
-        if slot.queue.send(said.into()).await.is_err() {
+        let result = execute(&slot, &order).await.unwrap_or(Input::Interrupted);
+        // The queue is gone only when the agent shuts down.
+        if slot.queue.send(result.into()).await.is_err() {
             return;
         }
     }
 }
 
-/// Carries out one order. None if the agent is to end: it was cut off, and nothing of it is left.
-async fn execute(slot: &Slot, order: &Order) -> Option<Input> {
+/// Executes one order. `None` if the agent shuts down: the work was interrupted and its processes were ended.
+async fn execute(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let run = &order.run;
     let causes: Vec<_> = run.causes.iter().map(ToString::to_string).collect();
     let causes = causes.join("; ");
     match run.work {
         Work::Run => {
             tracing::info!(run = %run.run, version = %run.version, causes, "run");
-            whole(slot, order).await
+            full_run(slot, order).await
         }
         Work::Preview => {
             tracing::info!(run = %run.run, version = %run.version, causes, "preview");
@@ -126,17 +128,17 @@ async fn execute(slot: &Slot, order: &Order) -> Option<Input> {
         }
         Work::Hooks => {
             tracing::info!(run = %run.run, version = %run.version, causes, "hooks");
-            between::hooks(slot, order).await
+            hooks::run(slot, order).await
         }
         Work::Validation => {
             tracing::debug!(run = %run.run, version = %run.version, "validation");
-            between::validation(slot, order).await
+            periodic_validation::run(slot, order).await
         }
     }
 }
 
-/// Finds out what a run would do.
-async fn preview(slot: &Slot, order: &Order) -> Option<Input> {
+/// Finds out which changes a run would make.
+async fn preview(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let Slot { node, children, live, cancel, .. } = slot;
     let report = match prepare(slot, order).await? {
         Err(reason) => configured(node, order, Applied::failed(reason), Lookups::new(), BoundedLog::default()),
@@ -145,25 +147,26 @@ async fn preview(slot: &Slot, order: &Order) -> Option<Input> {
             let _live = live.begin(order.source(&directory, &release, &secrets));
             let job = Job { mode: Mode::Preview, ..order.job(node, &directory, &release, &secrets) };
             let applied = apply(&job, children, cancel).await?;
-            let log = log::of_applier(&directory, &release.directory, &secrets);
+            let log = log::applier_log(&directory, &release.directory, &secrets);
             configured(node, order, applied, Lookups::new(), log)
         }
     };
-    Some(Input::Previewed { report: Box::new(account::previewed(report)) })
+    Some(Input::Previewed { report: Box::new(report_builder::previewed(report)) })
 }
 
-/// Makes one run.
-async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
+/// Makes one run: the applier, then the checks.
+async fn full_run(slot: &Slot, order: &WorkOrder) -> Option<Input> {
     let Slot { node, children, queue, live, cancel, .. } = slot;
     let run = &order.run;
     let prepared = prepare(slot, order).await?;
-    let (directory, release) = match prepared.and_then(|ready| going_to(slot, order).map(|()| ready)) {
+    let recorded = |ready| slot.releases.record_current(&order.desired, order.fallback.as_deref()).map(|()| ready);
+    let (directory, release) = match prepared.and_then(recorded) {
         Ok(prepared) => prepared,
         Err(reason) => {
-            // It has looked up nothing; but the node is still what the run before made of it, and is woken for the same.
+            // The run has looked up nothing. The node is still in the state of the previous run, and the same keys wake it.
             let lookups = order.watched.iter().map(|key| (key.clone(), order.snapshot.tag(key))).collect();
             let report = configured(node, order, Applied::failed(reason), lookups, BoundedLog::default());
-            return Some(account::finished(order, report));
+            return Some(report_builder::finished(order, report));
         }
     };
     let secrets = Redactor::for_run(&order.snapshot, &node.layout.runs());
@@ -171,47 +174,43 @@ async fn whole(slot: &Slot, order: &Order) -> Option<Input> {
     let job = order.job(node, &directory, &release, &secrets);
     let applied = apply(&job, children, cancel).await?;
     let lookups = lookups::read(&directory.lookups(), &order.snapshot, applied.reason.as_ref());
-    let log = log::of_applier(&directory, &release.directory, &secrets);
+    let log = log::applier_log(&directory, &release.directory, &secrets);
     let report = configured(node, order, applied, lookups, log);
     match report.outcome {
         Outcome::Configured(RunResult::Unchanged | RunResult::Changed) => {}
         Outcome::Configured(RunResult::Failed | RunResult::Pending) | Outcome::Validated(_) | Outcome::Previewed(_) => {
-            return Some(account::finished(order, report));
+            return Some(report_builder::finished(order, report));
         }
     }
 
-    // Nothing more happens before the first report is on disk.
+    // The checks start when the first report is on disk.
     let applied = AppliedRelease {
         desired: order.desired.clone(),
         validate_every: release.spec.validate_every,
-        hooks: of_role(&release.spec, &order.role),
+        hooks: for_role(&release.spec, &order.role),
     };
     let configured = Input::Configured { report: Box::new(report.clone()), applied: Box::new(applied) };
-    let (message, ack) = Message::awaited(configured);
+    let (message, acknowledged) = QueueMessage::with_ack(configured);
     queue.send(message).await.ok()?;
-    ack.await.ok()?;
+    acknowledged.await.ok()?;
     let checks = validate(&job, children, cancel, |check| live.checked(check)).await?;
     let report = Report { seq: run.seq + 1, ..validated(order, &job, report, checks) };
     if report.outcome == Outcome::Validated(Verdict::Passed) {
-        slot.releases.proved(&order.desired);
+        slot.releases.record_validated(&order.desired);
     }
-    Some(account::finished(order, report))
+    Some(report_builder::finished(order, report))
 }
 
-fn going_to(slot: &Slot, order: &Order) -> Result<(), RunReason> {
-    slot.releases.going_to(&order.desired, order.fallback.as_deref())
-}
-
-/// Everything that must be there before a program starts. None if the agent is to end.
-async fn prepare(slot: &Slot, order: &Order) -> Option<Result<(RunDirectory, Release), RunReason>> {
+/// Prepares the release and the run directory. `None` if the agent shuts down.
+async fn prepare(slot: &Slot, order: &WorkOrder) -> Option<Result<(RunDirectory, Release), RunReason>> {
     let release = slot.releases.prepare(&order.desired, &slot.cancel).await?;
     Some(release.and_then(|release| Ok((make_directory(&slot.node, order)?, release))))
 }
 
-fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, RunReason> {
-    let machine = |error: crate::durable::WriteError| RunReason::Machine { problem: error.in_one_line() };
+fn make_directory(node: &Node, order: &WorkOrder) -> Result<RunDirectory, RunReason> {
+    let machine = |error: WriteError| RunReason::Machine { problem: error.in_one_line() };
     std::fs::create_dir_all(&node.root).map_err(|error| RunReason::Machine {
-        problem: format!("cannot make the node's root {}: {error}", node.root.display()),
+        problem: format!("cannot create the node's root {}: {error}", node.root.display()),
     })?;
     let directories = match order.run.work {
         Work::Run | Work::Preview | Work::Hooks => node.layout.runs(),
@@ -222,27 +221,25 @@ fn make_directory(node: &Node, order: &Order) -> Result<RunDirectory, RunReason>
     Ok(directory)
 }
 
-/// What the checks said, in the run's log and in its report.
-fn validated(order: &Order, job: &Job<'_>, configured: Report, checked: Vec<Checked>) -> Report {
-    let mut log = BoundedLog::without(job.secrets);
-    if checked.is_empty() {
-        log.line(&format!(
-            "version {} has no checks for role {}: there is nothing to prove",
-            order.run.version, order.role
-        ));
+/// The report of the checks, with their results and output in its log.
+fn validated(order: &WorkOrder, job: &Job<'_>, configured: Report, checks: Vec<CheckRun>) -> Report {
+    let mut log = BoundedLog::redacting(job.secrets);
+    if checks.is_empty() {
+        let (version, role) = (&order.run.version, &order.role);
+        log.line(&format!("version {version} has no checks for role {role}: there is nothing to validate"));
     }
-    for Checked { number, result: check } in &checked {
-        log.line(&check_in_words(check));
+    for CheckRun { number, result } in &checks {
+        log.line(&check_line(result));
         let output = job.directory.check_output(*number);
-        // What a check says last is in its message already; most say no more.
-        if std::fs::metadata(&output).is_ok_and(|output| output.len() > check.message.len() as u64 + 1) {
-            log.lines_of(&output, "  | ");
+        // The message of a check already contains its last output, which is mostly all of it.
+        if std::fs::metadata(&output).is_ok_and(|output| output.len() > result.message.len() as u64 + 1) {
+            log.add_file(&output, "  | ");
         }
     }
-    let checks = checked.into_iter().map(|checked| checked.result).collect();
-    account::validated(order, configured, checks, log.finish(), clock::now())
+    let checks = checks.into_iter().map(|check| check.result).collect();
+    report_builder::validated(order, configured, checks, log.finish(), clock::now())
 }
 
-fn configured(node: &Node, order: &Order, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {
-    account::configured(node, order, applied, lookups, log.finish(), clock::now())
+fn configured(node: &Node, order: &WorkOrder, applied: Applied, lookups: Lookups, log: BoundedLog) -> Report {
+    report_builder::configured(node, order, applied, lookups, log.finish(), clock::now())
 }

@@ -1,4 +1,4 @@
-//! Passes when a file is there, and holds the expected text; or when nothing is there that should be gone.
+//! File check: passes if a file exists and contains the expected text, or if it is absent as required.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,30 +7,30 @@ use muster_core::report::summary::clip;
 
 use crate::redact::Redactor;
 
-/// So much of a file is searched: configuration is smaller, and a log may have any size.
+/// Number of bytes that are searched. Configuration files are smaller; a log may have any size.
 const READ: u64 = 1024 * 1024;
-/// So much of it is shown when it is not what was expected.
+/// Number of characters shown if the text is missing.
 const SHOWN: usize = 200;
 
 pub(super) fn check(path: &str, contains: Option<&str>, absent: bool, secrets: &Redactor) -> Result<String, String> {
     let found = match fs::metadata(path) {
         Ok(found) => found,
-        // A link that leads nowhere is still something that lies there.
+        // A dangling link exists.
         Err(error) if error.kind() == io::ErrorKind::NotFound && absent => {
             return match fs::symlink_metadata(path) {
-                Ok(_) => Err(format!("{path} is there, a link to nothing; it should be gone")),
-                Err(_) => Ok(format!("{path} is not there")),
+                Ok(_) => Err(format!("{path} is a dangling link, but must be absent")),
+                Err(_) => Ok(format!("{path} is absent")),
             };
         }
         Err(error) => return Err(format!("{path}: {error}")),
     };
     if absent {
-        return Err(format!("{path} is there, and should be gone"));
+        return Err(format!("{path} exists, but must be absent"));
     }
-    let Some(text) = contains else { return Ok(format!("{path} is there")) };
-    // To open anything else, a pipe for example, may take for ever.
+    let Some(text) = contains else { return Ok(format!("{path} exists")) };
+    // Opening anything else, such as a pipe, may block for ever.
     if !found.is_file() {
-        return Err(format!("{path} is no file that could hold {text:?}"));
+        return Err(format!("{path} is not a regular file, so it cannot contain {text:?}"));
     }
     let mut bytes = Vec::new();
     File::open(path)
@@ -38,10 +38,13 @@ pub(super) fn check(path: &str, contains: Option<&str>, absent: bool, secrets: &
         .map_err(|error| format!("{path}: {error}"))?;
     let held = String::from_utf8_lossy(&bytes);
     if held.contains(text) {
-        return Ok(format!("{path} holds {text:?}"));
+        return Ok(format!("{path} contains {text:?}"));
     }
     let searched = if found.len() > READ { format!(" in its first {READ} bytes") } else { String::new() };
-    Err(format!("{path} does not hold {text:?}{searched}; it begins with: {}", clip(&secrets.text(held.trim()), SHOWN)))
+    Err(format!(
+        "{path} does not contain {text:?}{searched}; it begins with: {}",
+        clip(&secrets.text(held.trim()), SHOWN)
+    ))
 }
 
 #[cfg(test)]
@@ -51,7 +54,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_file_is_there_or_gone_and_holds_what_it_should() {
+    fn file_check_tests_existence_absence_and_content() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).display().to_string();
         fs::write(at("conf"), "listen 80;\n").unwrap();
@@ -72,11 +75,11 @@ mod tests {
             assert_eq!(said.is_ok(), passes, "{path} {contains:?} {absent}: {said:?}");
         }
         let said = check(&at("conf"), Some("listen 443"), false, &secrets(&["n 80"])).unwrap_err();
-        assert!(said.ends_with("conf does not hold \"listen 443\"; it begins with: liste[secret];"), "{said}");
+        assert!(said.ends_with("conf does not contain \"listen 443\"; it begins with: liste[secret];"), "{said}");
     }
 
     #[test]
-    fn a_huge_file_is_not_read_whole() {
+    fn huge_file_is_not_read_completely() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 40).unwrap();
         let said = check(&file.path().display().to_string(), Some("x"), false, &Redactor::default()).unwrap_err();

@@ -1,11 +1,10 @@
-//! Proves that the node does what it should: all checks of its role side by side, a deadline each, every result kept.
+//! Runs the checks of a release for the node's role, concurrently, each with its deadline.
 
 mod exec;
 mod file;
-mod http;
+mod network;
 mod placeholders;
 mod process;
-mod tcp;
 
 use std::future::Future;
 use std::time::Duration;
@@ -20,36 +19,36 @@ use muster_core::report::{CheckResult, Verdict};
 use crate::applier::Job;
 use crate::process::children::Children;
 
-/// The pause before a check is tried again grows from the first to the longest: something that is about to be there is
-/// seen at once, and something that takes long is not asked for all the time.
+/// The pause between two attempts of a check grows from the first to the longest: a service that is about to start is
+/// found at once, and a slow one is not polled all the time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A check that was made, and where it is in the release: by that its output is found.
+/// Result of a check with its number in the release, which names its output file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckRun {
     pub number: usize,
     pub result: CheckResult,
 }
 
-/// Makes all checks that are for the node's role, and tells of each as it ends. None if the agent is to end.
+/// Runs all checks for the node's role and calls `finished` for each. `None` if the agent shuts down.
 pub async fn validate(
     job: &Job<'_>,
     children: &Children,
     cancel: &CancellationToken,
-    tell: impl Fn(&CheckResult),
-) -> Option<Vec<Checked>> {
+    finished: impl Fn(&CheckResult),
+) -> Option<Vec<CheckRun>> {
     let checks = job.release.spec.validate.iter().enumerate().filter(|(_, check)| check.is_for(job.role));
     let made = checks.map(async |(number, check)| {
-        let result = one(job, number, check, children, cancel).await;
-        tell(&result);
-        Checked { number, result }
+        let result = run_check(job, number, check, children, cancel).await;
+        finished(&result);
+        CheckRun { number, result }
     });
     let results = join_all(made).await;
     if cancel.is_cancelled() { None } else { Some(results) }
 }
 
-async fn one(
+async fn run_check(
     job: &Job<'_>,
     number: usize,
     check: &Check,
@@ -64,28 +63,28 @@ async fn one(
             CheckKind::Exec(path) => exec::check(job, number, path, deadline, children, cancel).await,
             CheckKind::Tcp(address) => {
                 let address = fill(address)?;
-                until(started, deadline, || tcp::check(&address)).await
+                retry(started, deadline, || network::check_tcp(&address)).await
             }
             CheckKind::Http(http) => {
                 let url = fill(&http.url)?;
-                until(started, deadline, || http::check(&url, http.expect.as_deref(), job.secrets)).await
+                retry(started, deadline, || network::check_http(&url, http.expect.as_deref(), job.secrets)).await
             }
             CheckKind::Process(process) => {
                 let pidfile = fill(&process.pidfile)?;
-                let (memory, boot) = (job.node.layout.processes(), job.node.boot.as_deref());
-                until(started, deadline, || async { process::check(&pidfile, &memory, boot) }).await
+                let (known, boot) = (job.node.layout.processes(), job.node.boot.as_deref());
+                retry(started, deadline, || async { process::check(&pidfile, &known, boot) }).await
             }
             CheckKind::File(file) => {
                 let path = fill(&file.path)?;
-                let look = || file::check(&path, file.contains.as_deref(), file.absent, job.secrets);
-                until(started, deadline, || async { look() }).await
+                let check = || file::check(&path, file.contains.as_deref(), file.absent, job.secrets);
+                retry(started, deadline, || async { check() }).await
             }
         }
     };
     let outcome = tokio::select! {
         outcome = tried => outcome,
-        // An executable is ended in order by its supervisor; whatever else is being tried can just be dropped.
-        () = cancel.cancelled(), if check.exec.is_none() => Err("the agent was ended".to_owned()),
+        // The supervisor of an executable ends it; all other checks can be dropped.
+        () = cancel.cancelled(), if check.exec.is_none() => Err("the agent shuts down".to_owned()),
     };
     let (verdict, message) = match outcome {
         Ok(message) => (Verdict::Passed, message),
@@ -96,8 +95,8 @@ async fn one(
     CheckResult { name: check.name.clone(), verdict, message, millis }
 }
 
-/// Tries until it passes or the deadline is there; then the last answer is what counts.
-async fn until<F, T>(started: Instant, deadline: Duration, attempt: F) -> Result<String, String>
+/// Retries until the check passes or the deadline is reached. Then the last answer counts.
+async fn retry<F, T>(started: Instant, deadline: Duration, attempt: F) -> Result<String, String>
 where
     F: Fn() -> T,
     T: Future<Output = Result<String, String>>,

@@ -134,7 +134,7 @@ async fn a_check_that_prints_a_gigabyte_fills_neither_disk_nor_memory() {
     }
     let disk = muster_testkit::SmallDisk::mount("1m");
     let mut fixture = Fixture::new("prints");
-    fixture.node.layout = crate::state_dir::StateDir::open(&disk.path().join("state")).unwrap().layout();
+    fixture.node.layout = crate::state::directory::StateDir::open(&disk.path().join("state")).unwrap().layout();
     let checks = serde_json::json!([{"name": "prints", "exec": "prints", "deadline": "5m"}]);
     let prints =
         "#!/bin/sh\necho first\nyes 'a line of a check that says the same for ever' | head -c 1G\necho; echo last\n";

@@ -127,7 +127,7 @@ async fn what_the_applier_started_survives_an_agent_that_is_killed_during_the_ch
     let service: u32 = fs::read_to_string(fixture.path().join("root/service")).unwrap().trim().parse().unwrap();
     assert_eq!(processes_of(&run), [service], "the service stays, the check goes");
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));
-    muster_marked::end_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
+    muster_marked::terminate_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 
 /// It holds the output of the run that started it, and says something there all the time.
@@ -156,7 +156,7 @@ async fn a_service_that_writes_to_the_output_of_its_run_outlives_the_run_and_the
     assert_eq!(server.report().await.outcome, Outcome::Validated(Verdict::Passed));
     assert_eq!(server.report().await.outcome, Outcome::Configured(RunResult::Unchanged));
     ticks_on().await;
-    muster_marked::end_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
+    muster_marked::terminate_all("MUSTER_RUN_ID", run.as_str(), Duration::from_secs(5)).await.unwrap();
 }
 
 #[tokio::test]

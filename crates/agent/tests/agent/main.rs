@@ -1,19 +1,19 @@
 //! The agent as a process, against a server that says what a test tells it to.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod between;
+mod auto_rollback;
 mod bundles;
 mod command_line;
+mod commands;
 mod disk;
 mod fake_server;
 mod fixture;
-mod going_back;
 mod interruption;
 mod live_log;
-mod mind;
 mod pauses;
+mod periodic_validation;
+mod queue;
 mod releases;
 mod runs;
 mod server_faults;
 mod several_servers;
-mod verbs;

@@ -129,12 +129,12 @@ async fn what_was_left_between_download_and_rename_is_used_or_removed() {
     settled(&mut server).await;
     agent.killed().await;
     // As if it had been killed when all had arrived and was half unpacked; and there is what nobody wants any more.
-    let (shelf, hex) = (fixture.state().join("releases"), desired.digest.trim_start_matches("sha256:"));
-    fs::remove_dir_all(shelf.join(hex)).unwrap();
+    let (cache, hex) = (fixture.state().join("releases"), desired.digest.trim_start_matches("sha256:"));
+    fs::remove_dir_all(cache.join(hex)).unwrap();
     fs::copy(fixture.path().join("bundles/v1"), part(&fixture, &desired)).unwrap();
-    fs::create_dir(shelf.join(format!("incoming-{hex}"))).unwrap();
-    fs::write(shelf.join(format!("incoming-{hex}/apply")), "half").unwrap();
-    fs::write(shelf.join(format!("incoming-{}.part", "0".repeat(64))), "old").unwrap();
+    fs::create_dir(cache.join(format!("incoming-{hex}"))).unwrap();
+    fs::write(cache.join(format!("incoming-{hex}/apply")), "half").unwrap();
+    fs::write(cache.join(format!("incoming-{}.part", "0".repeat(64))), "old").unwrap();
     let _agent = fixture.start();
     validated(&mut server).await;
     assert_eq!(on_the_shelf(&fixture), [hex]);

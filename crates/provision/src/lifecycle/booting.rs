@@ -4,16 +4,16 @@ use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::turn::Turn;
 use super::{Decision, Step};
-use crate::driver::Seen;
+use crate::driver::MachineState;
 
 pub(super) fn decide(turn: &Turn<'_>) -> Decision {
-    match &turn.facts.sight.seen {
-        Seen::Absent => turn.replace(MachinePhase::Allocating, turn.record.attempt),
-        Seen::Allocated => turn.replace(MachinePhase::Deploying, turn.record.attempt),
-        Seen::Off => turn.step(Step::Boot),
-        Seen::Running => turn.goto(MachinePhase::Bootstrapping),
-        Seen::Underway { stage } => turn.underway(MachineStage::Booting, *stage),
-        Seen::Broken { during, cause } => turn.broken(*during, cause),
-        Seen::Unknown { cause } => turn.unknown(cause),
+    match &turn.facts.observation.state {
+        MachineState::Absent => turn.replace(MachinePhase::Allocating, turn.record.attempt),
+        MachineState::Allocated => turn.replace(MachinePhase::Deploying, turn.record.attempt),
+        MachineState::Off => turn.step(Step::Boot),
+        MachineState::Running => turn.goto(MachinePhase::Bootstrapping),
+        MachineState::Underway { stage } => turn.underway(MachineStage::Booting, *stage),
+        MachineState::Broken { during, cause } => turn.broken(*during, cause),
+        MachineState::Unknown { cause } => turn.unknown(cause),
     }
 }

@@ -4,20 +4,20 @@ use muster_core::node::record::{MachinePhase, MachineStage};
 
 use super::Decision;
 use super::turn::Turn;
-use crate::driver::Seen;
+use crate::driver::MachineState;
 
 pub(super) fn decide(turn: &Turn<'_>) -> Decision {
-    match &turn.facts.sight.seen {
-        Seen::Absent => turn.goto(MachinePhase::Allocating),
-        Seen::Allocated => turn.goto(MachinePhase::Deploying),
-        Seen::Off => turn.goto(MachinePhase::Booting),
-        Seen::Running => turn.goto(MachinePhase::Bootstrapping),
+    match &turn.facts.observation.state {
+        MachineState::Absent => turn.goto(MachinePhase::Allocating),
+        MachineState::Allocated => turn.goto(MachinePhase::Deploying),
+        MachineState::Off => turn.goto(MachinePhase::Booting),
+        MachineState::Running => turn.goto(MachinePhase::Bootstrapping),
         // It is wanted again: what is left of it is seen when that has ended.
-        Seen::Underway { stage: MachineStage::Releasing } => {
+        MachineState::Underway { stage: MachineStage::Releasing } => {
             turn.underway(MachineStage::Allocating, MachineStage::Releasing)
         }
-        Seen::Underway { stage } => turn.goto(stage.phase()),
-        Seen::Broken { during, cause } => turn.broken(*during, cause),
-        Seen::Unknown { cause } => turn.unknown(cause),
+        MachineState::Underway { stage } => turn.goto(stage.phase()),
+        MachineState::Broken { during, cause } => turn.broken(*during, cause),
+        MachineState::Unknown { cause } => turn.unknown(cause),
     }
 }

@@ -7,16 +7,16 @@ use muster_core::node::record::{MachinePhase, MachineStage};
 use super::policy::after;
 use super::turn::Turn;
 use super::{Decision, HoldReason, Step, StuckReason};
-use crate::driver::Seen;
+use crate::driver::MachineState;
 
 pub(super) fn decide(turn: &Turn<'_>, during: MachineStage, cause: &str, retry: Option<Timestamp>) -> Decision {
-    let seen = &turn.facts.sight.seen;
+    let seen = &turn.facts.observation.state;
     // It is gone after all.
-    if during == MachineStage::Releasing && *seen == Seen::Absent {
+    if during == MachineStage::Releasing && *seen == MachineState::Absent {
         return Decision::Retire;
     }
     // It came up after all: an agent that took longer, or somebody who helped.
-    if during != MachineStage::Releasing && turn.facts.agent_connected && *seen == Seen::Running {
+    if during != MachineStage::Releasing && turn.facts.agent_connected && *seen == MachineState::Running {
         return turn.goto(MachinePhase::Provisioned);
     }
     if turn.policy.retry_old_failures && turn.record.since < turn.policy.serving_since {
@@ -37,21 +37,21 @@ fn again(turn: &Turn<'_>, during: MachineStage, attempt: u32) -> Decision {
     if during == MachineStage::Releasing {
         return Decision::Retry { step: Step::Release, attempt };
     }
-    match &turn.facts.sight.seen {
-        Seen::Absent if was_installed(during) => turn.replace(MachinePhase::Allocating, attempt),
-        Seen::Allocated if was_installed(during) => turn.replace(MachinePhase::Deploying, attempt),
-        Seen::Absent => Decision::Retry { step: Step::Allocate, attempt },
-        Seen::Allocated => Decision::Retry { step: Step::Deploy, attempt },
-        Seen::Off => Decision::Retry { step: Step::Boot, attempt },
-        Seen::Running => Decision::Goto { phase: MachinePhase::Bootstrapping, attempt },
-        Seen::Underway { stage: MachineStage::Releasing } => turn.hold(
+    match &turn.facts.observation.state {
+        MachineState::Absent if was_installed(during) => turn.replace(MachinePhase::Allocating, attempt),
+        MachineState::Allocated if was_installed(during) => turn.replace(MachinePhase::Deploying, attempt),
+        MachineState::Absent => Decision::Retry { step: Step::Allocate, attempt },
+        MachineState::Allocated => Decision::Retry { step: Step::Deploy, attempt },
+        MachineState::Off => Decision::Retry { step: Step::Boot, attempt },
+        MachineState::Running => Decision::Goto { phase: MachinePhase::Bootstrapping, attempt },
+        MachineState::Underway { stage: MachineStage::Releasing } => turn.hold(
             HoldReason::StepUnderway { stage: MachineStage::Releasing },
             Some(after(turn.now, turn.policy.retry_first)),
         ),
-        Seen::Underway { stage } => Decision::Goto { phase: stage.phase(), attempt },
-        Seen::Broken { during, .. } => Decision::Retry { step: mending(*during), attempt },
+        MachineState::Underway { stage } => Decision::Goto { phase: stage.phase(), attempt },
+        MachineState::Broken { during, .. } => Decision::Retry { step: mending(*during), attempt },
         // To ask for anything now would fail for a reason of its own.
-        Seen::Unknown { cause } => turn.unknown(cause),
+        MachineState::Unknown { cause } => turn.unknown(cause),
     }
 }
 

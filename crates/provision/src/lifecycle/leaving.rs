@@ -3,11 +3,11 @@
 use muster_core::node::record::MachinePhase;
 
 use super::turn::Turn;
-use super::{Decision, Departure, HoldReason};
+use super::{Decision, Decommission, HoldReason};
 
 /// What is seen of the machine does not matter: it is about to be given back, whatever it is.
-pub(super) fn decide(turn: &Turn<'_>, departure: &Departure) -> Decision {
-    let Departure { waits_for, until } = departure;
+pub(super) fn decide(turn: &Turn<'_>, departure: &Decommission) -> Decision {
+    let Decommission { waits_for, until } = departure;
     if waits_for.is_empty() || turn.now >= *until {
         return Decision::Goto { phase: MachinePhase::Releasing, attempt: 1 };
     }

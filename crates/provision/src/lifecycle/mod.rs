@@ -39,7 +39,7 @@ use jiff::Timestamp;
 use muster_core::names::NodeName;
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
 
-use crate::driver::Sight;
+use crate::driver::MachineObservation;
 
 /// What is to be asked of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +84,16 @@ pub enum Decision {
 /// What is known of a machine at this moment, besides its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    pub sight: Sight,
+    pub observation: MachineObservation,
     /// Whether the node's agent is connected.
     pub agent_connected: bool,
     /// The node leaves, and waits for these.
-    pub leaving: Option<Departure>,
+    pub leaving: Option<Decommission>,
 }
 
 /// A node that leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departure {
+pub struct Decommission {
     /// Those who have yet to run without it.
     pub waits_for: Vec<NodeName>,
     /// At the latest until then.

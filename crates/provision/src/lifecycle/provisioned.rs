@@ -4,20 +4,20 @@ use muster_core::node::record::MachinePhase;
 
 use super::turn::Turn;
 use super::{Decision, FailureCause, HoldReason};
-use crate::driver::Seen;
+use crate::driver::MachineState;
 
 pub(super) fn decide(turn: &Turn<'_>) -> Decision {
     let attempt = attempt(turn);
-    match &turn.facts.sight.seen {
-        Seen::Running | Seen::Underway { .. } => turn.hold(HoldReason::Provisioned, None),
-        Seen::Off => Decision::Goto { phase: MachinePhase::Booting, attempt },
-        Seen::Absent => turn.replace(MachinePhase::Allocating, attempt),
-        Seen::Allocated => turn.replace(MachinePhase::Deploying, attempt),
-        Seen::Broken { during, cause } => {
+    match &turn.facts.observation.state {
+        MachineState::Running | MachineState::Underway { .. } => turn.hold(HoldReason::Provisioned, None),
+        MachineState::Off => Decision::Goto { phase: MachinePhase::Booting, attempt },
+        MachineState::Absent => turn.replace(MachinePhase::Allocating, attempt),
+        MachineState::Allocated => turn.replace(MachinePhase::Deploying, attempt),
+        MachineState::Broken { during, cause } => {
             let cause = FailureCause::SeenBroken { cause: cause.clone() };
             Decision::Fail { during: turn.failing(*during), cause, attempt }
         }
-        Seen::Unknown { cause } => turn.unknown(cause),
+        MachineState::Unknown { cause } => turn.unknown(cause),
     }
 }
 

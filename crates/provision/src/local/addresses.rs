@@ -24,7 +24,7 @@ pub enum AddressError {
     #[error("{address}, wished for {interface}, is not in {network}")]
     Outside { address: IpAddr, interface: String, network: Network },
     #[error("{address}, wished for {interface}, is the address of {owner}")]
-    Taken { address: Ipv4Addr, interface: String, owner: NodeName },
+    ReportResult { address: Ipv4Addr, interface: String, owner: NodeName },
 }
 
 /// The addresses of all machines that were allocated.
@@ -107,7 +107,9 @@ impl Addresses {
         };
         let owner = self.of.iter().find(|(node, has)| **node != spec.node && has.values().any(|has| *has == address));
         match owner {
-            Some((owner, _)) => Err(AddressError::Taken { address, interface: interface(), owner: owner.clone() }),
+            Some((owner, _)) => {
+                Err(AddressError::ReportResult { address, interface: interface(), owner: owner.clone() })
+            }
             None => Ok(address),
         }
     }
@@ -126,10 +128,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::driver::InterfaceWish;
+    use crate::driver::InterfaceRequest;
 
     fn spec(node: &str, position: u32, interfaces: &[(&str, Option<&str>)]) -> MachineSpec {
-        let wish = |(name, address): &(&str, Option<&str>)| InterfaceWish {
+        let wish = |(name, address): &(&str, Option<&str>)| InterfaceRequest {
             name: (*name).to_owned(),
             address: address.map(|address| address.parse().unwrap()),
         };

@@ -52,7 +52,7 @@ impl From<AllocateError> for StepError {
         let passes = match &error {
             AllocateError::OtherEnvironment { .. } | AllocateError::Read(ReadMachineError::Content { .. }) => false,
             // A machine that is released makes room.
-            AllocateError::Address(AddressError::Exhausted { .. } | AddressError::Taken { .. }) => true,
+            AllocateError::Address(AddressError::Exhausted { .. } | AddressError::ReportResult { .. }) => true,
             AllocateError::Address(AddressError::Outside { .. }) => false,
             AllocateError::Read(ReadMachineError::Io { source, .. }) | AllocateError::Write { source, .. } => {
                 may_pass(source)

@@ -54,7 +54,7 @@ use muster_core::names::NodeName;
 use muster_core::node::record::MachineStage;
 use muster_core::release::manifest::PublicKey;
 
-use crate::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
+use crate::driver::{Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError};
 use addresses::Addresses;
 use machine_dir::MachineDir;
 use supervisor::{Handle, Status};
@@ -110,45 +110,46 @@ impl LocalDriver {
         self.shutting_down.load(Ordering::SeqCst)
     }
 
-    async fn look(&self, spec: &MachineSpec) -> Result<Seen, ReadMachineError> {
+    async fn look(&self, spec: &MachineSpec) -> Result<MachineState, ReadMachineError> {
         // To be seen off would be a reason to switch it on again, or to record that this has failed.
         if self.is_shutting_down() {
-            return Ok(Seen::Unknown { cause: "the machines are being switched off".into() });
+            return Ok(MachineState::Unknown { cause: "the machines are being switched off".into() });
         }
         let dir = self.dir(&spec.node);
         let Some(machine) = dir.read()? else {
             // Its file goes first when a machine is released, and comes first when one is made.
             let during = MachineStage::Releasing;
-            let remains = || Seen::Broken { during, cause: "what was on it has not all been removed".into() };
-            return Ok(if dir.path().exists() { remains() } else { Seen::Absent });
+            let remains = || MachineState::Broken { during, cause: "what was on it has not all been removed".into() };
+            return Ok(if dir.path().exists() { remains() } else { MachineState::Absent });
         };
         let is_wished = || spec.leaving || locked(&self.addresses).kept(spec, &self.network).is_some();
         if machine.env != spec.env || !is_wished() {
-            return Ok(Seen::Absent);
+            return Ok(MachineState::Absent);
         }
         if !dir.is_deployed() {
-            return Ok(Seen::Allocated);
+            return Ok(MachineState::Allocated);
         }
         let slot = self.slot(&spec.node);
         let handle = slot.lock().await;
         Ok(match handle.as_ref() {
-            None => Seen::Off,
+            None => MachineState::Off,
             Some(handle) => seen(handle),
         })
     }
 }
 
-fn seen(handle: &Handle) -> Seen {
+fn seen(handle: &Handle) -> MachineState {
     let during = MachineStage::Booting;
     let status = handle.status.borrow().clone();
     match status {
-        Status::Down => Seen::Off,
-        Status::EndsAtOnce { cause } => Seen::Broken { during, cause },
+        Status::Down => MachineState::Off,
+        Status::EndsAtOnce { cause } => MachineState::Broken { during, cause },
         // Nobody can be up whom nobody supervises.
-        Status::Up if handle.status.has_changed().is_err() => {
-            Seen::Broken { during, cause: "its supervisor is gone, which is a fault of Muster: see its log".into() }
-        }
-        Status::Up => Seen::Running,
+        Status::Up if handle.status.has_changed().is_err() => MachineState::Broken {
+            during,
+            cause: "its supervisor is gone, which is a fault of Muster: see its log".into(),
+        },
+        Status::Up => MachineState::Running,
     }
 }
 
@@ -161,11 +162,11 @@ impl Driver for LocalDriver {
         Capabilities { machine: "a directory and its processes", replaceable: true, tells_changes: true }
     }
 
-    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<Sight, ObserveError>> {
+    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         async move {
             let log = Some(self.dir(&spec.node).agent_log().display().to_string());
             match self.look(spec).await {
-                Ok(seen) => Ok(Sight { seen, log }),
+                Ok(state) => Ok(MachineObservation { state, log }),
                 Err(error) => Err(ObserveError { node: spec.node.clone(), source: error.into() }),
             }
         }

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use thiserror::Error;
 
 use muster_core::names::NodeName;
-use muster_marked::{Ended, end_all};
+use muster_marked::{TerminationSummary, terminate_all};
 
 use super::machine_dir::MachineDir;
 use super::open::machine_dirs;
@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 8;
 pub struct PoweredOff {
     pub node: NodeName,
     /// What became of the processes that were left when its agent had ended.
-    pub result: Result<Ended, PowerOffError>,
+    pub result: Result<TerminationSummary, PowerOffError>,
 }
 
 #[derive(Debug, Error)]
@@ -57,7 +57,11 @@ impl LocalDriver {
 }
 
 /// The agent first, so that it can end cleanly and starts nothing more; then all others.
-pub(super) async fn power_off(slot: &Slot, dir: &MachineDir, node: &NodeName) -> Result<Ended, PowerOffError> {
+pub(super) async fn power_off(
+    slot: &Slot,
+    dir: &MachineDir,
+    node: &NodeName,
+) -> Result<TerminationSummary, PowerOffError> {
     let failed = |source| PowerOffError { node: node.clone(), path: dir.path().display().to_string(), source };
     let mut handle = slot.lock().await;
     if let Some(up) = handle.as_mut() {
@@ -65,5 +69,5 @@ pub(super) async fn power_off(slot: &Slot, dir: &MachineDir, node: &NodeName) ->
     }
     *handle = None;
     end_agents(dir).await.map_err(failed)?;
-    end_all(MACHINE_MARK, dir.path(), GRACE).await.map_err(failed)
+    terminate_all(MACHINE_MARK, dir.path(), GRACE).await.map_err(failed)
 }

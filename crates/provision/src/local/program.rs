@@ -124,6 +124,6 @@ pub(super) async fn end_agents(dir: &MachineDir) -> io::Result<()> {
     for agent in &agents {
         tracing::info!(pid = agent.pid(), machine = %dir.path().display(), "ending an agent that was left over");
     }
-    futures::future::try_join_all(agents.iter().map(|agent| agent.end(AGENT_GRACE))).await?;
+    futures::future::try_join_all(agents.iter().map(|agent| agent.terminate(AGENT_GRACE))).await?;
     Ok(())
 }

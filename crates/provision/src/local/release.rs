@@ -78,8 +78,8 @@ impl LocalDriver {
 pub(super) async fn release(driver: &LocalDriver, node: &NodeName) -> Result<(), ReleaseError> {
     let dir = driver.dir(node);
     let ended = power_off(&driver.slot(node), &dir, node).await?;
-    if !ended.all() {
-        return Err(ReleaseError::StillRunning { pids: ended.left });
+    if !ended.is_complete() {
+        return Err(ReleaseError::StillRunning { pids: ended.remaining });
     }
     let path = dir.path().to_owned();
     let removed = tokio::task::spawn_blocking(move || dir.remove()).await.map_err(io::Error::other).flatten();

@@ -170,7 +170,7 @@ async fn end(child: &mut Child) {
     // Its pid is its own until it is waited for.
     let process = child.id().map(Process::open);
     let ended = match process {
-        Some(Ok(Some(process))) => process.end(AGENT_GRACE).await.map(drop),
+        Some(Ok(Some(process))) => process.terminate(AGENT_GRACE).await.map(drop),
         Some(Ok(None)) | None => Ok(()),
         Some(Err(error)) => Err(error),
     };

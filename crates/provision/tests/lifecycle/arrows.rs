@@ -6,7 +6,7 @@ use muster_core::node::record::MachinePhase::{
     self, Allocating, Booting, Bootstrapping, Declared, Deploying, Provisioned,
 };
 use muster_core::node::record::MachineStage;
-use muster_provision::driver::Seen;
+use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{Decision, FailureCause, HoldReason, Policy, Step, StuckReason, decide};
 
 use super::{LOG, at, broken, facts, failed, policy, record, underway, unknown};
@@ -40,7 +40,7 @@ fn step_underway(stage: MachineStage, until: i64) -> Decision {
 }
 
 /// Everything here is in its second attempt, in its phase since second 60, and is looked at in second 70.
-fn check(phase: &MachinePhase, rows: &[(Seen, bool, Decision)]) {
+fn check(phase: &MachinePhase, rows: &[(MachineState, bool, Decision)]) {
     for (seen, connected, expected) in rows {
         let decision = decide(Some(&record(phase.clone(), 2)), &facts(seen.clone(), *connected), &policy(), at(70));
         assert_eq!(decision, *expected, "{} and seen {seen:?}, agent connected: {connected}", phase.word());
@@ -49,7 +49,7 @@ fn check(phase: &MachinePhase, rows: &[(Seen, bool, Decision)]) {
 
 #[test]
 fn a_node_without_a_record_is_declared() {
-    for seen in [Seen::Absent, Seen::Running, unknown()] {
+    for seen in [MachineState::Absent, MachineState::Running, unknown()] {
         let declared = Decision::Goto { phase: Declared, attempt: 1 };
         assert_eq!(decide(None, &facts(seen, CONNECTED), &policy(), at(70)), declared);
     }
@@ -60,10 +60,10 @@ fn declared_is_taken_from_where_its_machine_is() {
     check(
         &Declared,
         &[
-            (Seen::Absent, SILENT, goto(Allocating)),
-            (Seen::Allocated, SILENT, goto(Deploying)),
-            (Seen::Off, SILENT, goto(Booting)),
-            (Seen::Running, SILENT, goto(Bootstrapping)),
+            (MachineState::Absent, SILENT, goto(Allocating)),
+            (MachineState::Allocated, SILENT, goto(Deploying)),
+            (MachineState::Off, SILENT, goto(Booting)),
+            (MachineState::Running, SILENT, goto(Bootstrapping)),
             (underway(MachineStage::Deploying), SILENT, goto(Deploying)),
             (broken(MachineStage::Deploying), SILENT, fail(MachineStage::Deploying)),
             (unknown(), SILENT, controller_silent(70)),
@@ -76,10 +76,10 @@ fn allocating() {
     check(
         &Allocating,
         &[
-            (Seen::Absent, SILENT, act(Step::Allocate)),
-            (Seen::Allocated, SILENT, goto(Deploying)),
-            (Seen::Off, SILENT, goto(Booting)),
-            (Seen::Running, SILENT, goto(Bootstrapping)),
+            (MachineState::Absent, SILENT, act(Step::Allocate)),
+            (MachineState::Allocated, SILENT, goto(Deploying)),
+            (MachineState::Off, SILENT, goto(Booting)),
+            (MachineState::Running, SILENT, goto(Bootstrapping)),
             (underway(MachineStage::Allocating), SILENT, step_underway(MachineStage::Allocating, 90)),
             (broken(MachineStage::Allocating), SILENT, fail(MachineStage::Allocating)),
             (unknown(), SILENT, controller_silent(70)),
@@ -92,10 +92,10 @@ fn deploying() {
     check(
         &Deploying,
         &[
-            (Seen::Absent, SILENT, goto(Allocating)),
-            (Seen::Allocated, SILENT, act(Step::Deploy)),
-            (Seen::Off, SILENT, goto(Booting)),
-            (Seen::Running, SILENT, goto(Bootstrapping)),
+            (MachineState::Absent, SILENT, goto(Allocating)),
+            (MachineState::Allocated, SILENT, act(Step::Deploy)),
+            (MachineState::Off, SILENT, goto(Booting)),
+            (MachineState::Running, SILENT, goto(Bootstrapping)),
             (underway(MachineStage::Deploying), SILENT, step_underway(MachineStage::Deploying, 90)),
             (broken(MachineStage::Deploying), SILENT, fail(MachineStage::Deploying)),
             (unknown(), SILENT, controller_silent(70)),
@@ -108,12 +108,12 @@ fn booting() {
     check(
         &Booting,
         &[
-            (Seen::Absent, SILENT, goto(Allocating)),
-            (Seen::Allocated, SILENT, goto(Deploying)),
-            (Seen::Off, SILENT, act(Step::Boot)),
+            (MachineState::Absent, SILENT, goto(Allocating)),
+            (MachineState::Allocated, SILENT, goto(Deploying)),
+            (MachineState::Off, SILENT, act(Step::Boot)),
             // The connection of before it was switched off.
-            (Seen::Off, CONNECTED, act(Step::Boot)),
-            (Seen::Running, SILENT, goto(Bootstrapping)),
+            (MachineState::Off, CONNECTED, act(Step::Boot)),
+            (MachineState::Running, SILENT, goto(Bootstrapping)),
             (underway(MachineStage::Booting), SILENT, step_underway(MachineStage::Booting, 90)),
             (broken(MachineStage::Booting), SILENT, fail(MachineStage::Booting)),
             (unknown(), SILENT, controller_silent(70)),
@@ -127,11 +127,11 @@ fn bootstrapping_waits_for_the_agents_hello() {
     check(
         &Bootstrapping,
         &[
-            (Seen::Absent, SILENT, goto(Allocating)),
-            (Seen::Allocated, SILENT, goto(Deploying)),
-            (Seen::Off, CONNECTED, goto(Booting)),
-            (Seen::Running, SILENT, hello),
-            (Seen::Running, CONNECTED, goto(Provisioned)),
+            (MachineState::Absent, SILENT, goto(Allocating)),
+            (MachineState::Allocated, SILENT, goto(Deploying)),
+            (MachineState::Off, CONNECTED, goto(Booting)),
+            (MachineState::Running, SILENT, hello),
+            (MachineState::Running, CONNECTED, goto(Provisioned)),
             (unknown(), CONNECTED, goto(Provisioned)),
             (unknown(), SILENT, controller_silent(70)),
             (underway(MachineStage::Booting), SILENT, step_underway(MachineStage::Booting, 180)),
@@ -147,13 +147,13 @@ fn provisioned_stays_so_until_its_machine_is_seen_otherwise() {
     check(
         &Provisioned,
         &[
-            (Seen::Running, CONNECTED, stays.clone()),
+            (MachineState::Running, CONNECTED, stays.clone()),
             // Whether the agent speaks is a matter of liveness, not of the machine.
-            (Seen::Running, SILENT, stays.clone()),
+            (MachineState::Running, SILENT, stays.clone()),
             (underway(MachineStage::Booting), SILENT, stays),
-            (Seen::Off, SILENT, goto(Booting)),
-            (Seen::Absent, SILENT, goto(Allocating)),
-            (Seen::Allocated, SILENT, goto(Deploying)),
+            (MachineState::Off, SILENT, goto(Booting)),
+            (MachineState::Absent, SILENT, goto(Allocating)),
+            (MachineState::Allocated, SILENT, goto(Deploying)),
             (broken(MachineStage::Booting), SILENT, fail(MachineStage::Booting)),
             (unknown(), SILENT, controller_silent(70)),
         ],
@@ -166,12 +166,12 @@ fn failed_waits_for_its_next_attempt() {
     check(
         &failed(MachineStage::Booting, Some(at(80))),
         &[
-            (Seen::Off, SILENT, waits.clone()),
+            (MachineState::Off, SILENT, waits.clone()),
             (broken(MachineStage::Booting), SILENT, waits.clone()),
             // It ends again and again; that it has just connected once more does not make it good.
             (broken(MachineStage::Booting), CONNECTED, waits.clone()),
             (unknown(), SILENT, waits),
-            (Seen::Running, CONNECTED, goto(Provisioned)),
+            (MachineState::Running, CONNECTED, goto(Provisioned)),
         ],
     );
 }
@@ -183,17 +183,17 @@ fn failed_is_tried_again_from_where_the_machine_is() {
     check(
         &failed(MachineStage::Deploying, Some(at(70))),
         &[
-            (Seen::Absent, SILENT, retry(Step::Allocate)),
-            (Seen::Allocated, SILENT, retry(Step::Deploy)),
-            (Seen::Off, SILENT, retry(Step::Boot)),
-            (Seen::Running, SILENT, again(Bootstrapping)),
+            (MachineState::Absent, SILENT, retry(Step::Allocate)),
+            (MachineState::Allocated, SILENT, retry(Step::Deploy)),
+            (MachineState::Off, SILENT, retry(Step::Boot)),
+            (MachineState::Running, SILENT, again(Bootstrapping)),
             (underway(MachineStage::Deploying), SILENT, again(Deploying)),
             (broken(MachineStage::Allocating), SILENT, retry(Step::Allocate)),
             (broken(MachineStage::Deploying), SILENT, retry(Step::Deploy)),
             (broken(MachineStage::Booting), SILENT, retry(Step::Boot)),
             (broken(MachineStage::Bootstrapping), SILENT, retry(Step::Boot)),
             (unknown(), SILENT, controller_silent(70)),
-            (Seen::Running, CONNECTED, goto(Provisioned)),
+            (MachineState::Running, CONNECTED, goto(Provisioned)),
         ],
     );
 }
@@ -204,9 +204,9 @@ fn failed_without_a_next_attempt_is_stuck_until_its_agent_speaks() {
     check(
         &failed(MachineStage::Booting, None),
         &[
-            (Seen::Off, SILENT, Decision::Stuck { reason: gave_up.clone() }),
-            (Seen::Running, SILENT, Decision::Stuck { reason: gave_up }),
-            (Seen::Running, CONNECTED, goto(Provisioned)),
+            (MachineState::Off, SILENT, Decision::Stuck { reason: gave_up.clone() }),
+            (MachineState::Running, SILENT, Decision::Stuck { reason: gave_up }),
+            (MachineState::Running, CONNECTED, goto(Provisioned)),
         ],
     );
 }
@@ -214,11 +214,11 @@ fn failed_without_a_next_attempt_is_stuck_until_its_agent_speaks() {
 #[test]
 fn what_takes_too_long_has_failed() {
     for (phase, seen, stage) in [
-        (Allocating, Seen::Absent, MachineStage::Allocating),
+        (Allocating, MachineState::Absent, MachineStage::Allocating),
         (Allocating, underway(MachineStage::Allocating), MachineStage::Allocating),
-        (Deploying, Seen::Allocated, MachineStage::Deploying),
+        (Deploying, MachineState::Allocated, MachineStage::Deploying),
         (Deploying, underway(MachineStage::Deploying), MachineStage::Deploying),
-        (Booting, Seen::Off, MachineStage::Booting),
+        (Booting, MachineState::Off, MachineStage::Booting),
         (Booting, underway(MachineStage::Booting), MachineStage::Booting),
     ] {
         let decision =
@@ -234,7 +234,7 @@ fn what_takes_too_long_has_failed() {
 #[test]
 fn an_agent_that_does_not_say_hello_has_failed_and_the_log_is_named() {
     let decision =
-        |second| decide(Some(&record(Bootstrapping, 2)), &facts(Seen::Running, SILENT), &policy(), at(second));
+        |second| decide(Some(&record(Bootstrapping, 2)), &facts(MachineState::Running, SILENT), &policy(), at(second));
     let cause = FailureCause::NoHello { within: SignedDuration::from_mins(2), log: Some(LOG.into()) };
     assert!(matches!(decision(179), Decision::Hold { .. }));
     assert_eq!(decision(180), Decision::Fail { during: MachineStage::Bootstrapping, cause, attempt: 2 });
@@ -243,7 +243,7 @@ fn an_agent_that_does_not_say_hello_has_failed_and_the_log_is_named() {
 #[test]
 fn an_agent_has_its_time_from_the_moment_that_a_server_could_hear_it() {
     let policy = Policy { serving_since: at(3600), ..policy() };
-    let decision = decide(Some(&record(Bootstrapping, 2)), &facts(Seen::Running, SILENT), &policy, at(3610));
+    let decision = decide(Some(&record(Bootstrapping, 2)), &facts(MachineState::Running, SILENT), &policy, at(3610));
     let until = at(3720);
     assert_eq!(decision, Decision::Hold { reason: HoldReason::AgentHello { until }, recheck: Some(until) });
 }
@@ -253,11 +253,11 @@ fn a_new_start_tries_again_what_had_failed_or_was_given_up() {
     for retry in [None, Some(at(7200))] {
         let restarted = Policy { serving_since: at(3600), ..policy() };
         let record = record(failed(MachineStage::Booting, retry), 5);
-        let decision = decide(Some(&record), &facts(Seen::Off, SILENT), &restarted, at(3600));
+        let decision = decide(Some(&record), &facts(MachineState::Off, SILENT), &restarted, at(3600));
         assert_eq!(decision, Decision::Retry { step: Step::Boot, attempt: 1 });
 
         let taken_over = Policy { retry_old_failures: false, ..restarted };
-        let decision = decide(Some(&record), &facts(Seen::Off, SILENT), &taken_over, at(3600));
+        let decision = decide(Some(&record), &facts(MachineState::Off, SILENT), &taken_over, at(3600));
         assert!(matches!(decision, Decision::Stuck { .. } | Decision::Hold { .. }), "{decision:?}");
     }
 }
@@ -268,7 +268,7 @@ fn a_machine_that_proved_itself_begins_anew() {
     for (up_for, attempt) in [(settled - SignedDuration::from_secs(1), 2), (settled, 1)] {
         let now = at(60) + up_for;
         let decide = |seen| decide(Some(&record(Provisioned, 2)), &facts(seen, SILENT), &policy(), now);
-        assert_eq!(decide(Seen::Off), Decision::Goto { phase: Booting, attempt });
+        assert_eq!(decide(MachineState::Off), Decision::Goto { phase: Booting, attempt });
         assert!(matches!(decide(broken(MachineStage::Booting)), Decision::Fail { attempt: a, .. } if a == attempt));
     }
 }
@@ -278,7 +278,7 @@ fn a_lost_machine_is_replaced_only_where_that_loses_nothing() {
     let policy = Policy { replace_lost: false, ..policy() };
     let lost = Decision::Stuck { reason: StuckReason::Lost };
     let due = Some(at(70));
-    for seen in [Seen::Absent, Seen::Allocated] {
+    for seen in [MachineState::Absent, MachineState::Allocated] {
         for phase in [Booting, Bootstrapping, Provisioned, failed(MachineStage::Booting, due)] {
             let decision = decide(Some(&record(phase, 2)), &facts(seen.clone(), SILENT), &policy, at(70));
             assert_eq!(decision, lost);
@@ -299,7 +299,7 @@ fn a_driver_that_tells_of_no_changes_is_asked_from_time_to_time() {
             Decision::Hold { recheck, .. } => recheck,
             other => panic!("{other:?}"),
         };
-    assert_eq!(recheck(Provisioned, Seen::Running, CONNECTED), Some(at(85)));
+    assert_eq!(recheck(Provisioned, MachineState::Running, CONNECTED), Some(at(85)));
     assert_eq!(recheck(Booting, underway(MachineStage::Booting), SILENT), Some(at(85)));
-    assert_eq!(recheck(failed(MachineStage::Booting, Some(at(80))), Seen::Off, SILENT), Some(at(80)));
+    assert_eq!(recheck(failed(MachineStage::Booting, Some(at(80))), MachineState::Off, SILENT), Some(at(80)));
 }

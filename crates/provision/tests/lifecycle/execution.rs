@@ -10,15 +10,17 @@ use jiff::{SignedDuration, Timestamp};
 
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
-use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
-use muster_provision::executor::{Known, Next, advance};
+use muster_provision::driver::{
+    Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
+};
+use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::{Decision, Step};
 
 use super::{at, failed, policy, record};
 
 #[derive(Debug)]
 struct Model {
-    seen: Mutex<Seen>,
+    seen: Mutex<MachineState>,
     /// What the next steps answer; `Ok` when it is empty.
     answers: Mutex<Vec<StepError>>,
     /// Whether an accepted step shows.
@@ -26,15 +28,15 @@ struct Model {
 }
 
 impl Model {
-    fn new(seen: Seen) -> Self {
+    fn new(seen: MachineState) -> Self {
         Self { seen: Mutex::new(seen), answers: Mutex::new(Vec::new()), works: true }
     }
 
-    fn refusing(seen: Seen, error: StepError) -> Self {
+    fn refusing(seen: MachineState, error: StepError) -> Self {
         Self { answers: Mutex::new(vec![error]), ..Self::new(seen) }
     }
 
-    fn step(&self, then: Seen) -> BoxFuture<'_, Result<(), StepError>> {
+    fn step(&self, then: MachineState) -> BoxFuture<'_, Result<(), StepError>> {
         let answer = self.answers.lock().unwrap().pop().map_or(Ok(()), Err);
         if answer.is_ok() && self.works {
             *self.seen.lock().unwrap() = then;
@@ -52,33 +54,33 @@ impl Driver for Model {
         Capabilities { machine: "a value", replaceable: true, tells_changes: false }
     }
 
-    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<Sight, ObserveError>> {
+    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         let seen = self.seen.lock().unwrap().clone();
         async move {
             match seen {
-                Seen::Unknown { cause } => {
+                MachineState::Unknown { cause } => {
                     Err(ObserveError { node: spec.node.clone(), source: io::Error::other(cause).into() })
                 }
-                seen => Ok(Sight { seen, log: None }),
+                state => Ok(MachineObservation { state, log: None }),
             }
         }
         .boxed()
     }
 
     fn allocate<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Allocated)
+        self.step(MachineState::Allocated)
     }
 
     fn deploy<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Off)
+        self.step(MachineState::Off)
     }
 
     fn boot<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Running)
+        self.step(MachineState::Running)
     }
 
     fn release<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Absent)
+        self.step(MachineState::Absent)
     }
 }
 
@@ -99,17 +101,22 @@ fn now() -> Timestamp {
     at(70)
 }
 
-async fn turn(model: &Model, record: Option<&MachineRecord>, connected: bool) -> muster_provision::executor::Advance {
-    advance(model, &spec(), Known { record, agent_connected: connected, leaving: None }, &policy(), &now).await
+async fn turn(
+    model: &Model,
+    record: Option<&MachineRecord>,
+    connected: bool,
+) -> muster_provision::executor::ReconcileResult {
+    reconcile(model, &spec(), ReconcileInput { record, agent_connected: connected, leaving: None }, &policy(), &now)
+        .await
 }
 
 #[tokio::test]
 async fn a_machine_comes_up_step_by_step() {
-    let model = Model::new(Seen::Absent);
+    let model = Model::new(MachineState::Absent);
     let mut record = None;
     let mut story = Vec::new();
     loop {
-        let connected = *model.seen.lock().unwrap() == Seen::Running;
+        let connected = *model.seen.lock().unwrap() == MachineState::Running;
         let turn = turn(&model, record.as_ref(), connected).await;
         match &turn.decision {
             Decision::Do { step, .. } => story.push(format!("{step:?}")),
@@ -117,7 +124,7 @@ async fn a_machine_comes_up_step_by_step() {
             other => story.push(format!("{other:?}")),
         }
         record = turn.record.or(record);
-        if turn.next != Next::AtOnce {
+        if turn.next != Requeue::Now {
             break;
         }
     }
@@ -142,7 +149,8 @@ async fn a_machine_comes_up_step_by_step() {
 #[tokio::test]
 async fn a_transient_refusal_is_recorded_with_the_time_of_the_next_attempt() {
     let error = StepError::transient(io::Error::other("out of stock"));
-    let turn = turn(&Model::refusing(Seen::Absent, error), Some(&record(MachinePhase::Allocating, 2)), false).await;
+    let turn =
+        turn(&Model::refusing(MachineState::Absent, error), Some(&record(MachinePhase::Allocating, 2)), false).await;
     let MachineRecord { phase, attempt, .. } = turn.record.unwrap();
     let retry = Some(now() + SignedDuration::from_secs(2));
     let cause = "out of stock".into();
@@ -155,7 +163,7 @@ async fn a_final_refusal_and_the_last_attempt_have_no_next() {
         (StepError::lasting(io::Error::other("no")), 1),
         (StepError::transient(io::Error::other("no")), policy().attempts),
     ] {
-        let model = Model::refusing(Seen::Off, error);
+        let model = Model::refusing(MachineState::Off, error);
         let turn = turn(&model, Some(&record(MachinePhase::Booting, attempt)), false).await;
         assert!(matches!(&turn.record.as_ref().unwrap().phase, MachinePhase::Failed { retry: None, .. }), "{turn:?}");
     }
@@ -164,12 +172,12 @@ async fn a_final_refusal_and_the_last_attempt_have_no_next() {
 #[tokio::test]
 async fn an_accepted_retry_is_the_next_attempt_and_a_refused_one_its_failure() {
     let due = record(failed(MachineStage::Booting, Some(now())), 2);
-    let accepted = turn(&Model::new(Seen::Off), Some(&due), false).await;
+    let accepted = turn(&Model::new(MachineState::Off), Some(&due), false).await;
     assert_eq!(accepted.decision, Decision::Retry { step: Step::Boot, attempt: 3 });
     let MachineRecord { phase, attempt, .. } = accepted.record.unwrap();
     assert_eq!((phase, attempt), (MachinePhase::Booting, 3));
 
-    let model = Model::refusing(Seen::Off, StepError::transient(io::Error::other("no")));
+    let model = Model::refusing(MachineState::Off, StepError::transient(io::Error::other("no")));
     let refused = turn(&model, Some(&due), false).await.record.unwrap();
     assert!(matches!(refused.phase, MachinePhase::Failed { retry: Some(_), .. }));
     assert_eq!(refused.attempt, 3);
@@ -177,22 +185,22 @@ async fn an_accepted_retry_is_the_next_attempt_and_a_refused_one_its_failure() {
 
 #[tokio::test]
 async fn a_step_that_shows_nothing_is_not_repeated_at_full_speed() {
-    let model = Model { works: false, ..Model::new(Seen::Off) };
+    let model = Model { works: false, ..Model::new(MachineState::Off) };
     let turn = turn(&model, Some(&record(MachinePhase::Booting, 1)), false).await;
-    assert_eq!((turn.record, turn.next), (None, Next::At(now() + SignedDuration::from_secs(1))));
+    assert_eq!((turn.record, turn.next), (None, Requeue::At(now() + SignedDuration::from_secs(1))));
 }
 
 #[tokio::test]
 async fn a_silent_controller_changes_nothing() {
-    let model = Model::new(Seen::Unknown { cause: "no route".into() });
+    let model = Model::new(MachineState::Unknown { cause: "no route".into() });
     let turn = turn(&model, Some(&record(MachinePhase::Provisioned, 1)), false).await;
-    assert_eq!((turn.record, turn.next), (None, Next::At(now() + SignedDuration::from_secs(1))));
+    assert_eq!((turn.record, turn.next), (None, Requeue::At(now() + SignedDuration::from_secs(1))));
     assert!(format!("{:?}", turn.decision).contains("cannot find out how the machine of web1 is: no route"));
 }
 
 #[tokio::test]
 async fn a_cause_is_clipped_so_that_a_record_stays_small() {
     let error = StepError::lasting("x".repeat(100_000));
-    let turn = turn(&Model::refusing(Seen::Off, error), Some(&record(MachinePhase::Booting, 1)), false).await;
+    let turn = turn(&Model::refusing(MachineState::Off, error), Some(&record(MachinePhase::Booting, 1)), false).await;
     assert!(serde_json::to_vec(&turn.record.unwrap()).unwrap().len() < 4096);
 }

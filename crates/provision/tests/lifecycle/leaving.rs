@@ -6,20 +6,20 @@ use muster_core::node::record::MachinePhase::{
     self, Allocating, Booting, Bootstrapping, Declared, Deploying, Provisioned, Releasing,
 };
 use muster_core::node::record::MachineStage;
-use muster_provision::driver::Seen;
+use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{
-    Decision, Departure, Facts, FailureCause, HoldReason, Policy, Step, StuckReason, decide,
+    Decision, Decommission, Facts, FailureCause, HoldReason, Policy, Step, StuckReason, decide,
 };
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
 
-fn departure(waits_for: &[&str]) -> Departure {
+fn departure(waits_for: &[&str]) -> Decommission {
     let waits_for = waits_for.iter().map(|name| name.parse().unwrap()).collect();
-    Departure { waits_for, until: at(180) }
+    Decommission { waits_for, until: at(180) }
 }
 
 /// In its second attempt, in its phase since second 60.
-fn leaving(phase: &MachinePhase, seen: Seen, waits_for: &[&str], second: i64) -> Decision {
+fn leaving(phase: &MachinePhase, seen: MachineState, waits_for: &[&str], second: i64) -> Decision {
     let facts = Facts { leaving: Some(departure(waits_for)), ..facts(seen, true) };
     decide(Some(&record(phase.clone(), 2)), &facts, &policy(), at(second))
 }
@@ -33,8 +33,9 @@ fn not_leaving() -> Vec<MachinePhase> {
     phases.into_iter().chain(failures).collect()
 }
 
-fn every_sight() -> Vec<Seen> {
-    let mut all = vec![Seen::Absent, Seen::Allocated, Seen::Off, Seen::Running, unknown()];
+fn every_sight() -> Vec<MachineState> {
+    let mut all =
+        vec![MachineState::Absent, MachineState::Allocated, MachineState::Off, MachineState::Running, unknown()];
     all.extend(MachineStage::ALL.iter().flat_map(|stage| [underway(*stage), broken(*stage)]));
     all
 }
@@ -64,9 +65,9 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
     let silent = HoldReason::ControllerSilent { cause: "no route".into() };
     let stage = MachineStage::Releasing;
     let rows = [
-        (Seen::Allocated, act.clone()),
-        (Seen::Off, act.clone()),
-        (Seen::Running, act.clone()),
+        (MachineState::Allocated, act.clone()),
+        (MachineState::Off, act.clone()),
+        (MachineState::Running, act.clone()),
         (underway(MachineStage::Booting), act.clone()),
         (broken(MachineStage::Booting), act),
         (underway(stage), Decision::Hold { reason: HoldReason::StepUnderway { stage }, recheck: Some(at(180)) }),
@@ -75,7 +76,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
             Decision::Fail { during: stage, cause: FailureCause::SeenBroken { cause: "it broke".into() }, attempt: 2 },
         ),
         (unknown(), Decision::Hold { reason: silent, recheck: Some(at(71)) }),
-        (Seen::Absent, Decision::Retire),
+        (MachineState::Absent, Decision::Retire),
     ];
     for (seen, expected) in rows {
         // Who has yet to run does not matter any more: it has begun.
@@ -87,7 +88,7 @@ fn releasing_gives_the_machine_back_whatever_it_is() {
 fn a_release_that_takes_too_long_has_failed_and_is_tried_again_for_ever() {
     let during = MachineStage::Releasing;
     let cause = FailureCause::TooLate { within: SignedDuration::from_mins(2) };
-    for seen in [Seen::Running, underway(during)] {
+    for seen in [MachineState::Running, underway(during)] {
         let failed = Decision::Fail { during, cause: cause.clone(), attempt: 2 };
         assert_eq!(leaving(&Releasing, seen, &[], 180), failed);
     }
@@ -102,16 +103,23 @@ fn a_release_that_failed_is_repeated_when_it_is_due() {
     let during = MachineStage::Releasing;
     let waits = Decision::Hold { reason: HoldReason::NextAttempt { attempt: 3, at: at(80) }, recheck: Some(at(80)) };
     let retry = Decision::Retry { step: Step::Release, attempt: 3 };
-    for seen in [Seen::Allocated, Seen::Off, Seen::Running, broken(during), broken(MachineStage::Booting), unknown()] {
+    for seen in [
+        MachineState::Allocated,
+        MachineState::Off,
+        MachineState::Running,
+        broken(during),
+        broken(MachineStage::Booting),
+        unknown(),
+    ] {
         assert_eq!(leaving(&failed(during, Some(at(80))), seen.clone(), &[], 70), waits, "{seen:?}");
         assert_eq!(leaving(&failed(during, Some(at(80))), seen.clone(), &[], 80), retry, "{seen:?}");
     }
-    assert_eq!(leaving(&failed(during, Some(at(80))), Seen::Absent, &[], 70), Decision::Retire);
+    assert_eq!(leaving(&failed(during, Some(at(80))), MachineState::Absent, &[], 70), Decision::Retire);
     let gave_up = StuckReason::GaveUp { during, cause: "it broke".into(), attempt: 2 };
-    assert_eq!(leaving(&failed(during, None), Seen::Running, &[], 70), Decision::Stuck { reason: gave_up });
+    assert_eq!(leaving(&failed(during, None), MachineState::Running, &[], 70), Decision::Stuck { reason: gave_up });
     // Somebody has started us anew, and may have mended it.
     let restarted = Policy { serving_since: at(3600), ..policy() };
-    let facts = Facts { leaving: Some(departure(&[])), ..facts(Seen::Off, false) };
+    let facts = Facts { leaving: Some(departure(&[])), ..facts(MachineState::Off, false) };
     let decision = decide(Some(&record(failed(during, None), 5)), &facts, &restarted, at(3600));
     assert_eq!(decision, Decision::Retry { step: Step::Release, attempt: 1 });
 }

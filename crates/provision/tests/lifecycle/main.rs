@@ -10,7 +10,7 @@ mod properties;
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
-use muster_provision::driver::{Seen, Sight};
+use muster_provision::driver::{MachineObservation, MachineState};
 use muster_provision::lifecycle::{Facts, Policy};
 
 const LOG: &str = "/nodes/web1/agent.log";
@@ -36,18 +36,18 @@ fn failed(during: MachineStage, retry: Option<Timestamp>) -> MachinePhase {
     MachinePhase::Failed { during, cause: "it broke".into(), retry }
 }
 
-fn facts(seen: Seen, agent_connected: bool) -> Facts {
-    Facts { sight: Sight { seen, log: Some(LOG.into()) }, agent_connected, leaving: None }
+fn facts(seen: MachineState, agent_connected: bool) -> Facts {
+    Facts { observation: MachineObservation { state: seen, log: Some(LOG.into()) }, agent_connected, leaving: None }
 }
 
-fn broken(during: MachineStage) -> Seen {
-    Seen::Broken { during, cause: "it broke".into() }
+fn broken(during: MachineStage) -> MachineState {
+    MachineState::Broken { during, cause: "it broke".into() }
 }
 
-fn unknown() -> Seen {
-    Seen::Unknown { cause: "no route".into() }
+fn unknown() -> MachineState {
+    MachineState::Unknown { cause: "no route".into() }
 }
 
-fn underway(stage: MachineStage) -> Seen {
-    Seen::Underway { stage }
+fn underway(stage: MachineStage) -> MachineState {
+    MachineState::Underway { stage }
 }

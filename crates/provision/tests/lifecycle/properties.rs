@@ -4,9 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use muster_core::node::record::{MachinePhase, MachineRecord, MachineStage};
-use muster_provision::driver::Seen;
+use muster_provision::driver::MachineState;
 use muster_provision::lifecycle::{
-    Decision, Departure, Facts, FailureCause, HoldReason, Policy, Step, decide, enter, fail,
+    Decision, Decommission, Facts, FailureCause, HoldReason, Policy, Step, decide, enter, fail,
 };
 
 use super::{at, broken, facts, failed, policy, record, underway, unknown};
@@ -15,12 +15,12 @@ fn stage() -> impl Strategy<Value = MachineStage> {
     prop::sample::select(MachineStage::ALL.to_vec())
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = MachineState> {
     prop_oneof![
-        Just(Seen::Absent),
-        Just(Seen::Allocated),
-        Just(Seen::Off),
-        Just(Seen::Running),
+        Just(MachineState::Absent),
+        Just(MachineState::Allocated),
+        Just(MachineState::Off),
+        Just(MachineState::Running),
         stage().prop_map(underway),
         stage().prop_map(broken),
         Just(unknown()),
@@ -38,19 +38,19 @@ fn phase() -> impl Strategy<Value = MachinePhase> {
 
 /// A driver that does what it is asked, some of it only after a while, and some of it only the second time.
 struct Model {
-    seen: Seen,
+    seen: MachineState,
     /// For how many looks a step is under way.
     slow: u32,
     left: u32,
     /// How many steps are refused before they are accepted.
     refusals: u32,
-    becomes: Seen,
+    becomes: MachineState,
     steps: Vec<Step>,
 }
 
 impl Model {
-    fn look(&mut self) -> Seen {
-        if matches!(self.seen, Seen::Underway { .. }) {
+    fn look(&mut self) -> MachineState {
+        if matches!(self.seen, MachineState::Underway { .. }) {
             if self.left == 0 {
                 self.seen = self.becomes.clone();
             } else {
@@ -67,10 +67,10 @@ impl Model {
             return false;
         }
         self.becomes = match step {
-            Step::Allocate => Seen::Allocated,
-            Step::Deploy => Seen::Off,
-            Step::Boot => Seen::Running,
-            Step::Release => Seen::Absent,
+            Step::Allocate => MachineState::Allocated,
+            Step::Deploy => MachineState::Off,
+            Step::Boot => MachineState::Running,
+            Step::Release => MachineState::Absent,
         };
         self.left = self.slow;
         self.seen = if self.slow == 0 { self.becomes.clone() } else { underway(step.stage()) };
@@ -79,12 +79,12 @@ impl Model {
 }
 
 /// Where a step that was under way before anybody looked leads to.
-fn after_underway(seen: &Seen) -> Seen {
+fn after_underway(seen: &MachineState) -> MachineState {
     match seen {
-        Seen::Underway { stage: MachineStage::Allocating } => Seen::Allocated,
-        Seen::Underway { stage: MachineStage::Deploying } => Seen::Off,
-        Seen::Underway { stage: MachineStage::Releasing } => Seen::Absent,
-        Seen::Underway { .. } => Seen::Running,
+        MachineState::Underway { stage: MachineStage::Allocating } => MachineState::Allocated,
+        MachineState::Underway { stage: MachineStage::Deploying } => MachineState::Off,
+        MachineState::Underway { stage: MachineStage::Releasing } => MachineState::Absent,
+        MachineState::Underway { .. } => MachineState::Running,
         settled => settled.clone(),
     }
 }
@@ -106,7 +106,7 @@ fn walk_away(
     model: &mut Model,
     hello_after: SignedDuration,
     policy: &Policy,
-    leaving: Option<Departure>,
+    leaving: Option<Decommission>,
 ) -> Way {
     let mut way = Way { end: start, retired: false, decisions: Vec::new() };
     let mut now: Timestamp = at(60);
@@ -114,7 +114,7 @@ fn walk_away(
     // The longest ways wait for ten minutes, a second at a time.
     for _ in 0..2000 {
         let seen = model.look();
-        running_since = if seen == Seen::Running { running_since.or(Some(now)) } else { None };
+        running_since = if seen == MachineState::Running { running_since.or(Some(now)) } else { None };
         let connected = running_since.is_some_and(|since| now >= since + hello_after);
         let facts = Facts { leaving: leaving.clone(), ..facts(seen, connected) };
         let decision = decide(Some(&way.end), &facts, policy, now);
@@ -149,7 +149,7 @@ proptest! {
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..3_u32, hello in 0..100_i64,
     ) {
         // Whoever could not be asked can be now.
-        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Off } else { seen };
+        let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Off } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
         let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn nothing_is_asked_for_twice(phase in phase(), seen in seen(), slow in 0..5_u32) {
-        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Off } else { seen };
+        let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Off } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals: 0, becomes, steps: Vec::new() };
         let way = walk(record(phase, 1), &mut model, SignedDuration::ZERO, &policy());
@@ -206,18 +206,18 @@ proptest! {
     fn with_a_well_behaved_driver_every_machine_of_a_node_that_leaves_is_given_back_in_the_end(
         phase in phase(), seen in seen(), slow in 0..5_u32, refusals in 0..20_u32, waits in 0..3_usize,
     ) {
-        let seen = if matches!(seen, Seen::Unknown { .. }) { Seen::Running } else { seen };
+        let seen = if matches!(seen, MachineState::Unknown { .. }) { MachineState::Running } else { seen };
         let becomes = after_underway(&seen);
         let mut model = Model { seen, slow, left: slow, refusals, becomes, steps: Vec::new() };
         let patient = Policy { look_again: Some(SignedDuration::from_secs(1)), ..policy() };
         // Those that it waits for never run.
         let waits_for: Vec<_> = (1..=waits).map(|number| format!("lb{number}").parse().unwrap()).collect();
-        let leaving = Departure { waits_for: waits_for.clone(), until: at(180) };
+        let leaving = Decommission { waits_for: waits_for.clone(), until: at(180) };
         let released = phase.is_releasing();
         let way = walk_away(record(phase, 1), &mut model, SignedDuration::ZERO, &patient, Some(leaving));
         let last = &way.decisions[way.decisions.len().saturating_sub(10)..];
         prop_assert!(way.retired, "{last:?}");
-        prop_assert_eq!(model.look(), Seen::Absent);
+        prop_assert_eq!(model.look(), MachineState::Absent);
         prop_assert!(model.steps.iter().all(|step| *step == Step::Release), "{:?}", model.steps);
         let waited = way.decisions.iter().filter(|decision| {
             matches!(decision, Decision::Hold { reason: HoldReason::OthersRunFirst { .. }, .. })

@@ -4,7 +4,7 @@ use std::fs;
 
 use muster_core::node::record::MachineStage;
 use muster_marked::{Process, Signal};
-use muster_provision::driver::{Driver, MachineSpec, Seen};
+use muster_provision::driver::{Driver, MachineSpec, MachineState};
 use muster_provision::local::LocalDriver;
 
 use super::site::{STAYS, Site, bring_up, marked, seen, spec};
@@ -13,7 +13,7 @@ use super::site::{STAYS, Site, bring_up, marked, seen, spec};
 async fn broken(driver: &LocalDriver, spec: &MachineSpec) -> String {
     let mut changes = driver.changes().unwrap();
     loop {
-        if let Seen::Broken { during: MachineStage::Booting, cause } = seen(driver, spec).await {
+        if let MachineState::Broken { during: MachineStage::Booting, cause } = seen(driver, spec).await {
             return cause;
         }
         changes.changed().await.unwrap();
@@ -30,7 +30,7 @@ async fn an_agent_that_is_killed_is_started_again() {
     Process::open(first).unwrap().unwrap().signal(Signal::KILL).unwrap();
 
     assert_ne!(site.hear_pid("started").await, first);
-    assert_eq!(seen(&driver, &web1).await, Seen::Running);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Running);
     driver.shutdown().await.unwrap();
 }
 
@@ -55,7 +55,7 @@ async fn an_agent_that_ends_at_once_again_and_again_is_told_with_its_last_words(
     site.agent(STAYS);
     driver.boot(&web1).await.unwrap();
     site.hear_pid("started").await;
-    assert_eq!(seen(&driver, &web1).await, Seen::Running);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Running);
     driver.shutdown().await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use muster_core::names::NodeName;
 use muster_core::node::record::MachineStage;
 use muster_marked::Process;
-use muster_provision::driver::{Driver, MachineSpec, Seen};
+use muster_provision::driver::{Driver, MachineSpec, MachineState};
 use muster_provision::local::{LocalConfig, LocalDriver};
 
 use super::site::{Site, bring_up, marked, seen, spec};
@@ -32,7 +32,7 @@ async fn the_agent_of_a_driver_that_was_killed_is_ended_and_its_listeners_stay()
 
     let server = "http://127.0.0.1:8088".to_owned();
     let second = LocalDriver::open(LocalConfig { server, ..site.config() }).unwrap();
-    assert_eq!(seen(&second, &web1).await, Seen::Off, "nobody supervises it");
+    assert_eq!(seen(&second, &web1).await, MachineState::Off, "nobody supervises it");
     second.boot(&web1).await.unwrap();
 
     site.hear_pid("listener").await;
@@ -111,10 +111,10 @@ async fn a_release_that_was_cut_off_is_seen_and_brought_to_its_end() {
 
     let driver = site.driver();
     let broken = seen(&driver, &web1).await;
-    assert!(matches!(broken, Seen::Broken { during: MachineStage::Releasing, .. }), "{broken:?}");
+    assert!(matches!(broken, MachineState::Broken { during: MachineStage::Releasing, .. }), "{broken:?}");
     for _ in 0..2 {
         driver.release(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+        assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
     }
     assert!(!site.machine("web1").exists());
 }
@@ -126,9 +126,9 @@ async fn a_machine_that_is_not_what_was_wished_for_is_released_all_the_same() {
     driver.allocate(&spec("web1", 0)).await.unwrap();
     drop(driver);
     let driver = LocalDriver::open(LocalConfig { network: "127.99.0.0/24".parse().unwrap(), ..site.config() }).unwrap();
-    assert_eq!(seen(&driver, &spec("web1", 0)).await, Seen::Absent, "its address is of another network");
+    assert_eq!(seen(&driver, &spec("web1", 0)).await, MachineState::Absent, "its address is of another network");
     let leaving = MachineSpec { leaving: true, ..spec("web1", 0) };
-    assert_eq!(seen(&driver, &leaving).await, Seen::Allocated);
+    assert_eq!(seen(&driver, &leaving).await, MachineState::Allocated);
     driver.release(&leaving).await.unwrap();
     assert!(!site.machine("web1").exists());
 }

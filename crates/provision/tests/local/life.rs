@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use jiff::{SignedDuration, Timestamp};
 
 use muster_core::node::record::{MachinePhase, MachineRecord};
-use muster_provision::driver::{Driver, Seen, StepError};
-use muster_provision::executor::{Known, Next, advance};
+use muster_provision::driver::{Driver, MachineState, StepError};
+use muster_provision::executor::{ReconcileInput, Requeue, reconcile};
 use muster_provision::lifecycle::Policy;
 use muster_provision::local::{LocalConfig, LocalDriver, OpenError};
 
@@ -17,28 +17,28 @@ use super::site::{STAYS, Site, bring_up, seen, spec};
 async fn a_machine_is_seen_at_every_step_and_steps_can_be_repeated() {
     let mut site = Site::new(STAYS);
     let (driver, web1) = (site.driver(), spec("web1", 0));
-    assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
     for _ in 0..2 {
         driver.allocate(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, Seen::Allocated);
+        assert_eq!(seen(&driver, &web1).await, MachineState::Allocated);
     }
     for _ in 0..2 {
         driver.deploy(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, Seen::Off);
+        assert_eq!(seen(&driver, &web1).await, MachineState::Off);
     }
     for _ in 0..2 {
         driver.boot(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, Seen::Running);
+        assert_eq!(seen(&driver, &web1).await, MachineState::Running);
     }
     site.hear_pid("started").await;
     driver.shutdown().await.unwrap();
     assert_eq!(site.hear().await, "bye", "it was started once");
     drop(driver);
     let driver = site.driver();
-    assert_eq!(seen(&driver, &web1).await, Seen::Off);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Off);
     for _ in 0..2 {
         driver.release(&web1).await.unwrap();
-        assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+        assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
         assert!(!site.machine("web1").exists());
     }
 }
@@ -118,9 +118,9 @@ async fn a_full_network_refuses_and_another_network_moves_the_machines() {
 
     let driver = open("127.6.6.0/24");
     let web1 = spec("web1", 0);
-    assert_eq!(seen(&driver, &web1).await, Seen::Absent, "no machine of this network");
+    assert_eq!(seen(&driver, &web1).await, MachineState::Absent, "no machine of this network");
     driver.allocate(&web1).await.unwrap();
-    assert_eq!(seen(&driver, &web1).await, Seen::Allocated);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Allocated);
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn what_cannot_work_is_refused_for_good_and_told() {
     driver.allocate(&spec("web1", 0)).await.unwrap();
     let mut other = spec("web1", 0);
     other.env = "staging".parse().unwrap();
-    assert_eq!(seen(&driver, &other).await, Seen::Absent);
+    assert_eq!(seen(&driver, &other).await, MachineState::Absent);
     let error = driver.allocate(&other).await.unwrap_err();
     assert!(matches!(error, StepError::Final(_)) && error.cause().contains("environment prod"), "{error:?}");
 
@@ -169,22 +169,22 @@ async fn drive(site: &mut Site, driver: &LocalDriver, record: &mut Option<Machin
     let (policy, web1) = (Policy::local(started), spec("web1", 0));
     let mut connected = false;
     loop {
-        let turn = advance(
+        let turn = reconcile(
             driver,
             &web1,
-            Known { record: record.as_ref(), agent_connected: connected, leaving: None },
+            ReconcileInput { record: record.as_ref(), agent_connected: connected, leaving: None },
             &policy,
             &now,
         )
         .await;
         *record = turn.record.or(record.take());
         match turn.next {
-            Next::AtOnce => {}
-            Next::At(_) => {
+            Requeue::Now => {}
+            Requeue::At(_) => {
                 site.hear_pid("started").await;
                 connected = true;
             }
-            Next::OnChange => return,
+            Requeue::OnChange => return,
         }
     }
 }

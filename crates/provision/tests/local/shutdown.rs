@@ -1,6 +1,6 @@
 //! Switching off: nothing is left, whatever it does.
 
-use muster_provision::driver::{Driver, Seen};
+use muster_provision::driver::{Driver, MachineState};
 
 use super::site::{STAYS, Site, bring_up, marked, seen, spec};
 
@@ -21,10 +21,10 @@ async fn the_agent_ends_cleanly_and_what_ignores_the_asking_is_killed() {
     assert_eq!(site.hear().await, "bye", "the agent was asked first");
     let [machine] = &off[..] else { panic!("{off:?}") };
     let ended = machine.result.as_ref().unwrap();
-    assert!(ended.all() && ended.killed.contains(&deaf), "{ended:?}");
+    assert!(ended.is_complete() && ended.killed.contains(&deaf), "{ended:?}");
     assert!(marked(&site.machine("web1")).is_empty());
     drop(driver);
-    assert_eq!(seen(&site.driver(), &web1).await, Seen::Off);
+    assert_eq!(seen(&site.driver(), &web1).await, MachineState::Off);
     assert!(site.machine("web1").join("root").is_dir(), "its state is kept");
 }
 
@@ -46,7 +46,11 @@ async fn all_machines_are_switched_off_and_none_comes_back() {
         let error = driver.boot(spec).await.unwrap_err().cause();
         assert_eq!(error, "the machines are being switched off");
         let cause = "the machines are being switched off".to_owned();
-        assert_eq!(seen(&driver, spec).await, Seen::Unknown { cause }, "no reason for a planner to do anything");
+        assert_eq!(
+            seen(&driver, spec).await,
+            MachineState::Unknown { cause },
+            "no reason for a planner to do anything"
+        );
     }
     assert!(driver.shutdown().await.unwrap().iter().all(|machine| machine.result.is_ok()), "twice is as good");
 }
@@ -65,8 +69,8 @@ async fn a_machine_is_released_while_it_runs() {
     driver.release(&web1).await.unwrap();
 
     assert_eq!(site.hear().await, "bye");
-    assert_eq!(seen(&driver, &web1).await, Seen::Absent);
+    assert_eq!(seen(&driver, &web1).await, MachineState::Absent);
     assert!(!site.machine("web1").exists());
-    assert_eq!(seen(&driver, &web2).await, Seen::Running, "others are left alone");
+    assert_eq!(seen(&driver, &web2).await, MachineState::Running, "others are left alone");
     driver.shutdown().await.unwrap();
 }

@@ -11,7 +11,7 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver};
 
 use muster_core::names::{EnvName, NodeName, Role};
 use muster_marked::{Process, Signal};
-use muster_provision::driver::{Driver, MachineSpec, Seen};
+use muster_provision::driver::{Driver, MachineSpec, MachineState};
 use muster_provision::local::{LocalConfig, LocalDriver, MACHINE_MARK, Network};
 
 /// Stays until it is ended.
@@ -111,8 +111,8 @@ pub(crate) fn spec(node: &str, position: u32) -> MachineSpec {
     }
 }
 
-pub(crate) async fn seen(driver: &LocalDriver, spec: &MachineSpec) -> Seen {
-    driver.observe(spec).await.unwrap().seen
+pub(crate) async fn seen(driver: &LocalDriver, spec: &MachineSpec) -> MachineState {
+    driver.observe(spec).await.unwrap().state
 }
 
 pub(crate) async fn bring_up(driver: &LocalDriver, spec: &MachineSpec) {

@@ -20,8 +20,8 @@ use muster_core::node::decommission;
 use muster_core::replica::ControllerName;
 use muster_core::txn::{Guard, Revision, Txn};
 use muster_provision::driver::{Driver, MachineSpec};
-use muster_provision::executor::{Advance, Known, Next, advance};
-use muster_provision::lifecycle::{Decision, Departure, Policy};
+use muster_provision::executor::{ReconcileInput, ReconcileResult, Requeue, reconcile};
+use muster_provision::lifecycle::{Decision, Decommission, Policy};
 use muster_provision::record::record_txn;
 
 use crate::App;
@@ -50,7 +50,7 @@ struct Context {
 
 #[derive(Debug)]
 struct Machine {
-    next: Next,
+    next: Requeue,
     /// A turn is under way. One that is slow, a release whose processes hang for one, holds nobody else up.
     busy: bool,
     /// As it was when its last turn began: when it is another one, the next turn is due.
@@ -68,7 +68,7 @@ struct Sight {
 }
 
 /// The turns that are under way. Each ends with when the next one of its machine is due.
-type Turns = FuturesUnordered<BoxFuture<'static, (NodeName, Next)>>;
+type Turns = FuturesUnordered<BoxFuture<'static, (NodeName, Requeue)>>;
 
 impl Provision {
     pub fn new(app: App, env: EnvName, driver: Arc<dyn Driver>, policy: Policy) -> Self {
@@ -143,14 +143,14 @@ impl Provision {
     }
 
     fn look_at_all(&mut self) {
-        self.machines.values_mut().for_each(|machine| machine.next = Next::AtOnce);
+        self.machines.values_mut().for_each(|machine| machine.next = Requeue::Now);
     }
 
     /// Sleeps until the first machine is due that is not being looked after.
     async fn due(&self) {
         let at = self.machines.values().filter(|machine| !machine.busy).filter_map(|machine| match machine.next {
-            Next::At(at) => Some(at),
-            Next::AtOnce | Next::OnChange => None,
+            Requeue::At(at) => Some(at),
+            Requeue::Now | Requeue::OnChange => None,
         });
         match at.min() {
             Some(at) => tokio::time::sleep(until(at, self.context.app.clock.now())).await,
@@ -163,10 +163,10 @@ impl Provision {
         let seen = self.look();
         self.machines.retain(|name, machine| machine.busy || seen.contains_key(name));
         for (name, sight) in seen {
-            let new = || Machine { next: Next::AtOnce, busy: false, last: Sight::default() };
+            let new = || Machine { next: Requeue::Now, busy: false, last: Sight::default() };
             let machine = self.machines.entry(name).or_insert_with(new);
             if machine.last != sight {
-                machine.next = Next::AtOnce;
+                machine.next = Requeue::Now;
                 machine.last = sight;
             }
         }
@@ -176,9 +176,9 @@ impl Provision {
     fn begin_turns(&mut self, held: &ControllerLock, turns: &Turns) {
         let now = self.context.app.clock.now();
         let is_due = |machine: &Machine| match machine.next {
-            Next::AtOnce => true,
-            Next::At(at) => at <= now,
-            Next::OnChange => false,
+            Requeue::Now => true,
+            Requeue::At(at) => at <= now,
+            Requeue::OnChange => false,
         };
         let due = self.machines.iter().filter(|(_, machine)| !machine.busy && is_due(machine));
         let mut due: Vec<(u32, NodeName)> = due.map(|(name, machine)| (machine.last.position, name.clone())).collect();
@@ -188,17 +188,17 @@ impl Provision {
             if let Some(machine) = self.machines.get_mut(&name) {
                 machine.busy = true;
                 // What happens from here on makes another turn due.
-                machine.next = Next::OnChange;
+                machine.next = Requeue::OnChange;
                 let (context, held) = (self.context.clone(), held.clone());
                 turns.push(async move { (name.clone(), one(&context, &held, &name).await) }.boxed());
             }
         }
     }
 
-    fn end_turn(&mut self, name: &NodeName, next: Next) {
+    fn end_turn(&mut self, name: &NodeName, next: Requeue) {
         if let Some(machine) = self.machines.get_mut(name) {
             machine.busy = false;
-            if machine.next != Next::AtOnce {
+            if machine.next != Requeue::Now {
                 machine.next = next;
             }
         }
@@ -224,7 +224,7 @@ struct Whole {
     node: Node,
     spec: MachineSpec,
     connected: bool,
-    leaving: Option<Departure>,
+    leaving: Option<Decommission>,
 }
 
 impl Whole {
@@ -233,7 +233,7 @@ impl Whole {
         let fleet: &Fleet = fleets.get(env)?;
         let node = fleet.get(name)?;
         let record = node.record.as_ref()?;
-        let departs = |until| Departure { waits_for: decommission::dependents(fleet, node), until };
+        let departs = |until| Decommission { waits_for: decommission::dependents(fleet, node), until };
         Some(Self {
             spec: MachineSpec::of(env, name, record),
             connected: app.links.is_connected(fleet, name),
@@ -243,7 +243,7 @@ impl Whole {
     }
 
     /// What a turn has to write, if anything. Decided in the design's name: refused if that says something else now.
-    fn txn(&self, keys: &Keys, advance: &Advance) -> Result<Option<Txn>, serde_json::Error> {
+    fn txn(&self, keys: &Keys, advance: &ReconcileResult) -> Result<Option<Txn>, serde_json::Error> {
         let name = &self.spec.node;
         if advance.decision == Decision::Retire {
             return Ok(Some(removal(keys, name, &self.node)));
@@ -255,17 +255,17 @@ impl Whole {
     }
 }
 
-async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Next {
+async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Requeue {
     let Context { app, env, driver, policy } = context;
     if app.controller_locks.held(env, held.name).as_ref() != Some(held) {
-        return Next::OnChange;
+        return Requeue::OnChange;
     }
-    let Some(whole) = Whole::read(app, env, name) else { return Next::OnChange };
+    let Some(whole) = Whole::read(app, env, name) else { return Requeue::OnChange };
     let record = whole.node.machine.as_ref().map(|(record, _)| record);
-    let known = Known { record, agent_connected: whole.connected, leaving: whole.leaving.clone() };
+    let known = ReconcileInput { record, agent_connected: whole.connected, leaving: whole.leaving.clone() };
     let clock = || app.clock.now();
-    let advance = advance(driver.as_ref(), &whole.spec, known, policy, &clock).await;
-    let later = || Next::At(app.clock.now().checked_add(PAUSE).unwrap_or(Timestamp::MAX));
+    let advance = reconcile(driver.as_ref(), &whole.spec, known, policy, &clock).await;
+    let later = || Requeue::At(app.clock.now().checked_add(PAUSE).unwrap_or(Timestamp::MAX));
     let txn = match whole.txn(&Keys::new(env), &advance) {
         Ok(Some(txn)) => txn,
         Ok(None) => return advance.next,
@@ -289,10 +289,10 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Next 
             if app.view.reach(revision).await.is_err() {
                 later()
             } else {
-                Next::AtOnce
+                Requeue::Now
             }
         }
-        Ok(FencedOutcome::Deposed) => Next::OnChange,
+        Ok(FencedOutcome::Deposed) => Requeue::OnChange,
         Err(error) => {
             tracing::warn!(node = %name, %error, "the record of its machine cannot be committed");
             later()

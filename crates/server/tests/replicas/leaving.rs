@@ -15,7 +15,9 @@ use muster_core::node::record::MachinePhase;
 use muster_core::node::status::NodeState;
 use muster_core::replica::ControllerName;
 use muster_core::report::{Outcome, Report, RunResult};
-use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
+use muster_provision::driver::{
+    Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
+};
 use muster_provision::lifecycle::Policy;
 use muster_server::controllers::provision::Provision;
 use muster_server::follow_design;
@@ -31,14 +33,14 @@ const SMALLER: [(&str, &str); 2] = [("web1", "web"), ("lb1", "lb")];
 /// The machines of a data centre, which outlive whoever drives them.
 #[derive(Debug, Default)]
 struct Site {
-    machines: Mutex<BTreeMap<NodeName, Seen>>,
+    machines: Mutex<BTreeMap<NodeName, MachineState>>,
     /// What was asked of machines, in order.
     steps: Mutex<Vec<String>>,
 }
 
 impl Site {
-    fn seen(&self, name: &NodeName) -> Seen {
-        self.machines.lock().unwrap().get(name).cloned().unwrap_or(Seen::Absent)
+    fn seen(&self, name: &NodeName) -> MachineState {
+        self.machines.lock().unwrap().get(name).cloned().unwrap_or(MachineState::Absent)
     }
 
     fn steps(&self, step: &str) -> usize {
@@ -90,7 +92,7 @@ impl Hand {
         &'a self,
         word: &'static str,
         spec: &'a MachineSpec,
-        next: Seen,
+        next: MachineState,
     ) -> BoxFuture<'a, Result<(), StepError>> {
         async move {
             self.call().await;
@@ -116,28 +118,28 @@ impl Driver for Hand {
         Capabilities { machine: "a value", replaceable: true, tells_changes: true }
     }
 
-    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<Sight, ObserveError>> {
+    fn observe<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         async move {
             self.call().await;
-            Ok(Sight { seen: self.site.seen(&spec.node), log: None })
+            Ok(MachineObservation { state: self.site.seen(&spec.node), log: None })
         }
         .boxed()
     }
 
     fn allocate<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step("allocate", spec, Seen::Allocated)
+        self.step("allocate", spec, MachineState::Allocated)
     }
 
     fn deploy<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step("deploy", spec, Seen::Off)
+        self.step("deploy", spec, MachineState::Off)
     }
 
     fn boot<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step("boot", spec, Seen::Running)
+        self.step("boot", spec, MachineState::Running)
     }
 
     fn release<'a>(&'a self, spec: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step("release", spec, Seen::Absent)
+        self.step("release", spec, MachineState::Absent)
     }
 }
 
@@ -220,11 +222,11 @@ async fn a_node_is_out_of_service_at_once_and_released_when_others_have_run_with
     assert!(why.starts_with("waits until lb1 has run without it, at the latest until "), "{why}");
     assert_eq!(status.leaving[0].state, NodeState::Leaving);
     assert_eq!(status.running.values().sum::<usize>(), 1, "what it runs does not count: {:?}", status.running);
-    assert_eq!(site.seen(&node("web2")), Seen::Running, "its machine goes on");
+    assert_eq!(site.seen(&node("web2")), MachineState::Running, "its machine goes on");
 
     lb1_runs(&replica, 2).await;
     replica.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
-    assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, Seen::Absent));
+    assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, MachineState::Absent));
     assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new());
     assert_eq!(site.steps("boot web1") + site.steps("boot lb1"), 2, "the others were not touched");
     // It can come again, as a new one.
@@ -251,7 +253,7 @@ async fn whoever_does_not_run_keeps_nobody_for_longer_than_its_time() {
     cluster.time.fetch_add(1, Ordering::SeqCst);
     replica.client.report(&env(), &passed(&replica, "web1", 3)).await.unwrap();
     replica.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
-    assert_eq!(site.seen(&node("web2")), Seen::Absent);
+    assert_eq!(site.seen(&node("web2")), MachineState::Absent);
     end(controller).await;
     replica.stop().await;
 }
@@ -282,7 +284,7 @@ async fn when_all_nodes_leave_nobody_waits_for_anybody() {
     let controller = fleet_in_service(&replica, &site).await;
     assert_eq!(follow(&replica, &[]).await.leaving.len(), 3);
     replica.sees("no node", |fleet| fleet.nodes().next().is_none()).await;
-    assert!(FLEET.iter().all(|(name, _)| site.seen(&node(name)) == Seen::Absent));
+    assert!(FLEET.iter().all(|(name, _)| site.seen(&node(name)) == MachineState::Absent));
     end(controller).await;
     replica.stop().await;
 }
@@ -317,7 +319,7 @@ async fn wherever_its_controller_is_ended_a_node_that_leaves_is_gone_in_the_end(
         end(cut_off).await;
         let next = look_after(&replica, &Hand::new(&site, None));
         replica.sees("web2 is gone", gone).await;
-        assert_eq!(site.seen(&node("web2")), Seen::Absent, "ended in call {calls}");
+        assert_eq!(site.seen(&node("web2")), MachineState::Absent, "ended in call {calls}");
         assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new(), "ended in call {calls}");
         end(next).await;
     }
@@ -342,7 +344,7 @@ async fn another_replica_finishes_what_one_that_dies_has_begun() {
     end(first).await;
     a.kill().await;
     b.sees("web2 is gone", |fleet| fleet.get(&node("web2")).is_none()).await;
-    assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, Seen::Absent));
+    assert_eq!((site.steps("release web2"), site.seen(&node("web2"))), (1, MachineState::Absent));
     assert_eq!(keys_of(&cluster, "web2").await, Vec::<String>::new());
     end(second).await;
     b.stop().await;

@@ -7,7 +7,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_core::node::record::MachinePhase;
 use muster_core::replica::ControllerName;
-use muster_provision::driver::{Capabilities, Driver, MachineSpec, ObserveError, Seen, Sight, StepError};
+use muster_provision::driver::{
+    Capabilities, Driver, MachineObservation, MachineSpec, MachineState, ObserveError, StepError,
+};
 use muster_provision::lifecycle::Policy;
 use muster_server::controllers::provision::Provision;
 use muster_wire::sync::SyncOpen;
@@ -17,19 +19,19 @@ use crate::cluster::{Cluster, Replica, env, node, until};
 /// A machine that does what it is told, and counts how often somebody looked.
 #[derive(Debug)]
 struct Machine {
-    seen: Mutex<(Seen, usize)>,
+    seen: Mutex<(MachineState, usize)>,
 }
 
 impl Machine {
     fn new() -> Arc<Self> {
-        Arc::new(Self { seen: Mutex::new((Seen::Absent, 0)) })
+        Arc::new(Self { seen: Mutex::new((MachineState::Absent, 0)) })
     }
 
     fn looks(&self) -> usize {
         self.seen.lock().unwrap().1
     }
 
-    fn step(&self, next: Seen) -> BoxFuture<'_, Result<(), StepError>> {
+    fn step(&self, next: MachineState) -> BoxFuture<'_, Result<(), StepError>> {
         self.seen.lock().unwrap().0 = next;
         async { Ok(()) }.boxed()
     }
@@ -44,27 +46,27 @@ impl Driver for Machine {
         Capabilities { machine: "a value", replaceable: true, tells_changes: false }
     }
 
-    fn observe<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<Sight, ObserveError>> {
+    fn observe<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<MachineObservation, ObserveError>> {
         let mut seen = self.seen.lock().unwrap();
         seen.1 += 1;
-        let sight = Sight { seen: seen.0.clone(), log: None };
+        let sight = MachineObservation { state: seen.0.clone(), log: None };
         async { Ok(sight) }.boxed()
     }
 
     fn allocate<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Allocated)
+        self.step(MachineState::Allocated)
     }
 
     fn deploy<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Off)
+        self.step(MachineState::Off)
     }
 
     fn boot<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Running)
+        self.step(MachineState::Running)
     }
 
     fn release<'a>(&'a self, _: &'a MachineSpec) -> BoxFuture<'a, Result<(), StepError>> {
-        self.step(Seen::Absent)
+        self.step(MachineState::Absent)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Everything that can happen, as data. Who is addressed is named with the life that it lives at that time: what was meant for
 //! a process that has died since reaches nobody.
 
-use muster_agent::report::dispatch::Answer as ReportAnswer;
+use muster_agent::report::dispatch::ReportAnswer;
 use muster_core::names::NodeName;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;

@@ -2,7 +2,7 @@
 //! wrong.
 //!
 //! ```text
-//! operators ──▶ replicas ◀──── network ────▶ machines: agent (Mind, Dispatch) · disk · applier
+//! operators ──▶ replicas ◀──── network ────▶ machines: agent (RunQueue, Dispatch) · disk · applier
 //!                  │  view, tenure, presence, liveness, reports, rollout: core and rollout decide
 //!                  ▼
 //!                store: History ──▶ judge: every transaction, and what really runs

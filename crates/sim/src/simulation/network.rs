@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent::report::dispatch::Answer as ReportAnswer;
+use muster_agent::report::dispatch::ReportAnswer;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::node::status::Activity;
 use muster_core::report::Report;

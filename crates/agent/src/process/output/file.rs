@@ -1,8 +1,8 @@
-//! The output of a program that may leave services behind: a file whose middle is given back to the disk.
+//! Output file of a program that may leave services behind. The space of its middle is freed while it is written.
 //!
-//! The file is written at its end only (`O_APPEND`), so it can be cut while others write to it. As long as the program
-//! runs, what is cut is made a hole: what is left keeps its place, and whoever follows the file by its length may go on
-//! doing so (a hole reads as zeros). At the end the hole is closed, for people who open the file.
+//! Programs append to the file (`O_APPEND`), so it can be truncated while they write. During the run the freed part becomes
+//! a hole, which reads as zeros: offsets do not change, and the live log can follow the file by its length. At the end the
+//! hole is removed.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,69 +12,68 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::{private, shortened};
+use super::{create_private, join_ends};
 
-/// So much of each end is kept on the node; the report has less. The end is where it says what went wrong.
+/// Size of each end that is kept on the node. The report has less. Errors are mostly at the end.
 const HEAD: u64 = 256 * 1024;
 const TAIL: u64 = 768 * 1024;
-/// It is not worth while to cut less than this.
+/// Minimum size to free at once.
 const STEP: u64 = 256 * 1024;
-/// Space comes in blocks; the largest that file systems commonly have.
+/// Largest common block size of file systems.
 const BLOCK: u64 = 64 * 1024;
-/// How often the file is looked at. A look costs microseconds; between two of them the fastest writer, which does nothing
-/// but write, gets some tens of megabytes into the cache of a machine.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval. A poll costs microseconds. Between two polls the fastest writer writes some tens of megabytes.
+const POLL: Duration = Duration::from_millis(20);
 
-/// A file that is being written, and what was cut out of it.
+/// An output file and its hole.
 #[derive(Debug)]
-pub(in crate::process) struct Trimmed {
+pub(in crate::process) struct FileOutput {
     file: File,
-    /// Where the hole ends; it begins after the head.
-    cut: u64,
-    /// What was cut without leaving a hole.
+    /// End of the hole, which begins after the head.
+    hole_end: u64,
+    /// Bytes that were removed without a hole.
     lost: u64,
     failed: bool,
 }
 
-impl Trimmed {
-    /// The second file is for the program.
+impl FileOutput {
+    /// Creates the file. The second handle is for the program.
     pub(super) fn create(path: &Path) -> io::Result<(Self, File)> {
-        let file = private(path)?;
+        let file = create_private(path)?;
         let end = file.try_clone()?;
-        Ok((Self::of(file), end))
+        Ok((Self::new(file), end))
     }
 
-    fn of(file: File) -> Self {
-        Self { file, cut: HEAD, lost: 0, failed: false }
+    fn new(file: File) -> Self {
+        Self { file, hole_end: HEAD, lost: 0, failed: false }
     }
 
-    pub(super) async fn keep_up(&mut self) -> std::convert::Infallible {
+    pub(super) async fn drain(&mut self) -> std::convert::Infallible {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             if self.failed {
                 return std::future::pending().await;
             }
             if let Err(error) = self.trim() {
                 self.failed = true;
-                tracing::warn!(%error, "the output of a program cannot be kept within bounds");
+                tracing::warn!(%error, "cannot limit the output of a program");
             }
         }
     }
 
-    /// Gives back what is neither in the head nor in the tail.
+    /// Frees the space between head and tail.
     fn trim(&mut self) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         let until = size.saturating_sub(TAIL) / BLOCK * BLOCK;
-        if until < self.cut + STEP {
+        if until < self.hole_end + STEP {
             return Ok(());
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, hole, self.cut, until - self.cut) {
+        match fallocate(&self.file, hole, self.hole_end, until - self.hole_end) {
             Ok(()) => {
-                self.cut = until;
+                self.hole_end = until;
                 Ok(())
             }
-            // A file system without holes. What comes next is written after the head: the end is what is lost.
+            // A file system without holes: truncate to the head, which loses the end.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.file.set_len(HEAD)?;
                 self.lost += size - HEAD;
@@ -84,32 +83,32 @@ impl Trimmed {
         }
     }
 
-    /// Closes the hole. In place, because a service may go on writing to this very file.
+    /// Removes the hole, in place, because a service may continue to write to this file.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.trim()?;
-        if self.cut == HEAD && self.lost == 0 {
+        if self.hole_end == HEAD && self.lost == 0 {
             return Ok(());
         }
         let (mut head, mut tail) = (Vec::new(), Vec::new());
         self.file.rewind()?;
         (&self.file).take(HEAD).read_to_end(&mut head)?;
-        self.file.seek(SeekFrom::Start(self.cut))?;
-        // A service may write as fast as this reads.
+        self.file.seek(SeekFrom::Start(self.hole_end))?;
+        // Limited, because a service may write as fast as this reads.
         (&self.file).take(TAIL + STEP + BLOCK).read_to_end(&mut tail)?;
-        let text = shortened(&head, self.cut - HEAD + self.lost, &tail);
+        let text = join_ends(&head, self.hole_end - HEAD + self.lost, &tail);
         self.file.set_len(0)?;
         self.file.write_all(&text)
     }
 }
 
-/// Cuts back what services of an earlier run have written to its output since. A file that is not there is none.
-pub fn cut_back(path: &Path) -> io::Result<()> {
+/// Truncates the output of an earlier run, to which services may still write. A missing file is no error.
+pub fn truncate(path: &Path) -> io::Result<()> {
     let file = match fs::OpenOptions::new().read(true).append(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    Trimmed::of(file).finish()
+    FileOutput::new(file).finish()
 }
 
 #[cfg(test)]
@@ -117,24 +116,24 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
-    /// Lines of 16 bytes, numbered.
+    /// Numbered lines of 16 bytes.
     fn lines(from: u64, to: u64) -> String {
         (from..to).map(|number| format!("line {number:010}\n")).collect()
     }
 
     #[test]
-    fn a_long_output_keeps_its_ends_and_gives_its_middle_back_while_it_is_written() {
+    fn long_output_keeps_its_ends_and_frees_its_middle() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let (mut trimmed, mut program) = Trimmed::create(&path).unwrap();
+        let (mut output, mut program) = FileOutput::create(&path).unwrap();
         for part in 0..64 {
             program.write_all(lines(part * 16_384, (part + 1) * 16_384).as_bytes()).unwrap();
-            trimmed.trim().unwrap();
+            output.trim().unwrap();
             let used = fs::metadata(&path).unwrap().blocks() * 512;
             assert!(used <= HEAD + TAIL + STEP + 2 * BLOCK + 256 * 1024, "{used} bytes after part {part}");
         }
-        assert_eq!(fs::metadata(&path).unwrap().len(), 16 * 1024 * 1024, "whoever follows it by its length can go on");
-        trimmed.finish().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), 16 * 1024 * 1024, "a reader can follow it by its length");
+        output.finish().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("line 0000000000\nline 0000000001\n"));
         assert!(text.ends_with("line 0001048574\nline 0001048575\n"));
@@ -144,29 +143,29 @@ mod tests {
     }
 
     #[test]
-    fn a_service_goes_on_writing_to_the_same_file_and_is_cut_back_later() {
+    fn output_of_a_service_is_truncated_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let (trimmed, mut service) = Trimmed::create(&path).unwrap();
+        let (output, mut service) = FileOutput::create(&path).unwrap();
         service.write_all(lines(0, 200_000).as_bytes()).unwrap();
-        trimmed.finish().unwrap();
+        output.finish().unwrap();
         service.write_all(b"still here\n").unwrap();
         assert!(fs::read_to_string(&path).unwrap().ends_with("line 0000199999\nstill here\n"));
         service.write_all(lines(0, 200_000).as_bytes()).unwrap();
-        cut_back(&path).unwrap();
+        truncate(&path).unwrap();
         assert!(fs::metadata(&path).unwrap().len() <= HEAD + TAIL + STEP + BLOCK + 100);
         service.write_all(b"and here\n").unwrap();
         assert!(fs::read_to_string(&path).unwrap().ends_with("line 0000199999\nand here\n"));
-        cut_back(Path::new("/nonexistent")).unwrap();
+        truncate(Path::new("/nonexistent")).unwrap();
     }
 
     #[test]
-    fn a_short_output_is_left_alone() {
+    fn short_output_is_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("output.log");
-        let (trimmed, mut program) = Trimmed::create(&path).unwrap();
+        let (output, mut program) = FileOutput::create(&path).unwrap();
         program.write_all(b"a\nb\n").unwrap();
-        trimmed.finish().unwrap();
+        output.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }

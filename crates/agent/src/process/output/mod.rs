@@ -1,17 +1,16 @@
-//! What a program prints, kept within bounds: its beginning and its end. A program that prints for ever fills neither the
-//! disk nor the memory, and is never made to wait.
+//! Output of programs, limited to its beginning and its end. An endless output fills neither the disk nor the memory, and
+//! never blocks the program.
 //!
-//! There are two ways, and which one it is depends on what becomes of the processes that the program leaves behind:
+//! There are two kinds:
 //!
-//! - Nothing may be left of a check, so it writes to a *pipe* that the agent reads ([`pipe`]): the bound is strict, and
-//!   when the agent is killed the check ends at its next word, as it should.
-//! - An applier or a hook may start services, and a service may hold the applier's output open for years. With a pipe it
-//!   would die of its next word once the agent has gone, or stop at it when nobody reads. So these write to a *file*
-//!   ([`file`]), which nothing has to read; while the program runs the agent looks at the file again and again and gives
-//!   the space of its middle back. That bound is as strict as the agent is quick: a few tens of megabytes for the fastest
-//!   of writers. What services write to it after the run is cut back in the same way at each later run.
+//! - A check leaves no processes behind. It writes to a *pipe* that the agent reads ([`pipe`]). The limit is strict, and if
+//!   the agent is killed the check ends at its next write.
+//! - An applier or a hook may start services, which may hold its output open for years. A pipe would kill or block such a
+//!   service when the agent has ended. These programs write to a *file* ([`file`]). While the program runs, the agent polls
+//!   the file and frees the space of its middle. The fastest writers exceed the limit by some tens of megabytes between two
+//!   polls. What services write after the run is truncated at each later run.
 //!
-//! A limit of the kernel (`RLIMIT_FSIZE`) would be no way: it ends the program.
+//! A kernel limit (`RLIMIT_FSIZE`) is no option, because it ends the program.
 
 pub mod file;
 mod pipe;
@@ -24,64 +23,64 @@ use std::process::Stdio;
 
 use crate::process::supervise::Leftovers;
 
-/// Where a program's output goes.
+/// Destination of a program's output.
 #[derive(Debug)]
 pub(super) enum Output {
-    Pipe(pipe::Gathered),
-    File(file::Trimmed),
+    Pipe(pipe::PipeOutput),
+    File(file::FileOutput),
 }
 
-/// The ends that the program is given.
+/// Handles for the program.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct OutputHandles {
     pub(super) out: Stdio,
     pub(super) err: Stdio,
 }
 
 impl Output {
-    /// Makes the way from a program to the file at `path`.
-    pub(super) fn open(path: &Path, leftovers: Leftovers) -> io::Result<(Self, Ends)> {
+    /// Opens the output that ends up in the file at `path`.
+    pub(super) fn open(path: &Path, leftovers: Leftovers) -> io::Result<(Self, OutputHandles)> {
         match leftovers {
             Leftovers::End => {
-                let (gathered, end) = pipe::Gathered::open(path)?;
-                Ok((Self::Pipe(gathered), Ends { out: end.try_clone()?.into(), err: end.into() }))
+                let (pipe, end) = pipe::PipeOutput::open(path)?;
+                Ok((Self::Pipe(pipe), OutputHandles { out: end.try_clone()?.into(), err: end.into() }))
             }
-            Leftovers::Stay => {
-                let (trimmed, end) = file::Trimmed::create(path)?;
-                Ok((Self::File(trimmed), Ends { out: end.try_clone()?.into(), err: end.into() }))
+            Leftovers::Keep => {
+                let (file, end) = file::FileOutput::create(path)?;
+                Ok((Self::File(file), OutputHandles { out: end.try_clone()?.into(), err: end.into() }))
             }
         }
     }
 
-    /// Takes what is printed, or makes room for it, for ever. It can be dropped at any time, and called again.
-    pub(super) async fn keep_up(&mut self) -> std::convert::Infallible {
+    /// Reads or truncates the output, for ever. The future can be dropped at any time and started again.
+    pub(super) async fn drain(&mut self) -> std::convert::Infallible {
         match self {
-            Self::Pipe(gathered) => gathered.keep_up().await,
-            Self::File(trimmed) => trimmed.keep_up().await,
+            Self::Pipe(pipe) => pipe.drain().await,
+            Self::File(file) => file.drain().await,
         }
     }
 
-    /// Leaves the file as it is to be read. What is still on its way from processes that have got away is not waited for.
+    /// Completes the file. Output of escaped processes is not waited for.
     pub(super) fn finish(self, path: &Path) {
         let finished = match self {
-            Self::Pipe(gathered) => gathered.finish(),
-            Self::File(trimmed) => trimmed.finish(),
+            Self::Pipe(pipe) => pipe.finish(),
+            Self::File(file) => file.finish(),
         };
         if let Err(error) = finished {
-            tracing::warn!(file = %path.display(), %error, "the output of a program could not be kept");
+            tracing::warn!(file = %path.display(), %error, "cannot store the output of a program");
         }
     }
 }
 
-/// Opens a file that nobody else may read: programs print what they should not.
-fn private(path: &Path) -> io::Result<File> {
+/// Creates a file that only the agent's user may read: programs may print secrets.
+fn create_private(path: &Path) -> io::Result<File> {
     let file = std::fs::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     file.set_len(0)?;
     Ok(file)
 }
 
-/// Both ends of an output, with a word on what is missing between; cut at the ends of lines where there are any.
-fn shortened(head: &[u8], left_out: u64, tail: &[u8]) -> Vec<u8> {
+/// Joins both ends of an output with a note on the omitted bytes. Cuts at line ends if there are any.
+fn join_ends(head: &[u8], left_out: u64, tail: &[u8]) -> Vec<u8> {
     let kept_head = head.iter().rposition(|byte| *byte == b'\n').map_or(head, |end| &head[..=end]);
     let kept_tail = match tail.iter().position(|byte| *byte == b'\n') {
         Some(end) if end + 1 < tail.len() => &tail[end + 1..],
@@ -97,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_stay_whole_and_every_byte_is_accounted_for() {
+    fn omitted_bytes_are_counted_and_lines_stay_complete() {
         let text = |head: &str, left_out, tail: &str| {
-            String::from_utf8(shortened(head.as_bytes(), left_out, tail.as_bytes())).unwrap()
+            String::from_utf8(join_ends(head.as_bytes(), left_out, tail.as_bytes())).unwrap()
         };
         assert_eq!(text("a\nb\nha", 10, "lf\nc\nd\n"), "a\nb\n… 15 bytes left out …\nc\nd\n");
         assert_eq!(text("aaa", 10, "bbb"), "aaa\n… 10 bytes left out …\nbbb");

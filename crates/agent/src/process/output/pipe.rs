@@ -1,4 +1,4 @@
-//! The output of a program that leaves nothing behind: read by the agent as it comes.
+//! Output pipe of a program that leaves no processes behind.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::{private, shortened};
+use super::{create_private, join_ends};
 
-/// So much of each end is kept. A check has said what it has to say in a few lines; a release may have dozens of checks,
-/// and the last runs stay on the node.
+/// Size of each end that is kept. Checks print a few lines, a release may have dozens of checks, and the last runs stay on
+/// the node.
 const HEAD: usize = 16 * 1024;
 const TAIL: usize = 48 * 1024;
-/// As much as a pipe holds.
+/// Capacity of a pipe.
 const PIECE: usize = 64 * 1024;
-/// What is in the pipe when all is over fits into two pieces. More comes only from a process that has got away.
+/// Maximum number of pieces to read at the end. Two are enough, unless an escaped process still writes.
 const LAST_PIECES: usize = 4;
 
 #[derive(Debug)]
-pub(in crate::process) struct Gathered {
+pub(in crate::process) struct PipeOutput {
     path: PathBuf,
     end: pipe::Receiver,
     piece: Vec<u8>,
@@ -30,12 +30,12 @@ pub(in crate::process) struct Gathered {
     left_out: u64,
 }
 
-impl Gathered {
+impl PipeOutput {
     pub(super) fn open(path: &Path) -> io::Result<(Self, OwnedFd)> {
-        // An old output under this name is not this program's; and a directory that takes no file is noticed before it runs.
-        private(path)?;
+        // Removes an old output, and fails before the program starts if the file cannot be written.
+        create_private(path)?;
         let (theirs, ours) = pipe::pipe()?;
-        let gathered = Self {
+        let output = Self {
             path: path.to_owned(),
             end: ours,
             piece: vec![0; PIECE],
@@ -43,20 +43,20 @@ impl Gathered {
             tail: VecDeque::new(),
             left_out: 0,
         };
-        // Programs do not expect an output that says "try again".
-        Ok((gathered, theirs.into_blocking_fd()?))
+        // Programs do not expect a non-blocking output.
+        Ok((output, theirs.into_blocking_fd()?))
     }
 
-    pub(super) async fn keep_up(&mut self) -> std::convert::Infallible {
+    pub(super) async fn drain(&mut self) -> std::convert::Infallible {
         loop {
             match self.end.read(&mut self.piece).await {
                 Ok(0) | Err(_) => return std::future::pending().await,
-                Ok(length) => self.take(length),
+                Ok(length) => self.push(length),
             }
         }
     }
 
-    fn take(&mut self, length: usize) {
+    fn push(&mut self, length: usize) {
         let mut rest = &self.piece[..length];
         let to_head = rest.len().min(HEAD.saturating_sub(self.head.len()));
         self.head.extend_from_slice(&rest[..to_head]);
@@ -71,13 +71,13 @@ impl Gathered {
         for _ in 0..LAST_PIECES {
             match self.end.try_read(&mut self.piece) {
                 Ok(0) | Err(_) => break,
-                Ok(length) => self.take(length),
+                Ok(length) => self.push(length),
             }
         }
         let tail = self.tail.make_contiguous();
         let bytes = match self.left_out {
             0 => [&self.head[..], tail].concat(),
-            left_out => shortened(&self.head, left_out, tail),
+            left_out => join_ends(&self.head, left_out, tail),
         };
         fs::OpenOptions::new().write(true).truncate(true).open(&self.path)?.write_all(&bytes)
     }

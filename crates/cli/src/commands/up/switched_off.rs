@@ -23,9 +23,9 @@ pub(super) fn all_off(machines: Vec<PoweredOff>) -> Result<(), NotOff> {
     let mut failed = None;
     for machine in machines {
         match machine.result {
-            Ok(ended) if ended.all() => {}
+            Ok(ended) if ended.is_complete() => {}
             Ok(ended) => {
-                let pids: Vec<String> = ended.left.iter().map(ToString::to_string).collect();
+                let pids: Vec<String> = ended.remaining.iter().map(ToString::to_string).collect();
                 left.push(format!("{} of {}", pids.join(", "), machine.node));
             }
             Err(source) => failed = Some(NotOff::PowerOff { node: machine.node, source }),
@@ -44,12 +44,12 @@ pub(super) fn all_off(machines: Vec<PoweredOff>) -> Result<(), NotOff> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use muster_marked::Ended;
+    use muster_marked::TerminationSummary;
 
     use super::*;
 
     fn machine(node: &str, left: &[u32]) -> PoweredOff {
-        let ended = Ended { asked: vec![7], killed: vec![8], left: left.to_vec() };
+        let ended = TerminationSummary { asked: vec![7], killed: vec![8], left: left.to_vec() };
         PoweredOff { node: NodeName::new(node).unwrap(), result: Ok(ended) }
     }
 

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use muster_core::replica::ReplicaRecord;
-use muster_marked::end_all;
+use muster_marked::terminate_all;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
@@ -139,14 +139,14 @@ impl Mark {
 
     /// Ends what an earlier start of this server has left running.
     pub(crate) async fn end_leftovers(&self) {
-        match end_all(NAME, &self.0, GRACE).await {
+        match terminate_all(NAME, &self.0, GRACE).await {
             Ok(ended) => {
-                let pids = [&ended.asked[..], &ended.killed].concat();
+                let pids = [&ended.terminated[..], &ended.killed].concat();
                 if !pids.is_empty() {
                     tracing::info!(?pids, "programs of a gate that a killed server had left running were ended");
                 }
-                if !ended.all() {
-                    let left = ended.left;
+                if !ended.is_complete() {
+                    let left = ended.remaining;
                     tracing::warn!(?left, "programs of a gate that a killed server had left running cannot be ended");
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_agent::ledger::{Ledger, RunningRun};
+use muster_agent::state::ledger::{Ledger, RunningRun};
 use muster_core::fleet::Fleet;
 use muster_core::names::{NodeName, Version};
 use muster_core::report::{Cause, RunResult};

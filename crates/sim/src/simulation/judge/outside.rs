@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent::ledger::{RunPhase, RunningRun, Work};
+use muster_agent::state::ledger::{RunPhase, RunningRun, Work};
 use muster_core::names::{EnvName, NodeName, ReplicaId, RunId, Version};
 use muster_core::replica::ControllerName;
 use muster_core::report::{Cause, RunResult};

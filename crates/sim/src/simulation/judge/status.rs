@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_agent::ledger::RunningRun;
+use muster_agent::state::ledger::RunningRun;
 use muster_core::keys::{self, Key};
 use muster_core::names::{NodeName, RunId, Version};
 use muster_core::node::service_state::ServiceState;

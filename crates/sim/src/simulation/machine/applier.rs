@@ -2,9 +2,9 @@
 //! after it. Both outlive an agent that is killed.
 
 use muster_agent::applier::Applied;
-use muster_agent::ledger::{AppliedRelease, Work};
-use muster_agent::queue::input::Input;
-use muster_agent::run::{Order, account, failure};
+use muster_agent::queue::io::Input;
+use muster_agent::run::{WorkOrder, report_builder};
+use muster_agent::state::ledger::{AppliedRelease, Work};
 use muster_core::lookup::Lookups;
 use muster_core::names::{Role, RunId, Version};
 use muster_core::report::reason::{Need, ReleaseRefusal, RunReason};
@@ -20,7 +20,7 @@ pub(crate) struct Applier {
     number: u64,
     /// The life of the agent that started it: nobody else hears how it ends.
     agent: u64,
-    order: Box<Order>,
+    order: Box<WorkOrder>,
     phase: Phase,
 }
 
@@ -50,8 +50,8 @@ impl Applier {
 }
 
 impl World {
-    pub(super) fn start_applier(&mut self, number: MachineNumber, order: Box<Order>) {
-        let gave_up = self.machines[number].disk.ledger.gave_up() == Some(order.run.generation);
+    pub(super) fn start_applier(&mut self, number: MachineNumber, order: Box<WorkOrder>) {
+        let gave_up = self.machines[number].disk.ledger.rolled_back_generation() == Some(order.run.generation);
         self.judge.applier_starts(number, self.machines[number].applier.is_some(), gave_up, &order.run);
         self.tell_of_violations();
         self.machines[number].appliers += 1;
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// How the run will end.
-    fn ending(&mut self, number: MachineNumber, order: &Order) -> Ending {
+    fn ending(&mut self, number: MachineNumber, order: &WorkOrder) -> Ending {
         if order.desired.serial < self.machines[number].disk.highest && !order.desired.allow_older {
             return Ending::Refused;
         }
@@ -102,13 +102,13 @@ impl World {
     }
 
     /// The roles that a run asks for.
-    fn parents(&self, order: &Order) -> impl Iterator<Item = &Role> {
+    fn parents(&self, order: &WorkOrder) -> impl Iterator<Item = &Role> {
         let asks = !self.releases.of(&order.run.version).alone;
         self.design.after.get(&order.role).filter(|_| asks).into_iter().flatten()
     }
 
     /// What a run of a role looks up, and cannot do without.
-    fn needs(&self, order: &Order) -> Vec<Need> {
+    fn needs(&self, order: &WorkOrder) -> Vec<Need> {
         let parents = self.parents(order);
         let all = self.releases.of(&order.run.version).demanding;
         let want = |parent: &Role| match all {
@@ -123,14 +123,14 @@ impl World {
         parents.map(need).collect()
     }
 
-    fn lookups(&self, order: &Order) -> Lookups {
+    fn lookups(&self, order: &WorkOrder) -> Lookups {
         let keys = self.parents(order).map(|parent| format!("active_roles::{parent}"));
         keys.map(|key| (key.clone(), order.snapshot.tag(&key))).collect()
     }
 
-    fn account(&self, number: MachineNumber, order: &Order, applied: Applied, lookups: Lookups) -> Report {
+    fn account(&self, number: MachineNumber, order: &WorkOrder, applied: Applied, lookups: Lookups) -> Report {
         let ended = self.timestamp(self.now);
-        account::configured(&self.machines[number].node, order, applied, lookups, String::new(), ended)
+        report_builder::configured(&self.machines[number].node, order, applied, lookups, String::new(), ended)
     }
 
     /// Ends all that goes on.
@@ -192,7 +192,7 @@ impl World {
             RunResult::Failed | RunResult::Pending => {
                 self.say(format_args!("{name}: applied {}: {word}", order.run.version));
                 self.machines[number].applier = None;
-                self.input(number, account::finished(&order, report));
+                self.input(number, report_builder::finished(&order, report));
             }
         }
     }
@@ -239,21 +239,21 @@ impl World {
         let verdict = if passes { Verdict::Passed } else { Verdict::Failed };
         let check = CheckResult { name: "serves".into(), verdict, message: String::new(), millis: 200 };
         let ended = self.timestamp(self.now);
-        let mut report = account::validated(&order, *report, vec![check], String::new(), ended);
+        let mut report = report_builder::validated(&order, *report, vec![check], String::new(), ended);
         let word = if passes { "validated" } else { "its checks fail" };
         self.say(format_args!("{name}: {word} at {}", order.run.version));
         let input = match order.run.work {
             Work::Validation => {
-                report.first_failure = failure::first(&order.run, &report);
+                report.first_failure = report_builder::first_failure(&order.run, &report);
                 Input::Validated { report: Some(Box::new(report)) }
             }
             Work::Run => {
                 // The second report of a run has the next number.
                 report.seq = order.run.seq + 1;
-                account::finished(&order, report)
+                report_builder::finished(&order, report)
             }
-            Work::Preview => Input::Previewed { report: Box::new(account::previewed(report)) },
-            Work::Hooks => Input::HooksRun { report: Box::new(report), results: Vec::new() },
+            Work::Preview => Input::Previewed { report: Box::new(report_builder::previewed(report)) },
+            Work::Hooks => Input::HooksFinished { report: Box::new(report), results: Vec::new() },
         };
         self.input(number, input);
     }

@@ -1,11 +1,11 @@
-//! Carries out what the mind of an agent says, one thing after the other. A write may take long, and the agent may be killed
+//! Carries out what the queue of an agent says, one thing after the other. A write may take long, and the agent may be killed
 //! after any of them.
 
 use std::sync::Arc;
 
-use muster_agent::queue::effect::Effect;
-use muster_agent::queue::input::Input;
-use muster_agent::queue::moment::Moment as AgentMoment;
+use muster_agent::clock::EventTime;
+use muster_agent::queue::io::Effect;
+use muster_agent::queue::io::Input;
 
 use super::Waits;
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
@@ -28,13 +28,12 @@ impl World {
 
     pub(super) fn hear(&mut self, number: MachineNumber, input: Input) {
         let chance = self.dice.below(1_000) as f64 / 1_000.0;
-        let moment =
-            AgentMoment { instant: self.base + self.now, up: self.now, clock: self.timestamp(self.now), chance };
+        let moment = EventTime { instant: self.base + self.now, up: self.now, clock: self.timestamp(self.now), chance };
         let machine = &mut self.machines[number];
-        let Some(mind) = &mut machine.mind else { return };
+        let Some(queue) = &mut machine.queue else { return };
         machine.waits = match &input {
-            Input::Configured { .. } | Input::HooksEnded => Waits::Run,
-            Input::Taken(_) => Waits::Sender,
+            Input::Configured { .. } | Input::HooksSucceeded => Waits::Run,
+            Input::ReportAccepted(_) => Waits::Sender,
             Input::Started
             | Input::ProcessesEnded
             | Input::Tick
@@ -42,15 +41,15 @@ impl World {
             | Input::Desired(_)
             | Input::Snapshot(_)
             | Input::Pause(_)
-            | Input::RunAsked { .. }
+            | Input::RunRequested { .. }
             | Input::Finished { .. }
             | Input::Previewed { .. }
             | Input::Validated { .. }
-            | Input::HooksRun { .. }
+            | Input::HooksFinished { .. }
             | Input::Interrupted
-            | Input::LookedOnShelf { .. } => Waits::Nobody,
+            | Input::ReleaseChecked { .. } => Waits::Nobody,
         };
-        let effects = mind.take(input, moment);
+        let effects = queue.handle(input, moment);
         machine.effects.extend(effects);
         self.carry_on(number);
     }
@@ -106,7 +105,7 @@ impl World {
                 machine.disk.snapshot = Some(snapshot);
                 true
             }
-            Effect::KeepReport(report) => {
+            Effect::StoreReport(report) => {
                 machine.disk.outbox.insert(report.seq, *report);
                 true
             }
@@ -114,7 +113,7 @@ impl World {
                 self.wake_sender(number);
                 false
             }
-            Effect::Renewed => {
+            Effect::IncarnationRenewed => {
                 machine.renewing = false;
                 false
             }
@@ -126,9 +125,9 @@ impl World {
                 }
                 false
             }
-            Effect::LookOnShelf(_) => {
+            Effect::CheckRelease(_) => {
                 // Shelves keep what a node may have to go back to.
-                machine.inbox.push_front(Input::LookedOnShelf { problem: None });
+                machine.inbox.push_front(Input::ReleaseChecked { problem: None });
                 false
             }
             Effect::Publish(telling) => {
@@ -140,7 +139,7 @@ impl World {
                 }
                 false
             }
-            Effect::Give(order) => {
+            Effect::StartWork(order) => {
                 machine.disk.seen = Some(Arc::clone(&order.snapshot));
                 self.start_applier(number, order);
                 false
@@ -150,7 +149,9 @@ impl World {
 
     fn set_tick(&mut self, number: MachineNumber) {
         let machine = &mut self.machines[number];
-        let Some(wake) = machine.mind.as_ref().and_then(muster_agent::queue::mind::Mind::wake_at) else { return };
+        let Some(wake) = machine.queue.as_ref().and_then(muster_agent::queue::state_machine::RunQueue::wake_at) else {
+            return;
+        };
         let at = wake.saturating_duration_since(self.base).max(self.now);
         if machine.tick_at.is_some_and(|known| known <= at) {
             return;

@@ -1,5 +1,5 @@
 //! One node: a machine with a disk, an agent on it, and what the agent has started. The agent is its own
-//! [`Mind`]; here is what carries out what it says, effect by effect, so that it can be killed between any two.
+//! [`RunQueue`]; here is what carries out what it says, effect by effect, so that it can be killed between any two.
 
 mod applier;
 mod effects;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_agent::backoff::Backoff;
-use muster_agent::ledger::Ledger;
 use muster_agent::node::Node;
-use muster_agent::queue::effect::{Effect, Telling};
-use muster_agent::queue::input::Input;
-use muster_agent::queue::mind::{Found, Habits, Mind};
+use muster_agent::queue::io::Input;
+use muster_agent::queue::io::{Effect, QueueStatus};
+use muster_agent::queue::state_machine::{InitialState, RunQueue, Timings};
 use muster_agent::report::dispatch::Dispatch;
-use muster_agent::state_dir::Layout;
+use muster_agent::state::directory::Layout;
+use muster_agent::state::ledger::Ledger;
 use muster_core::lookup::snapshot::Snapshot;
 use muster_core::names::{EnvName, NodeName, Version};
 use muster_core::report::Report;
@@ -39,7 +39,7 @@ pub(crate) struct Machine {
     boots: u64,
     node: Arc<Node>,
     pub(crate) disk: Disk,
-    pub(crate) mind: Option<Mind>,
+    pub(crate) queue: Option<RunQueue>,
     effects: VecDeque<Effect>,
     inbox: VecDeque<Input>,
     /// A write goes on: nothing else is done.
@@ -48,7 +48,7 @@ pub(crate) struct Machine {
     /// It is killed after so many effects.
     crash_after: Option<u64>,
     tick_at: Option<Moment>,
-    pub(crate) told: Telling,
+    pub(crate) told: QueueStatus,
     pub(crate) session: Option<SessionNumber>,
     route: ReplicaNumber,
     dials: u32,
@@ -105,14 +105,14 @@ impl Machine {
             boots: 1,
             node,
             disk,
-            mind: None,
+            queue: None,
             effects: VecDeque::new(),
             inbox: VecDeque::new(),
             writing: false,
             slow_until: Moment::ZERO,
             crash_after: None,
             tick_at: None,
-            told: Telling::default(),
+            told: QueueStatus::default(),
             session: None,
             route: 0,
             dials: 0,
@@ -150,7 +150,7 @@ fn made_node(env: &EnvName, name: &NodeName, boots: u64) -> Arc<Node> {
 }
 
 /// A failed run is made again after seconds here, where a rollout takes minutes.
-const HABITS: Habits = Habits {
+const TIMINGS: Timings = Timings {
     debounce: Duration::from_millis(200),
     retry: Backoff { first: Duration::from_secs(4), cap: Duration::from_secs(30) },
 };
@@ -162,10 +162,10 @@ impl World {
         machine.up = true;
         let Disk { ledger, snapshot, seen, .. } = machine.disk.clone();
         let read = |file: Option<Arc<Snapshot>>| file.map(|file| (*file).clone());
-        let found = Found { ledger, snapshot: read(snapshot), seen: read(seen) };
-        let mind = Mind::new(Arc::clone(&machine.node), found, HABITS);
-        machine.told = mind.told().clone();
-        machine.mind = Some(mind);
+        let found = InitialState { ledger, snapshot: read(snapshot), last_snapshot: read(seen) };
+        let queue = RunQueue::new(Arc::clone(&machine.node), found, TIMINGS);
+        machine.told = queue.published().clone();
+        machine.queue = Some(queue);
         machine.effects.clear();
         machine.inbox.clear();
         machine.writing = false;
@@ -192,7 +192,7 @@ impl World {
             return;
         }
         machine.up = false;
-        machine.mind = None;
+        machine.queue = None;
         machine.effects.clear();
         machine.inbox.clear();
         let life = machine.life;

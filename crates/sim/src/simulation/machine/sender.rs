@@ -1,8 +1,8 @@
 //! Sends what is in the outbox: [`muster_agent::report::dispatch`] says which is next, and what an answer means.
 
-use muster_agent::queue::input::{Input, TakenReport};
-use muster_agent::report::ANSWER;
-use muster_agent::report::dispatch::{Answer, Fate, Next};
+use muster_agent::queue::io::{AcceptedReport, Input};
+use muster_agent::report::ANSWER_TIMEOUT;
+use muster_agent::report::dispatch::{NextSend, ReportAnswer, ReportDisposition};
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber};
 use crate::simulation::world::World;
@@ -14,20 +14,20 @@ impl World {
             return;
         }
         let machine = &mut self.machines[number];
-        let incarnation = machine.told.opening.incarnation.filter(|_| !machine.renewing);
+        let incarnation = machine.told.sync_state.incarnation.filter(|_| !machine.renewing);
         let first = machine.disk.outbox.values().next();
         match machine.dispatch.next(first, incarnation) {
-            Next::Sleep => {}
-            Next::Hold => self.send_later(number),
-            Next::Send(report) => {
+            NextSend::Idle => {}
+            NextSend::NoIncarnation => self.send_later(number),
+            NextSend::Send(report) => {
                 machine.ticket += 1;
                 machine.in_flight = Some(report.seq);
                 let (ticket, life) = (machine.ticket, machine.life);
                 let connected = machine.session.and_then(|session| self.sessions.get(&session));
                 let replica = connected.map_or(machine.route % self.replicas.len(), |session| session.replica);
                 self.send_report(number, replica, ticket, report);
-                let what = AgentEvent::Answered { ticket, answer: Answer::Unknown };
-                self.agenda.put(self.now + ANSWER, Event::Agent { machine: number, life, what });
+                let what = AgentEvent::Answered { ticket, answer: ReportAnswer::Unknown };
+                self.agenda.put(self.now + ANSWER_TIMEOUT, Event::Agent { machine: number, life, what });
             }
         }
     }
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: Answer) {
+    pub(super) fn report_answered(&mut self, number: MachineNumber, ticket: u64, answer: ReportAnswer) {
         let machine = &mut self.machines[number];
         if machine.ticket != ticket {
             return;
@@ -54,22 +54,22 @@ impl World {
         // The time-out that is still to come is of this one.
         machine.ticket += 1;
         match machine.dispatch.answered(seq, answer) {
-            Fate::Forget => {
+            ReportDisposition::Remove => {
                 let report = machine.disk.outbox.get(&seq);
                 let awaited = report.filter(|report| machine.told.awaited == Some(report.generation));
-                if let Some(taken) = awaited.map(TakenReport::from) {
-                    // It is forgotten when the mind has written down that it was taken.
+                if let Some(taken) = awaited.map(AcceptedReport::from) {
+                    // It is forgotten when the queue has written down that it was taken.
                     machine.in_flight = Some(seq);
-                    self.input(number, Input::Taken(taken));
+                    self.input(number, Input::ReportAccepted(taken));
                     return;
                 }
                 machine.disk.outbox.remove(&seq);
             }
-            Fate::GiveUp | Fate::PutAside => {
+            ReportDisposition::Drop | ReportDisposition::Refuse => {
                 machine.disk.outbox.remove(&seq);
             }
-            Fate::Renew => self.renew(number),
-            Fate::Keep => {}
+            ReportDisposition::RenewIncarnation => self.renew(number),
+            ReportDisposition::Retry => {}
         }
         self.send_later(number);
     }

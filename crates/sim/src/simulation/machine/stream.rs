@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_agent::queue::input::Input;
+use muster_agent::queue::io::Input;
 use muster_wire::sync::SyncEvent;
 
 use crate::simulation::event::{AgentEvent, Event, MachineNumber, SessionNumber};
@@ -29,11 +29,11 @@ impl World {
             self.dial_again(number);
             return;
         }
-        let mut opening = machine.told.opening.clone();
+        let mut opening = machine.told.sync_state.clone();
         if machine.renewing {
             opening.incarnation = None;
         }
-        let open = opening.with(machine.told.activity.clone(), machine.node.boot.clone(), false);
+        let open = opening.open_message(machine.told.activity.clone(), machine.node.boot.clone(), false);
         let session = self.open_session(number, replica, open);
         let machine = &mut self.machines[number];
         machine.asks_anew = machine.renewing;
@@ -70,7 +70,7 @@ impl World {
             SyncEvent::Desired(desired) => self.input(number, Input::Desired(desired)),
             SyncEvent::Snapshot { snapshot, .. } => self.input(number, Input::Snapshot(Arc::new(snapshot))),
             SyncEvent::Pause { pause } => self.input(number, Input::Pause(pause)),
-            SyncEvent::Run { id, noop, by } => self.input(number, Input::RunAsked { id, by, noop }),
+            SyncEvent::Run { id, noop, by } => self.input(number, Input::RunRequested { id, by, noop }),
             SyncEvent::Ping => {
                 let activity = machine.told.activity.clone();
                 self.tell_activity(number, activity);

@@ -1,7 +1,7 @@
 //! Takes reports, in groups: [`muster_core::report::status_move`] decides what each of them changes. When a group is refused, or
 //! nobody knows what became of it, each report on its own finds out what is true, on what the store says then.
 
-use muster_agent::report::dispatch::Answer as ReportAnswer;
+use muster_agent::report::dispatch::ReportAnswer;
 use muster_core::names::NodeName;
 use muster_core::report::record::{ObservedRecord, RunHistory};
 use muster_core::report::status_move::{self, AppliedMove, MoveInput, StatusMove};

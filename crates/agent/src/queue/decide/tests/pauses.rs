@@ -1,88 +1,88 @@
-//! Pauses: nothing is changed on the node, nothing is forgotten, and it is looked at all the same.
+//! Pauses: the node is not changed, causes are kept, and validations continue.
 
 use super::*;
 
 use jiff::SignedDuration;
 
-use crate::queue::hooks::HookOn;
+use crate::queue::hooks::HookTrigger;
 
 const EVERY: Duration = Duration::from_secs(60);
 
-/// A node that runs a release, with a hook, and is paused.
-fn paused(until: PausedUntil) -> Story {
-    let mut story = Story::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
+/// A paused node with a release and a hook.
+fn paused(until: PausedUntil) -> QueueFixture {
+    let mut queue = QueueFixture::idle(Some(ended(RunEnd::Validated, &dbs(&[]))));
     let validate_every = SignedDuration::try_from(EVERY).unwrap();
-    let hooks = vec![HookOn { name: "members".into(), keys: vec!["active_roles::db".into()] }];
-    story.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, hooks });
-    story.paused = Some(until);
-    story
+    let hooks = vec![HookTrigger { name: "members".into(), keys: vec!["active_roles::db".into()] }];
+    queue.applied = Some(AppliedRelease { desired: desired(1, "v1"), validate_every, hooks });
+    queue.paused = Some(until);
+    queue
 }
 
 #[test]
-fn runs_and_hooks_wait_with_all_their_causes() {
-    let mut story = paused(PausedUntil::Resumed);
-    story.snapshot(dbs(&["db1"]));
-    story.happens(Event::Desired(desired(2, "v2")));
-    story.happens(asked());
-    assert_eq!(story.after(Duration::from_secs(100_000)), Action::Wait);
-    assert!(story.sleeps(), "only a person ends this one");
-    story.paused = None;
-    story.happens(Event::PauseStored);
+fn paused_runs_and_hooks_keep_their_causes() {
+    let mut queue = paused(PausedUntil::Resumed);
+    queue.snapshot(dbs(&["db1"]));
+    queue.handle(QueueEvent::Desired(desired(2, "v2")));
+    queue.handle(run_requested());
+    assert_eq!(queue.after(Duration::from_secs(100_000)), QueueAction::Wait);
+    assert!(queue.is_idle(), "only an operator ends this pause");
+    queue.paused = None;
+    queue.handle(QueueEvent::PauseStored);
     let causes = vec![looked_up(), version("v2"), operator()];
-    assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 0 });
-    story.finishes(ended(RunEnd::Validated, &dbs(&["db1"])));
-    assert!(matches!(story.after(Duration::ZERO), Action::RunHooks { .. }));
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes, failures: 0 });
+    queue.finishes(ended(RunEnd::Validated, &dbs(&["db1"])));
+    assert!(matches!(queue.after(Duration::ZERO), QueueAction::RunHooks { .. }));
 }
 
 #[test]
-fn a_pause_that_ends_by_itself_lets_the_waiting_run_go() {
-    let mut story = paused(PausedUntil::Resumed);
-    let end = story.now + Duration::from_secs(30);
-    story.paused = Some(PausedUntil::Time(end));
-    story.happens(asked());
-    assert_eq!(story.after(Duration::from_secs(29)), Action::Wait);
-    assert_eq!(story.queue.wake_at(story.known()), Some(end));
-    assert!(matches!(story.after(Duration::from_secs(1)), Action::Start { .. }));
+fn expired_pause_starts_the_waiting_run() {
+    let mut queue = paused(PausedUntil::Resumed);
+    let end = queue.now + Duration::from_secs(30);
+    queue.paused = Some(PausedUntil::Time(end));
+    queue.handle(run_requested());
+    assert_eq!(queue.after(Duration::from_secs(29)), QueueAction::Wait);
+    assert_eq!(queue.schedule.wake_at(queue.view()), Some(end));
+    assert!(matches!(queue.after(Duration::from_secs(1)), QueueAction::Start { .. }));
 }
 
 #[test]
-fn the_end_of_a_pause_alone_is_no_cause() {
-    let mut story = paused(PausedUntil::Resumed);
-    story.applied = None;
-    story.paused = None;
-    story.happens(Event::PauseStored);
-    assert!(story.sleeps());
+fn end_of_a_pause_is_no_cause() {
+    let mut queue = paused(PausedUntil::Resumed);
+    queue.applied = None;
+    queue.paused = None;
+    queue.handle(QueueEvent::PauseStored);
+    assert!(queue.is_idle());
 }
 
 #[test]
-fn validations_and_previews_go_on() {
-    let mut story = paused(PausedUntil::Resumed);
-    story.queue.running = Some(Work::Run);
-    story.happens(Event::Finished);
-    assert_eq!(story.after(EVERY), Action::Validate);
-    story.happens(Event::Finished);
-    story.happens(Event::PreviewAsked { id: "1".into(), by: "ada".into() });
-    assert_eq!(story.after(Duration::ZERO), Action::Preview { causes: vec![operator()] });
+fn validations_and_previews_continue_in_a_pause() {
+    let mut queue = paused(PausedUntil::Resumed);
+    queue.schedule.running = Some(Work::Run);
+    queue.handle(QueueEvent::Finished);
+    assert_eq!(queue.after(EVERY), QueueAction::Validate);
+    queue.handle(QueueEvent::Finished);
+    queue.handle(QueueEvent::PreviewRequested { id: "1".into(), by: "ada".into() });
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Preview { causes: vec![operator()] });
 }
 
 #[test]
-fn a_validation_that_fails_in_a_pause_is_followed_by_a_run_when_it_is_over() {
-    let mut story = paused(PausedUntil::Resumed);
-    story.queue.running = Some(Work::Validation);
-    story.finishes(ended(RunEnd::Failed, &dbs(&[])));
-    assert_eq!(story.after(EVERY), Action::Validate, "and not the run");
-    story.happens(Event::Finished);
-    story.paused = None;
+fn failed_validation_in_a_pause_runs_after_the_pause() {
+    let mut queue = paused(PausedUntil::Resumed);
+    queue.schedule.running = Some(Work::Validation);
+    queue.finishes(ended(RunEnd::Failed, &dbs(&[])));
+    assert_eq!(queue.after(EVERY), QueueAction::Validate, "not the run");
+    queue.handle(QueueEvent::Finished);
+    queue.paused = None;
     let causes = vec![Cause::Retry { attempt: 1 }];
-    assert_eq!(story.after(Duration::ZERO), Action::Start { causes, failures: 1 });
+    assert_eq!(queue.after(Duration::ZERO), QueueAction::Start { causes, failures: 1 });
 }
 
 #[test]
-fn a_paused_agent_that_starts_validates_and_does_not_run() {
-    let mut story = paused(PausedUntil::Resumed);
-    story.happens(started(None));
-    assert_eq!(story.after(START_PATIENCE), Action::Validate);
-    story.happens(Event::Finished);
-    story.paused = None;
-    assert!(matches!(story.after(Duration::ZERO), Action::Start { .. }));
+fn paused_agent_validates_after_its_start() {
+    let mut queue = paused(PausedUntil::Resumed);
+    queue.handle(started(None));
+    assert_eq!(queue.after(FIRST_HELLO_TIMEOUT), QueueAction::Validate);
+    queue.handle(QueueEvent::Finished);
+    queue.paused = None;
+    assert!(matches!(queue.after(Duration::ZERO), QueueAction::Start { .. }));
 }

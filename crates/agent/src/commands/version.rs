@@ -1,0 +1,53 @@
+//! `muster-agent pending-update` and `local-version`: compare and print the validated version.
+
+use std::process::ExitCode;
+
+use crate::commands::desired_request::request_desired;
+use crate::commands::local_state::LocalState;
+use crate::commands::{CANNOT_TELL, NEVER_CONFIGURED, NO, YES, print_line};
+use crate::config::Config;
+
+/// Tells whether the desired release differs from the validated one.
+pub async fn pending_update(config: &Config) -> anyhow::Result<ExitCode> {
+    let known = LocalState::read(config)?;
+    let desired = match request_desired(config).await {
+        Ok(told) => told.desired.ok_or_else(|| "the environment has no current version yet".to_owned()),
+        Err(why) => Err(why),
+    };
+    let desired = match desired {
+        Ok(desired) => desired,
+        Err(why) if known.local().is_none() => {
+            print_line(format_args!("unknown, and the node was never configured: {why}"));
+            return Ok(ExitCode::from(NEVER_CONFIGURED));
+        }
+        Err(why) => {
+            print_line(format_args!("unknown: {why}"));
+            return Ok(ExitCode::from(CANNOT_TELL));
+        }
+    };
+    Ok(match known.local() {
+        Some(local) if local.digest == desired.digest => {
+            print_line(format_args!("current: the node runs {}", local.version));
+            ExitCode::from(NO)
+        }
+        Some(local) => {
+            print_line(format_args!("update: from {} to {}", local.version, desired.version));
+            ExitCode::from(YES)
+        }
+        None => {
+            print_line(format_args!("update: to {}", desired.version));
+            ExitCode::from(YES)
+        }
+    })
+}
+
+/// Prints the version that was validated last.
+pub fn local_version(config: &Config) -> anyhow::Result<ExitCode> {
+    Ok(match LocalState::read(config)?.local() {
+        Some(local) => {
+            print_line(format_args!("{}", local.version));
+            ExitCode::from(YES)
+        }
+        None => ExitCode::from(NO),
+    })
+}

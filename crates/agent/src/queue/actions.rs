@@ -1,0 +1,112 @@
+//! Carries out decisions of the queue: adopts desired states and starts work.
+
+use std::sync::Arc;
+
+use muster_core::report::Cause;
+use muster_wire::sync::DesiredState;
+
+use crate::clock::EventTime;
+use crate::queue::decide::{DecisionTimings, QueueAction, QueueEvent, decide};
+use crate::queue::hooks::{self, HookTrigger};
+use crate::queue::io::Effect;
+use crate::queue::state_machine::{RunQueue, Timings};
+use crate::run::{WorkOrder, id};
+use crate::state::ledger::{RunPhase, RunningRun, Work};
+
+impl RunQueue {
+    /// Decides on an event and carries out the decision.
+    pub(super) fn apply_event(&mut self, event: QueueEvent, now: EventTime) {
+        let must_persist = matches!(
+            event,
+            QueueEvent::RunRequested { .. } | QueueEvent::PreviewRequested { .. } | QueueEvent::RolledBack { .. }
+        );
+        let Timings { debounce, retry } = self.timings;
+        let timings = DecisionTimings { debounce, retry, chance: now.chance };
+        let (schedule, action) = decide(self.schedule.clone(), self.view(), event, now.instant, timings);
+        self.schedule = schedule;
+        let waits_in_pause = self.paused.is_some() && self.ledger.waiting != self.schedule.waiting;
+        self.ledger.waiting.clone_from(&self.schedule.waiting);
+        if must_persist || waits_in_pause {
+            self.save();
+        }
+        match action {
+            QueueAction::Wait | QueueAction::IgnoreDuplicate => {}
+            QueueAction::Adopt(desired) => {
+                tracing::info!(version = %desired.version, generation = %desired.generation, "new desired state");
+                self.ledger.desired = Some(desired);
+                self.save();
+            }
+            QueueAction::RefuseOlder => {
+                tracing::warn!("refused a desired state that is older than the current one");
+            }
+            QueueAction::Start { causes, failures } => {
+                self.start(Work::Run, self.ledger.target(), causes, failures, Vec::new(), now);
+            }
+            QueueAction::Preview { causes } => {
+                self.start(Work::Preview, self.ledger.target(), causes, 0, Vec::new(), now);
+            }
+            QueueAction::RunHooks { hooks, causes } => {
+                let failures = hooks::failures(&hooks, &self.ledger.hooks);
+                self.start(Work::Hooks, self.applied(), causes, failures, hooks, now);
+            }
+            QueueAction::Validate => {
+                let failures = self.ledger.failures();
+                self.start(Work::Validation, self.applied(), vec![Cause::Schedule], failures, Vec::new(), now);
+            }
+        }
+    }
+
+    fn applied(&self) -> Option<DesiredState> {
+        self.ledger.applied.as_ref().map(|applied| applied.desired.clone())
+    }
+
+    fn start(
+        &mut self,
+        work: Work,
+        desired: Option<DesiredState>,
+        causes: Vec<Cause>,
+        failures: u32,
+        hooks: Vec<HookTrigger>,
+        now: EventTime,
+    ) {
+        let (Some(desired), Some(role), Some(snapshot)) = (desired, self.ledger.role.clone(), self.snapshot.clone())
+        else {
+            // `decide` starts nothing without these. If it did, the slot must not stay taken.
+            self.schedule.running = None;
+            return;
+        };
+        let started = now.clock;
+        let seq = self.ledger.next_seq;
+        let first_failure = match work {
+            Work::Run | Work::Validation => self.ledger.first_failure().cloned(),
+            Work::Preview | Work::Hooks => None,
+        };
+        let run = RunningRun {
+            run: id::new_run_id(&self.node, seq, started),
+            work,
+            seq,
+            phase: RunPhase::Applying,
+            version: desired.version.clone(),
+            digest: desired.digest.clone(),
+            generation: desired.generation,
+            causes,
+            failures,
+            first_failure,
+            hooks,
+            started,
+            ended: None,
+        };
+        if work == Work::Run {
+            self.open_confirmation(&desired);
+        }
+        self.ledger.running = Some(run.clone());
+        // A run makes at most two reports.
+        self.ledger.next_seq = seq + 2;
+        self.save();
+        self.publish(now);
+        self.running_snapshot = Some(Arc::clone(&snapshot));
+        let watched = self.ledger.last.as_ref().map(|last| last.lookups.keys().cloned().collect()).unwrap_or_default();
+        let fallback = self.fallback();
+        self.effects.push(Effect::StartWork(Box::new(WorkOrder { run, desired, role, snapshot, watched, fallback })));
+    }
+}

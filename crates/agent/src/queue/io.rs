@@ -1,0 +1,133 @@
+//! Inputs and effects of the queue's state machine.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::names::{Role, RunId};
+use muster_core::node::pause::NodePause;
+use muster_core::node::status::Activity;
+use muster_core::report::{HookResult, Outcome, Report};
+use muster_core::txn::Generation;
+use muster_wire::sync::DesiredState;
+
+use crate::run::WorkOrder;
+use crate::state::ledger::{AppliedRelease, LastRun, Ledger, RunningRun};
+use crate::sync::handshake::SyncState;
+
+/// An event from the sync task, the run task, the report sender or the clock. Plain data: it takes effect when the state
+/// machine has handled it and its effects were carried out in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The agent has started with the state on its disk. Always the first input.
+    Started,
+    /// No process of the interrupted run is left: the answer to [`Effect::EndProcesses`].
+    ProcessesEnded,
+    /// The time of [`RunQueue::wake_at`](super::state_machine::RunQueue::wake_at) has come. An early one is a no-op.
+    Tick,
+
+    Hello {
+        incarnation: u64,
+        role: Role,
+        /// The server's time.
+        now: Timestamp,
+        /// The stream was opened to request a new incarnation.
+        renewed: bool,
+    },
+    Desired(DesiredState),
+    Snapshot(Arc<Snapshot>),
+    Pause(Option<NodePause>),
+    RunRequested {
+        id: String,
+        by: String,
+        /// Preview only: report the changes that a run would make.
+        noop: bool,
+    },
+
+    /// The applier succeeded. The run continues when this is acknowledged.
+    Configured {
+        report: Box<Report>,
+        applied: Box<AppliedRelease>,
+    },
+    /// The hooks succeeded, and the processes that they started are kept. The checks begin when this is acknowledged.
+    HooksSucceeded,
+    /// A run has ended.
+    Finished {
+        report: Box<Report>,
+        last: Box<LastRun>,
+    },
+    /// A preview has ended.
+    Previewed {
+        report: Box<Report>,
+    },
+    /// A periodic validation has ended; `None` if it could not be made.
+    Validated {
+        report: Option<Box<Report>>,
+    },
+    /// Hooks have ended, and the checks after them.
+    HooksFinished {
+        report: Box<Report>,
+        results: Vec<HookResult>,
+    },
+    /// A server has accepted a report of the generation in [`QueueStatus::awaited`]. The sender removes the report from
+    /// the outbox when this is acknowledged.
+    ReportAccepted(AcceptedReport),
+    /// The answer to [`Effect::CheckRelease`].
+    ReleaseChecked {
+        /// Why the release cannot be used; `None` if it can.
+        problem: Option<String>,
+    },
+    /// The agent shuts down and has ended the work in progress.
+    Interrupted,
+}
+
+/// The part of an accepted report that the queue needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedReport {
+    pub run: RunId,
+    pub generation: Generation,
+    pub outcome: Outcome,
+}
+
+impl From<&Report> for AcceptedReport {
+    fn from(report: &Report) -> Self {
+        Self { run: report.run.clone(), generation: report.generation, outcome: report.outcome }
+    }
+}
+
+/// An action of the queue. Effects are carried out in order, each completed before the next begins. State is on disk
+/// before the agent acts on it because the effect that writes comes before the effect that acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// End all processes of an interrupted run, then send [`Input::ProcessesEnded`].
+    EndProcesses(Box<RunningRun>),
+    /// Replace the ledger, durably.
+    SaveLedger(Box<Ledger>),
+    /// Replace the snapshot. It need not be durable yet: every reader of it is preceded by a write of the ledger, in the
+    /// same directory.
+    SaveSnapshot(Arc<Snapshot>),
+    /// Write a report to the outbox, durably, replacing one with the same sequence number.
+    StoreReport(Box<Report>),
+    /// Wake the report sender: there is a new report, or a server is connected.
+    WakeSender,
+    /// Complete the request for a new incarnation. The preceding [`Effect::Publish`] carries the new one.
+    IncarnationRenewed,
+    /// Acknowledge the input to the task that sent it.
+    Acknowledge,
+    /// Check whether a release can run without a server, then send [`Input::ReleaseChecked`].
+    CheckRelease(Box<DesiredState>),
+    /// Publish the status of the queue to the other tasks.
+    Publish(Box<QueueStatus>),
+    /// Start work. The slot is free: the previous order has ended.
+    StartWork(Box<WorkOrder>),
+}
+
+/// Status of the queue for the other tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    pub sync_state: SyncState,
+    pub activity: Activity,
+    /// The generation that waits for a server to accept one of its reports; see [`super::auto_rollback`].
+    pub awaited: Option<Generation>,
+}

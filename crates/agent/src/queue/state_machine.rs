@@ -1,0 +1,306 @@
+//! State machine of the queue: handles inputs and returns effects. It has no disk, no clock and no task.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use muster_core::lookup::snapshot::Snapshot;
+use muster_core::names::Role;
+use muster_core::node::pause::NodePause;
+use muster_core::report::Cause;
+
+use crate::backoff::Backoff;
+use crate::clock::{self, EventTime, ServerTime};
+use crate::node::Node;
+use crate::queue::activity_publisher::awaited;
+use crate::queue::decide::QueueEvent;
+use crate::queue::io::{Effect, Input, QueueStatus};
+use crate::queue::schedule::{LedgerView, PausedUntil, Schedule, merge};
+use crate::state::ledger::Ledger;
+use crate::sync::handshake::SyncState;
+
+/// State that an agent finds on its disk when it starts.
+#[derive(Clone, Debug)]
+pub struct InitialState {
+    pub ledger: Ledger,
+    pub snapshot: Option<Snapshot>,
+    /// The snapshot of the last run, if it is still there; see [`crate::state::ledger::snapshot_of_run`].
+    pub last_snapshot: Option<Snapshot>,
+}
+
+/// Configured delays of the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// Delay of a run for further causes.
+    pub debounce: Duration,
+    /// Backoff of failed runs.
+    pub retry: Backoff,
+}
+
+/// The queue of one agent. See [the module](super) for how it is driven.
+#[derive(Clone, Debug)]
+pub struct RunQueue {
+    pub(super) node: Arc<Node>,
+    pub(super) ledger: Ledger,
+    pub(super) snapshot: Option<Arc<Snapshot>>,
+    pub(super) timings: Timings,
+    pub(super) schedule: Schedule,
+    /// The snapshot of the last run.
+    pub(super) last_snapshot: Option<Arc<Snapshot>>,
+    /// The snapshot of the work in progress.
+    pub(super) running_snapshot: Option<Arc<Snapshot>>,
+    /// The pause in the ledger, by the clock of the timers.
+    pub(super) paused: Option<PausedUntil>,
+    /// Deadline for a server to accept a report of an unconfirmed release.
+    pub(super) confirm_by: Option<Instant>,
+    pub(super) published: QueueStatus,
+    /// Effects of the input that is being handled.
+    pub(super) effects: Vec<Effect>,
+}
+
+impl RunQueue {
+    pub fn new(node: Arc<Node>, initial: InitialState, timings: Timings) -> Self {
+        let InitialState { ledger, snapshot, last_snapshot } = initial;
+        let sync_state = SyncState::new(&ledger, snapshot.as_ref());
+        let published = QueueStatus { sync_state, awaited: awaited(&ledger), ..QueueStatus::default() };
+        Self {
+            node,
+            ledger,
+            snapshot: snapshot.map(Arc::new),
+            timings,
+            schedule: Schedule::default(),
+            last_snapshot: last_snapshot.map(Arc::new),
+            running_snapshot: None,
+            paused: None,
+            confirm_by: None,
+            published,
+            effects: Vec::new(),
+        }
+    }
+
+    /// The current ledger. Only the effects say which version of it is on disk.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The status that was published last, or the initial one.
+    pub fn published(&self) -> &QueueStatus {
+        &self.published
+    }
+
+    /// When the next [`Input::Tick`] is due. Any input may change it.
+    pub fn wake_at(&self) -> Option<Instant> {
+        [self.schedule.wake_at(self.view()), self.pause_ends(), self.confirm_by()].into_iter().flatten().min()
+    }
+
+    /// Handles one input and returns the effects to carry out, in order.
+    pub fn handle(&mut self, input: Input, now: EventTime) -> Vec<Effect> {
+        if let Some(event) = self.apply_input(input, now) {
+            self.apply_event(event, now);
+        }
+        self.publish(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Handles one input while the agent shuts down: results are stored, and no new work starts.
+    pub fn handle_at_shutdown(&mut self, input: Input, now: EventTime) -> Vec<Effect> {
+        match input {
+            Input::Finished { report, last } => self.finished(*report, *last, now),
+            Input::Previewed { report } => self.previewed(*report),
+            Input::Validated { report } => self.validated(report.map(|report| *report)),
+            Input::HooksFinished { report, results } => self.hooks_finished(*report, &results),
+            Input::Interrupted => {
+                if let Some(run) = &mut self.ledger.running {
+                    run.ended = Some(now.clock);
+                }
+                self.save();
+            }
+            // Without an acknowledgement the run does not continue, but the processes that the applier started may stay.
+            Input::Configured { report, applied } => self.configured(*report, *applied, now),
+            Input::HooksSucceeded => self.begin_checks(now),
+            Input::ReportAccepted(report) => self.report_accepted(&report),
+            Input::Started
+            | Input::ProcessesEnded
+            | Input::Tick
+            | Input::Hello { .. }
+            | Input::Desired(_)
+            | Input::Snapshot(_)
+            | Input::Pause(_)
+            | Input::RunRequested { .. }
+            | Input::ReleaseChecked { .. } => {}
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Applies an input to the ledger and returns the event to decide on.
+    fn apply_input(&mut self, input: Input, now: EventTime) -> Option<QueueEvent> {
+        match input {
+            Input::Started => self.start_up(now),
+            Input::ProcessesEnded => self.recover(now),
+            Input::Tick => {
+                self.end_pause(now.instant);
+                (!self.check_rollback(now.instant)).then_some(QueueEvent::Tick)
+            }
+            Input::Hello { incarnation, role, now: server_time, renewed } => {
+                self.hello(incarnation, role, server_time, renewed, now);
+                Some(QueueEvent::Connected)
+            }
+            Input::Desired(desired) => Some(QueueEvent::Desired(desired)),
+            Input::Snapshot(snapshot) => {
+                self.effects.push(Effect::SaveSnapshot(Arc::clone(&snapshot)));
+                self.snapshot = Some(snapshot);
+                Some(QueueEvent::SnapshotStored)
+            }
+            Input::Pause(pause) => self.set_pause(pause, now),
+            Input::RunRequested { id, by, noop } => self.run_requested(id, by, noop),
+            Input::ReleaseChecked { problem } => self.release_checked(problem),
+            Input::Configured { .. }
+            | Input::HooksSucceeded
+            | Input::Finished { .. }
+            | Input::Previewed { .. }
+            | Input::Validated { .. }
+            | Input::HooksFinished { .. }
+            | Input::ReportAccepted(_)
+            | Input::Interrupted => self.apply_result(input, now),
+        }
+    }
+
+    /// Applies an input from the run task or the report sender.
+    fn apply_result(&mut self, input: Input, now: EventTime) -> Option<QueueEvent> {
+        match input {
+            Input::Configured { report, applied } => self.configured(*report, *applied, now),
+            Input::HooksSucceeded => self.begin_checks(now),
+            Input::ReportAccepted(report) => self.report_accepted(&report),
+            Input::Finished { report, last } => {
+                self.finished(*report, *last, now);
+                return Some(QueueEvent::Finished);
+            }
+            Input::Previewed { report } => {
+                self.previewed(*report);
+                return Some(QueueEvent::Finished);
+            }
+            Input::Validated { report } => {
+                self.validated(report.map(|report| *report));
+                return Some(QueueEvent::Finished);
+            }
+            Input::HooksFinished { report, results } => {
+                self.hooks_finished(*report, &results);
+                return Some(QueueEvent::Finished);
+            }
+            Input::Started
+            | Input::ProcessesEnded
+            | Input::Tick
+            | Input::Hello { .. }
+            | Input::Desired(_)
+            | Input::Snapshot(_)
+            | Input::Pause(_)
+            | Input::RunRequested { .. }
+            | Input::ReleaseChecked { .. }
+            | Input::Interrupted => return None,
+        }
+        self.effects.push(Effect::Acknowledge);
+        None
+    }
+
+    fn hello(&mut self, incarnation: u64, role: Role, server_time: Timestamp, renewed: bool, now: EventTime) {
+        let clocks = now.clocks(self.node.boot.as_deref());
+        self.ledger.server_time = Some(ServerTime::received(server_time, &clocks));
+        self.update_pause_end(now);
+        let changed = self.ledger.incarnation != Some(incarnation) || self.ledger.role.as_ref() != Some(&role);
+        if changed {
+            tracing::info!(incarnation, %role, "hello from the server");
+            self.ledger.incarnation = Some(incarnation);
+            self.ledger.role = Some(role);
+        }
+        // The server's time is worth a write only while a pause depends on it.
+        if changed || self.ledger.pause.is_some() {
+            self.save();
+        }
+        // The server is reachable: wake whatever waits for it.
+        self.publish(now);
+        if renewed {
+            self.effects.push(Effect::IncarnationRenewed);
+        }
+        self.effects.push(Effect::WakeSender);
+    }
+
+    fn run_requested(&mut self, id: String, by: String, noop: bool) -> Option<QueueEvent> {
+        if self.ledger.run_request.as_ref() == Some(&id) {
+            return None;
+        }
+        self.ledger.run_request = Some(id.clone());
+        if noop {
+            merge(&mut self.ledger.previews, Cause::Operator { id: id.clone(), by: by.clone() });
+            Some(QueueEvent::PreviewRequested { id, by })
+        } else {
+            Some(QueueEvent::RunRequested { id, by })
+        }
+    }
+
+    fn set_pause(&mut self, pause: Option<NodePause>, now: EventTime) -> Option<QueueEvent> {
+        if pause == self.ledger.pause {
+            return None;
+        }
+        match &pause {
+            Some(paused) => tracing::info!("{paused}"),
+            None => tracing::info!("the node is resumed"),
+        }
+        self.ledger.pause = pause;
+        self.update_pause_end(now);
+        self.save();
+        Some(QueueEvent::PauseStored)
+    }
+
+    /// Converts the end of the pause from the server's time to the clock of the timers.
+    pub(super) fn update_pause_end(&mut self, now: EventTime) {
+        self.paused = self.ledger.pause.as_ref().map(|paused| match paused.pause.until {
+            None => PausedUntil::Resumed,
+            Some(until) => {
+                let clocks = now.clocks(self.node.boot.as_deref());
+                let left = clock::time_left(until, self.ledger.server_time.as_ref(), &clocks);
+                PausedUntil::Time(now.instant + left)
+            }
+        });
+    }
+
+    /// Ends a pause whose time is over. The server is not needed for this, and may be unreachable.
+    fn end_pause(&mut self, now: Instant) {
+        match self.paused {
+            Some(PausedUntil::Time(end)) if end <= now => {
+                tracing::info!("the pause has expired");
+                self.paused = None;
+                self.ledger.pause = None;
+                self.save();
+            }
+            Some(PausedUntil::Time(_) | PausedUntil::Resumed) | None => {}
+        }
+    }
+
+    fn pause_ends(&self) -> Option<Instant> {
+        match self.paused {
+            Some(PausedUntil::Time(end)) => Some(end),
+            Some(PausedUntil::Resumed) | None => None,
+        }
+    }
+
+    pub(super) fn save(&mut self) {
+        self.effects.push(Effect::SaveLedger(Box::new(self.ledger.clone())));
+    }
+
+    pub(super) fn view(&self) -> LedgerView<'_> {
+        LedgerView {
+            has_incarnation: self.ledger.incarnation.is_some(),
+            role: self.ledger.role.as_ref(),
+            desired: self.ledger.desired.as_ref(),
+            snapshot: self.snapshot.as_deref(),
+            last: self.ledger.last.as_ref(),
+            last_snapshot: self.last_snapshot.as_deref(),
+            failures: self.ledger.failures(),
+            applied: self.ledger.applied.as_ref(),
+            hooks: &self.ledger.hooks,
+            paused: self.paused,
+        }
+    }
+}

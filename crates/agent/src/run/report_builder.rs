@@ -1,0 +1,131 @@
+//! Builds the reports of a run, and the part of them that the next decision needs.
+
+use jiff::Timestamp;
+
+use muster_core::lookup::Lookups;
+use muster_core::report::reason::RunReason;
+use muster_core::report::summary::clip;
+use muster_core::report::{CheckResult, FirstFailure, Outcome, Report, ResourceError, RunResult, Verdict};
+
+use crate::applier::Applied;
+use crate::node::Node;
+use crate::queue::io::Input;
+use crate::run::WorkOrder;
+use crate::state::ledger::{LastRun, RunEnd, RunningRun};
+
+/// Length of the message of a first failure, which is part of every report until a run succeeds.
+const FIRST_FAILURE_MESSAGE: usize = 500;
+
+/// The report of an applier that has ended.
+pub fn configured(
+    node: &Node,
+    order: &WorkOrder,
+    applied: Applied,
+    lookups: Lookups,
+    log: String,
+    ended: Timestamp,
+) -> Report {
+    let run = &order.run;
+    let failed = applied.result == RunResult::Failed;
+    Report {
+        node: node.name.clone(),
+        // The number of the incarnation is set when the report is sent: a server that was restored may give a new one.
+        incarnation: 0,
+        seq: run.seq,
+        run: run.run.clone(),
+        outcome: Outcome::Configured(applied.result),
+        version: run.version.clone(),
+        digest: run.digest.clone(),
+        generation: run.generation,
+        causes: run.causes.clone(),
+        reason: applied.reason,
+        attempt: if failed { run.failures + 1 } else { 0 },
+        started: run.started,
+        ended,
+        counts: applied.counts,
+        errors: applied.errors,
+        changes: applied.changes,
+        first_failure: None,
+        checks: Vec::new(),
+        hooks: Vec::new(),
+        published: applied.published,
+        facts: node.facts(),
+        lookups,
+        log,
+    }
+}
+
+/// The report of the checks after the applier, with the same sequence number. The second report of a run uses the next.
+pub fn validated(
+    order: &WorkOrder,
+    configured: Report,
+    checks: Vec<CheckResult>,
+    log: String,
+    ended: Timestamp,
+) -> Report {
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Failed);
+    let failed: Vec<String> = failed.map(|check| check.name.clone()).collect();
+    let passed = failed.is_empty();
+    Report {
+        outcome: Outcome::Validated(if passed { Verdict::Passed } else { Verdict::Failed }),
+        reason: if passed { None } else { Some(RunReason::ChecksFailed { names: failed }) },
+        attempt: if passed { 0 } else { order.run.failures + 1 },
+        ended,
+        checks,
+        log,
+        ..configured
+    }
+}
+
+/// The report of a preview.
+pub fn previewed(report: Report) -> Report {
+    let result = match report.outcome {
+        Outcome::Configured(result) | Outcome::Previewed(result) => result,
+        Outcome::Validated(_) => RunResult::Failed,
+    };
+    // A preview is no run, so it does not count as a failed attempt.
+    Report { outcome: Outcome::Previewed(result), attempt: 0, published: None, ..report }
+}
+
+/// The last report of a run, and the part of it that the next decision needs.
+pub fn finished(order: &WorkOrder, mut report: Report) -> Input {
+    report.first_failure = first_failure(&order.run, &report);
+    let end = match report.outcome {
+        Outcome::Validated(Verdict::Passed) => RunEnd::Validated,
+        Outcome::Configured(RunResult::Pending) => RunEnd::Pending,
+        Outcome::Configured(RunResult::Failed) | Outcome::Validated(Verdict::Failed) => RunEnd::Failed,
+        // Never the last report of a run; a failure is the safe reading.
+        Outcome::Configured(RunResult::Unchanged | RunResult::Changed) | Outcome::Previewed(_) => RunEnd::Failed,
+    };
+    let needs = match &report.reason {
+        Some(RunReason::Waiting { needs }) => needs.clone(),
+        _ => Vec::new(),
+    };
+    let last = LastRun {
+        run: order.run.run.clone(),
+        generation: order.run.generation,
+        end,
+        needs,
+        lookups: report.lookups.clone(),
+        attempt: report.attempt,
+        first_failure: report.first_failure.clone(),
+        only_checks_failed: report.outcome == Outcome::Validated(Verdict::Failed),
+    };
+    Input::Finished { report: Box::new(report), last: Box::new(last) }
+}
+
+/// The first of the failures in a row that this report belongs to: that of an earlier run, or its own. It often says more
+/// than the last one. `None` if the run did not fail.
+pub fn first_failure(run: &RunningRun, report: &Report) -> Option<FirstFailure> {
+    if report.attempt == 0 {
+        return None;
+    }
+    let own = || {
+        let reason = || report.reason.as_ref().map(ToString::to_string).unwrap_or_default();
+        let from_reason = || ResourceError { message: reason(), ..ResourceError::default() };
+        let mut error = report.errors.first().cloned().unwrap_or_else(from_reason);
+        error.message = clip(&error.message, FIRST_FAILURE_MESSAGE);
+        FirstFailure { run: report.run.clone(), at: report.ended, error }
+    };
+    Some(run.first_failure.clone().unwrap_or_else(own))
+}

@@ -1,0 +1,131 @@
+//! The configured servers, of which the agent uses one at a time.
+//!
+//! Each agent has its own order of them (rendezvous hashing). It starts with the first, and on a failure takes the first
+//! that answers. A fleet spreads evenly over its servers without a coordinator. The agents of a lost server spread over
+//! all remaining ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use muster_core::names::{EnvName, NodeName};
+use muster_wire::client::{Client, ClientError};
+
+#[derive(Clone, Debug)]
+pub struct Servers {
+    /// In this agent's order.
+    clients: Arc<[Client]>,
+    current: Arc<AtomicUsize>,
+    /// When the last request was sent that the current server did not answer.
+    unanswered: watch::Sender<Option<Instant>>,
+}
+
+impl Servers {
+    pub fn new(env: &EnvName, node: &NodeName, urls: &[String]) -> Result<Self, ClientError> {
+        let clients = urls.iter().map(|url| Client::new(url)).collect::<Result<Vec<_>, _>>()?;
+        let clients = order(env, node, clients, Client::base).into();
+        Ok(Self { clients, current: Arc::default(), unanswered: watch::Sender::new(None) })
+    }
+
+    pub fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// All of them, in this agent's order.
+    pub fn all(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// The server that all tasks use.
+    pub fn current(&self) -> &Client {
+        &self.clients[self.current.load(Ordering::Relaxed) % self.clients.len()]
+    }
+
+    /// True if the current server is not the first in this agent's order.
+    pub fn is_away(&self) -> bool {
+        self.current.load(Ordering::Relaxed) != 0
+    }
+
+    /// Selects the server at `place`. Only the sync task calls this; all other tasks follow.
+    pub fn select(&self, place: usize) {
+        self.current.store(place, Ordering::Relaxed);
+        self.unanswered.send_replace(None);
+    }
+
+    /// Reports that the current server did not answer a request sent at `sent`.
+    pub fn report_unanswered(&self, sent: Instant) {
+        self.unanswered.send_replace(Some(sent));
+    }
+
+    /// Unanswered requests, for the sync task.
+    pub fn unanswered(&self) -> watch::Receiver<Option<Instant>> {
+        self.unanswered.subscribe()
+    }
+}
+
+/// The order of the servers for a node. It depends on the names only, not on the order in the configuration, and is the
+/// same in every version of the agent. Duplicates are removed.
+fn order<T>(env: &EnvName, node: &NodeName, servers: Vec<T>, url: impl Fn(&T) -> &str) -> Vec<T> {
+    let mut ranked: Vec<_> = servers
+        .into_iter()
+        .map(|server| {
+            let text = format!("{env}\n{node}\n{}", url(&server));
+            (Sha256::digest(text), server)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.dedup_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, server)| server).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::BTreeMap;
+
+    const URLS: [&str; 3] = ["http://10.0.0.1:7300", "http://10.0.0.2:7300", "http://10.0.0.3:7300"];
+
+    fn ordered(node: u32, urls: &[&'static str]) -> Vec<&'static str> {
+        let (env, node) = (EnvName::new("prod").unwrap(), NodeName::new(format!("web{node}")).unwrap());
+        order(&env, &node, urls.to_vec(), |url| url)
+    }
+
+    fn counts(urls: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, usize> {
+        urls.fold(BTreeMap::new(), |mut counts, url| {
+            *counts.entry(url).or_default() += 1;
+            counts
+        })
+    }
+
+    #[test]
+    fn fleet_spreads_evenly_over_its_servers() {
+        let first = counts((1..=5000).map(|node| ordered(node, &URLS)[0]));
+        assert_eq!(first.len(), 3);
+        assert!(first.values().all(|count| (1567..=1767).contains(count)), "{first:?}");
+    }
+
+    #[test]
+    fn agents_of_a_lost_server_spread_and_no_other_agent_moves() {
+        let orders: Vec<_> = (1..=5000).map(|node| ordered(node, &URLS)).collect();
+        let lost = URLS[1];
+        let next = counts(orders.iter().filter(|order| order[0] == lost).map(|order| order[1]));
+        assert_eq!(next.keys().copied().collect::<Vec<_>>(), [URLS[0], URLS[2]]);
+        assert!(next[URLS[0]].abs_diff(next[URLS[2]]) < 150, "{next:?}");
+        // The order of the remaining servers is unchanged.
+        for (node, order) in (1..).zip(&orders) {
+            let left: Vec<_> = order.iter().copied().filter(|url| *url != lost).collect();
+            assert_eq!(ordered(node, &[URLS[0], URLS[2]]), left);
+        }
+    }
+
+    #[test]
+    fn order_depends_only_on_the_names() {
+        assert_eq!(ordered(7, &[URLS[2], URLS[0], URLS[1], URLS[0]]), ordered(7, &URLS));
+        // Must never change: an upgraded agent stays on its server.
+        assert_eq!([1, 2, 3, 4].map(|node| ordered(node, &URLS)[0]), [URLS[2], URLS[0], URLS[0], URLS[1]]);
+    }
+}
