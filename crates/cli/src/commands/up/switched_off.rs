@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     fn machine(node: &str, left: &[u32]) -> PoweredOff {
-        let ended = TerminationSummary { asked: vec![7], killed: vec![8], left: left.to_vec() };
+        let ended = TerminationSummary { terminated: vec![7], killed: vec![8], remaining: left.to_vec() };
         PoweredOff { node: NodeName::new(node).unwrap(), result: Ok(ended) }
     }
 
