@@ -1,6 +1,8 @@
 //! What an agent says of a run.
 
 pub mod failure_groups;
+pub mod group_commit;
+pub mod intake;
 pub mod reason;
 pub mod record;
 pub mod status_move;

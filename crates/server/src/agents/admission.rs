@@ -1,8 +1,8 @@
-//! How many streams are opened at the same time.
+//! Limits the sync streams that are being opened at the same time.
 //!
-//! To open a stream costs a comparison and, for most, a whole snapshot that stays in memory until the agent has taken
-//! it. When a fleet comes back after an outage, that would be done for all of it at once. So a few are let in at a time,
-//! some wait for their turn, and all others are told to come back in a moment.
+//! Opening a stream costs a comparison and usually a whole snapshot, which stays in memory until the agent has read it. When a
+//! fleet reconnects after an outage, all streams are requested at once. A few are admitted, some wait, and the rest get
+//! `Retry-After`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,36 +12,40 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// An opening takes a millisecond or two; with so many at once all cores are busy, and their snapshots fit into memory.
-const INSIDE: usize = 64;
-/// Each that waits is a request of a few kilobytes.
-const WAITING: usize = 1024;
-/// Well below the 10 s after which an agent looks for another server.
-const TURN: Duration = Duration::from_secs(2);
-/// An agent that does not take its first events does not keep others out for longer.
-const TAKEN_WITHIN: Duration = Duration::from_secs(5);
-/// When those come back who were sent away. They add as much again by chance.
-const COME_BACK: u16 = 2;
+/// Streams that are opened at once. Each takes one or two milliseconds: this many keep all cores busy, and their snapshots
+/// fit into memory.
+const MAX_OPENING: usize = 64;
+/// Requests that wait for admission, each of a few kilobytes.
+const MAX_WAITING: usize = 1024;
+/// Time that a request waits. Well below the 10 s after which an agent tries another server.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after which a permit is given to the next agent, though the first events of the stream were not read.
+const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// `Retry-After` of refused agents, in seconds. Agents add up to the same time again at random.
+const RETRY_AFTER: u16 = 2;
 
+/// Admission of sync streams.
 #[derive(Debug)]
 pub struct Admission {
-    inside: Arc<Semaphore>,
+    free: Arc<Semaphore>,
     waiting: Semaphore,
-    /// Who is inside, in the order of their coming. A permit is here and not with the agent's stream, because nobody
-    /// looks after a stream whose agent takes nothing.
-    permits: Arc<Mutex<BTreeMap<u64, (Instant, OwnedSemaphorePermit)>>>,
-    entered: AtomicU64,
-    /// The most that were inside at once.
-    most: AtomicUsize,
+    /// The permits in use, in the order of admission. They are here and not with the streams, because a stream whose agent
+    /// reads nothing is never polled.
+    permits: Permits,
+    admitted: AtomicU64,
+    /// The highest number of streams that were being opened at once.
+    peak: AtomicUsize,
     refused: AtomicU64,
     limit: usize,
 }
 
-/// An agent whose stream is being opened: until this is dropped, or has taken too long.
+type Permits = Arc<Mutex<BTreeMap<u64, (Instant, OwnedSemaphorePermit)>>>;
+
+/// Permit to open a stream, until it is dropped or [`PERMIT_TIMEOUT`] is over.
 #[derive(Debug)]
 pub(crate) struct AdmissionPermit {
     number: u64,
-    permits: Arc<Mutex<BTreeMap<u64, (Instant, OwnedSemaphorePermit)>>>,
+    permits: Permits,
 }
 
 impl Drop for AdmissionPermit {
@@ -50,7 +54,7 @@ impl Drop for AdmissionPermit {
     }
 }
 
-/// Too many are there already.
+/// The server is busy: the agent tries again after this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryAfter {
     pub(crate) seconds: u16,
@@ -58,61 +62,57 @@ pub(crate) struct RetryAfter {
 
 impl Default for Admission {
     fn default() -> Self {
-        Self::new(INSIDE, WAITING)
+        Self::new(MAX_OPENING, MAX_WAITING)
     }
 }
 
 impl Admission {
-    fn new(inside: usize, waiting: usize) -> Self {
+    fn new(limit: usize, waiting: usize) -> Self {
         Self {
-            inside: Arc::new(Semaphore::new(inside)),
+            free: Arc::new(Semaphore::new(limit)),
             waiting: Semaphore::new(waiting),
             permits: Arc::default(),
-            entered: AtomicU64::new(0),
-            most: AtomicUsize::new(0),
+            admitted: AtomicU64::new(0),
+            peak: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
-            limit: inside,
+            limit,
         }
     }
 
-    /// Lets an agent in, at once or when it is its turn.
+    /// Admits a stream, at once or when a permit is free.
     pub(crate) async fn enter(&self) -> Result<AdmissionPermit, RetryAfter> {
-        match self.turn().await {
-            Some(permit) => Ok(self.open(permit)),
+        match self.acquire().await {
+            Some(permit) => Ok(self.admit(permit)),
             None => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
-                Err(RetryAfter { seconds: COME_BACK })
+                Err(RetryAfter { seconds: RETRY_AFTER })
             }
         }
     }
 
-    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.turn_out_the_slow();
-        if let Ok(permit) = Arc::clone(&self.inside).try_acquire_owned() {
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        lock(&self.permits).retain(|_, (since, _)| since.elapsed() < PERMIT_TIMEOUT);
+        if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             return Some(permit);
         }
         let _place = self.waiting.try_acquire().ok()?;
-        timeout(TURN, Arc::clone(&self.inside).acquire_owned()).await.ok()?.ok()
+        timeout(WAIT_TIMEOUT, Arc::clone(&self.free).acquire_owned()).await.ok()?.ok()
     }
 
-    fn open(&self, permit: OwnedSemaphorePermit) -> AdmissionPermit {
-        let number = self.entered.fetch_add(1, Ordering::Relaxed);
+    fn admit(&self, permit: OwnedSemaphorePermit) -> AdmissionPermit {
+        let number = self.admitted.fetch_add(1, Ordering::Relaxed);
         lock(&self.permits).insert(number, (Instant::now(), permit));
-        self.most.fetch_max(self.limit - self.inside.available_permits(), Ordering::Relaxed);
+        self.peak.fetch_max(self.limit - self.free.available_permits(), Ordering::Relaxed);
         AdmissionPermit { number, permits: self.permits.clone() }
     }
 
-    fn turn_out_the_slow(&self) {
-        lock(&self.permits).retain(|_, (since, _)| since.elapsed() < TAKEN_WITHIN);
-    }
-
-    /// How many are being opened now, the most that ever were at once, and how many were sent away.
+    /// Streams that are being opened now, their peak, and the number of refused requests.
     pub fn counts(&self) -> (usize, usize, u64) {
-        let now = self.limit - self.inside.available_permits();
-        (now, self.most.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+        let now = self.limit - self.free.available_permits();
+        (now, self.peak.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 
-    /// How many are let in at once.
+    /// Streams that may be opened at once.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn some_are_let_in_some_wait_and_the_rest_come_back() {
+    async fn over_the_limit_one_waits_and_the_rest_are_refused() {
         let admission = Arc::new(Admission::new(2, 1));
         let first = admission.enter().await.unwrap();
         let _second = admission.enter().await.unwrap();
@@ -135,19 +135,19 @@ mod tests {
         let waiting = Arc::clone(&admission);
         tasks.spawn(async move { waiting.enter().await.is_ok() });
         tokio::task::yield_now().await;
-        assert_eq!(admission.enter().await.unwrap_err(), RetryAfter { seconds: COME_BACK }, "one waits already");
+        assert_eq!(admission.enter().await.unwrap_err(), RetryAfter { seconds: RETRY_AFTER }, "one waits already");
         drop(first);
-        assert!(tasks.join_next().await.unwrap().unwrap(), "its turn has come");
+        assert!(tasks.join_next().await.unwrap().unwrap(), "a permit is free");
         assert_eq!(admission.counts().1, 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever_and_nobody_keeps_others_out_for_ever() {
+    async fn waiting_and_slow_streams_time_out() {
         let admission = Admission::new(1, 1);
         let _slow = admission.enter().await.unwrap();
-        assert!(admission.enter().await.is_err(), "its turn did not come");
-        tokio::time::sleep(TAKEN_WITHIN).await;
-        assert!(admission.enter().await.is_ok(), "the slow one counts no more");
+        assert!(admission.enter().await.is_err(), "no permit became free");
+        tokio::time::sleep(PERMIT_TIMEOUT).await;
+        assert!(admission.enter().await.is_ok(), "the permit of the slow stream has expired");
         assert_eq!(admission.counts().2, 1);
     }
 }

@@ -1,7 +1,7 @@
-//! Begins a new epoch when agents know a later life of the store than the store itself: it was restored from a backup.
+//! Begins a new epoch when an agent knows a later generation than the store: the store was restored from a backup.
 //!
-//! Agents refuse what is older than what they were told. A restored store counts on from an older revision, so without a
-//! new epoch everything that it says would be refused, and the fleet would stand still.
+//! Agents refuse a desired state with an older generation. A restored store continues from an older revision: without a new
+//! epoch, agents would refuse all of its desired states, and the fleet would not progress.
 
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
@@ -12,25 +12,25 @@ use thiserror::Error;
 use crate::App;
 use crate::view::StaleView;
 
-/// Several agents that find it out at the same moment begin one epoch; each of the others sees it at its second try.
-const TRIES: usize = 5;
+/// Several agents that connect at the same moment begin one epoch: the requests that lose find it at their next attempt.
+const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Error)]
 pub(crate) enum EpochError {
-    #[error("a new epoch cannot be begun")]
+    #[error("the new epoch cannot be committed")]
     Store(#[from] StoreError),
     #[error(transparent)]
     StaleView(#[from] StaleView),
-    #[error("the epoch of {env} is being changed elsewhere")]
+    #[error("another server changes the epoch of {env} at the same time")]
     Contended { env: EnvName },
 }
 
-/// Begins a new epoch if an agent's generation cannot have come from this store as it is. Reads the store only for an
-/// agent that knows more than the view: another replica may have told it what has not arrived here yet.
-pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Result<(), EpochError> {
+/// Begins a new epoch if an agent's generation cannot come from this store. Reads the store only when the generation is
+/// newer than the view: another replica may have sent it before it arrived here.
+pub(crate) async fn ensure_newer(app: &App, env: &EnvName, known: Generation) -> Result<(), EpochError> {
     let mut view_is_fresh = false;
-    for _ in 0..TRIES {
-        let (epoch, epoch_at, revision) = seen(app, env);
+    for _ in 0..MAX_ATTEMPTS {
+        let (epoch, epoch_at, revision) = epoch_in_view(app, env);
         let newest = Generation { epoch, number: revision.0 };
         if known <= newest {
             return Ok(());
@@ -47,12 +47,12 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
         let txn = Txn::new().guard(Guard::observed(key.clone(), epoch_at)).op(Op::put(key, next.to_string()));
         match app.store.commit(txn).await {
             Ok(CommitOutcome::Committed { revision }) => {
-                tracing::warn!(%env, agent = %known, store = %newest, "an agent knows a later life of the store: it \
-                    was restored, and a new epoch begins");
+                tracing::warn!(%env, agent = %known, store = %newest, "an agent has a newer generation than the \
+                    store: the store was restored, and a new epoch begins");
                 app.view.reach(revision).await?;
                 return Ok(());
             }
-            // Another agent came first.
+            // The request of another agent was committed first.
             Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
             Err(StoreError::Unknown { .. }) => view_is_fresh = false,
             Err(error) => return Err(error.into()),
@@ -61,15 +61,15 @@ pub(crate) async fn keep_up(app: &App, env: &EnvName, known: Generation) -> Resu
     Err(EpochError::Contended { env: env.clone() })
 }
 
-/// The highest epoch of the environment's leaders: theirs begin at the store's, and go up.
+/// The highest epoch of the environment's leaders. Leader epochs start at the store's epoch, and grow.
 fn leader_epoch(app: &App, env: &EnvName) -> u64 {
     let fleets = app.view.fleets();
     let leaders = fleets.get(env).into_iter().flat_map(|fleet| fleet.leaders().values());
     leaders.map(|(leader, _)| leader.epoch).max().unwrap_or(0)
 }
 
-/// The epoch of an environment, when it was written, and how far the view is.
-fn seen(app: &App, env: &EnvName) -> (u64, Option<Revision>, Revision) {
+/// The epoch of an environment, its revision, and the revision of the view.
+fn epoch_in_view(app: &App, env: &EnvName) -> (u64, Option<Revision>, Revision) {
     let fleets = app.view.fleets();
     let view = app.view.revision().unwrap_or_default();
     fleets.get(env).map_or((0, None, view), |fleet| (fleet.epoch(), fleet.epoch_at(), fleet.revision.max(view)))

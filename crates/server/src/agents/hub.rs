@@ -1,8 +1,8 @@
-//! The agents that are connected: what each has seen, what each does, and whom a change wakes.
+//! Registry of the connected agents, and the wake-ups of their streams.
 //!
-//! A session holds the tags of what its node's last run looked up. A change of the view wakes exactly the sessions that
-//! looked up what changed; a woken stream then compares tags with the view and says what is new. Waking is a hint that
-//! can be given too often or twice without harm; what is sent depends on the comparison alone.
+//! A session holds the tags of the values that its node's last run looked up. A change of the view wakes exactly the sessions
+//! that looked up a changed key. A woken stream compares its tags with the view, and sends what is new. A wake-up is a hint:
+//! too many of them are harmless, because the comparison alone decides what is sent.
 
 #[cfg(test)]
 #[path = "scale_tests.rs"]
@@ -24,26 +24,28 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::live_logs::LiveLogs;
-use super::lookup_index::{Compared, Comparisons, Interests, Seen};
-use super::session::{JoinRequest, Session, Sessions, Told};
+use super::lookup_index::{Comparisons, LookupDiff, LookupIndex, SeenLookups};
+use super::session::{JoinRequest, Session, SessionState, Sessions};
 use crate::clock::Clock;
 use crate::view::{View, ViewChange};
 
-pub(crate) type Place = (EnvName, NodeName);
+/// A node of an environment.
+pub(crate) type EnvNode = (EnvName, NodeName);
 
+/// Connected agents of this replica.
 #[derive(Debug)]
 pub struct Hub {
     clock: Clock,
     listening_since: Timestamp,
     inner: Mutex<Inner>,
     stop: CancellationToken,
-    /// How far the view is: what was said before an agent was heard, and what after.
+    /// Revision of the view, recorded with each message of an agent.
     view: watch::Receiver<Option<Revision>>,
-    /// Steps whenever a connection begins or ends, or an agent does something else.
+    /// Changes when a session begins or ends, or an agent's activity changes.
     changed: watch::Sender<u64>,
     opened: AtomicU64,
     ended: AtomicU64,
-    /// What the runs say that go on.
+    /// Logs of the runs in progress.
     pub(crate) live_logs: Arc<LiveLogs>,
     comparisons: Comparisons,
 }
@@ -51,15 +53,14 @@ pub struct Hub {
 #[derive(Debug, Default)]
 struct Inner {
     sessions: Sessions,
-    /// What the nodes' last runs looked up.
-    interests: HashMap<EnvName, Interests>,
+    /// The lookups of the nodes' last runs.
+    lookups: HashMap<EnvName, LookupIndex>,
     silent_since: HashMap<EnvName, HashMap<NodeName, Timestamp>>,
-    /// Nodes with a session here of which another replica says that they are connected to it: whether it is right shows
-    /// when they are heard again, here or there.
-    contested: HashSet<Place>,
+    /// Nodes with a session here that another replica claims too. Their next message decides which replica is right.
+    contested: HashSet<EnvNode>,
 }
 
-/// Ends the session when the stream is dropped, however that comes about.
+/// Ends the session when the stream is dropped.
 #[derive(Debug)]
 pub struct SessionGuard {
     pub session: Arc<Session>,
@@ -67,21 +68,22 @@ pub struct SessionGuard {
 }
 
 impl SessionGuard {
-    /// Compares what the node has seen with what it would see now; none if it is connected anew.
-    pub(crate) fn compare(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Arc<Seen>, Arc<Compared>)> {
-        let seen = self.session.seen()?;
-        let compared = self.hub.comparisons.compare(fleet, &self.session.node, node, &seen);
-        Some((seen, compared))
+    /// Compares the lookups of the node with the view; none if a newer session has replaced this one.
+    pub(crate) fn compare(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Arc<SeenLookups>, Arc<LookupDiff>)> {
+        let seen = self.session.lookups()?;
+        let diff = self.hub.comparisons.compare(fleet, &self.session.node, node, &seen);
+        Some((seen, diff))
     }
 
-    /// Notes that the node has been sent what is there now, in place of what it had seen. If it has reported another run
-    /// meanwhile, that one counts, and is compared anew.
-    pub(crate) fn saw(&self, before: &Arc<Seen>, now: Arc<Seen>) {
+    /// Records that the node was sent the current values. If it has reported another run meanwhile, the lookups of that run
+    /// stay, and are compared again.
+    pub(crate) fn sent(&self, before: &Arc<SeenLookups>, now: Arc<SeenLookups>) {
         let mut inner = self.hub.inner();
-        if self.session.seen().is_some_and(|seen| Arc::ptr_eq(&seen, before)) && !self.session.ended.is_cancelled() {
-            inner.forget_lookups(&self.session);
-            let interests = inner.interests.entry(self.session.env.clone()).or_default();
-            self.session.told().seen = Some(interests.share(&self.session.node, now));
+        let is_same = self.session.lookups().is_some_and(|seen| Arc::ptr_eq(&seen, before));
+        if is_same && !self.session.ended.is_cancelled() {
+            inner.remove_lookups(&self.session);
+            let index = inner.lookups.entry(self.session.env.clone()).or_default();
+            self.session.state().lookups = Some(index.add_shared(&self.session.node, now));
         }
     }
 }
@@ -94,7 +96,7 @@ impl Drop for SessionGuard {
 }
 
 impl Hub {
-    /// All streams end when `stop` is cancelled.
+    /// Makes a hub without sessions. All streams end when `stop` is cancelled.
     pub fn new(clock: Clock, stop: CancellationToken, view: &View) -> Self {
         let listening_since = clock.now();
         Self {
@@ -111,7 +113,7 @@ impl Hub {
         }
     }
 
-    /// Ends when the server stops: whoever holds a request open must let go of it then.
+    /// Returns when the server stops: long requests must end then.
     pub async fn stopping(&self) {
         self.stop.cancelled().await;
     }
@@ -124,40 +126,40 @@ impl Hub {
         self.changed.subscribe()
     }
 
-    /// How many agents are connected.
+    /// Number of connected agents.
     pub fn connected(&self) -> usize {
         self.inner().sessions.len()
     }
 
-    /// How many streams have been opened so far, and how many of them have ended.
+    /// Number of streams that were opened, and of those that have ended.
     pub fn streams(&self) -> (u64, u64) {
         let ended = self.ended.load(Ordering::Relaxed);
         (self.opened.load(Ordering::Relaxed), ended)
     }
 
-    /// An agent has connected. An older connection of the same node ends.
-    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, arrival: JoinRequest) -> SessionGuard {
-        let JoinRequest { lookups, activity, away } = arrival;
+    /// Begins the session of an agent. An older session of the same node ends.
+    pub fn join(self: &Arc<Self>, env: &EnvName, node: &NodeName, request: JoinRequest) -> SessionGuard {
+        let JoinRequest { lookups, activity, away } = request;
         let session = Arc::new(Session {
             env: env.clone(),
             node: node.clone(),
             since: self.clock.now(),
             wake: Notify::new(),
-            go: Notify::new(),
+            move_away: Notify::new(),
             away,
             joined: Instant::now(),
             ended: self.stop.child_token(),
-            told: Mutex::new(Told {
-                seen: None,
+            state: Mutex::new(SessionState {
+                lookups: None,
                 activity,
-                heard: Instant::now(),
+                last_message: Instant::now(),
                 heard_at: self.view_at(),
-                asked_to_go: None,
+                asked_to_move: None,
             }),
         });
         let mut inner = self.inner();
         if let Some(old) = inner.sessions.insert(session.clone()) {
-            inner.forget_lookups(&old);
+            inner.remove_lookups(&old);
             old.ended.cancel();
         }
         if let Some(silent) = inner.silent_since.get_mut(env) {
@@ -166,53 +168,54 @@ impl Hub {
         inner.set_lookups(&session, lookups);
         drop(inner);
         self.opened.fetch_add(1, Ordering::Relaxed);
-        self.step();
+        self.changed();
         SessionGuard { session, hub: self.clone() }
     }
 
     fn leave(&self, session: &Arc<Session>) {
         let mut inner = self.inner();
         if inner.sessions.remove(session) {
-            inner.forget_lookups(session);
+            inner.remove_lookups(session);
             let silent = inner.silent_since.entry(session.env.clone()).or_default();
             silent.insert(session.node.clone(), self.clock.now());
             drop(inner);
             self.live_logs.agent_gone(&session.env, &session.node);
-            self.step();
+            self.changed();
         }
     }
 
-    /// A report says what its run looked up and saw. The stream compares it with what is there now.
-    pub fn looked_up(&self, env: &EnvName, node: &NodeName, lookups: Lookups) {
+    /// Sets the lookups of a node's last run, from its report. The stream compares them with the view.
+    pub fn set_lookups(&self, env: &EnvName, node: &NodeName, lookups: Lookups) {
         let mut inner = self.inner();
         if let Some(session) = inner.sessions.get(env, node).cloned() {
             inner.set_lookups(&session, lookups);
             session.wake.notify_one();
             drop(inner);
-            self.heard(&session);
+            self.message_received(&session);
         }
     }
 
-    pub fn acts(&self, env: &EnvName, node: &NodeName, activity: Activity) {
+    /// Sets the activity of an agent, from its answer to a ping or from a change.
+    pub fn set_activity(&self, env: &EnvName, node: &NodeName, activity: Activity) {
         if let Some(session) = self.session(env, node) {
-            self.heard(&session);
-            // The answer to a ping says most often what is known; nobody is to look at it again.
-            let before = std::mem::replace(&mut session.told().activity, activity.clone());
+            self.message_received(&session);
+            // Most answers to pings repeat the known activity: those wake no controller.
+            let before = std::mem::replace(&mut session.state().activity, activity.clone());
             if before != activity {
-                self.step();
+                self.changed();
             }
         }
     }
 
-    fn heard(&self, session: &Session) {
+    fn message_received(&self, session: &Session) {
         {
-            let mut told = session.told();
-            told.heard = Instant::now();
-            told.heard_at = self.view_at();
+            let mut state = session.state();
+            state.last_message = Instant::now();
+            state.heard_at = self.view_at();
         }
-        let place = (session.env.clone(), session.node.clone());
-        if self.inner().contested.contains(&place) {
-            self.step();
+        let node = (session.env.clone(), session.node.clone());
+        if self.inner().contested.contains(&node) {
+            self.changed();
         }
     }
 
@@ -220,26 +223,26 @@ impl Hub {
         self.view.borrow().unwrap_or_default()
     }
 
-    /// Names the nodes whose next word decides which replica they are connected to.
-    pub(crate) fn contest(&self, places: HashSet<Place>) {
-        self.inner().contested = places;
+    /// Sets the nodes that another replica claims too: their next message is a change.
+    pub(crate) fn set_contested(&self, nodes: HashSet<EnvNode>) {
+        self.inner().contested = nodes;
     }
 
-    /// All connections.
+    /// All sessions.
     pub fn all_sessions(&self) -> Vec<Arc<Session>> {
         self.inner().sessions.all().cloned().collect()
     }
 
-    /// The connections of an environment's nodes.
+    /// The sessions of an environment.
     pub fn sessions(&self, env: &EnvName) -> Vec<Arc<Session>> {
-        self.inner().sessions.of(env).cloned().collect()
+        self.inner().sessions.in_env(env).cloned().collect()
     }
 
     pub fn session(&self, env: &EnvName, node: &NodeName) -> Option<Arc<Session>> {
         self.inner().sessions.get(env, node).cloned()
     }
 
-    /// Since when a node's agent is connected here, or is not.
+    /// State of a node's connection to this replica, and since when.
     pub fn here(&self, env: &EnvName, node: &NodeName) -> LocalLink {
         let inner = self.inner();
         match inner.sessions.get(env, node) {
@@ -248,18 +251,18 @@ impl Hub {
         }
     }
 
-    /// Since when a node has had no connection to this server: since it ended, or since the server started.
+    /// Time since which a node has no session here: the end of its last session, or the start of the server.
     pub fn silent_since(&self, env: &EnvName, node: &NodeName) -> Timestamp {
         self.inner().silent_since(env, node).unwrap_or(self.listening_since)
     }
 
-    /// Wakes whom the changes of the view concern, for ever.
+    /// Wakes the sessions that a change of the view concerns, for ever.
     pub async fn wake(&self, mut changes: mpsc::Receiver<ViewChange>) {
         while let Some(change) = changes.recv().await {
             match change {
                 ViewChange::Everything => self.inner().sessions.all().for_each(|session| session.wake.notify_one()),
                 ViewChange::Env(env, effects) if effects.desired => {
-                    self.inner().sessions.of(&env).for_each(|session| session.wake.notify_one());
+                    self.inner().sessions.in_env(&env).for_each(|session| session.wake.notify_one());
                 }
                 ViewChange::Env(env, effects) => {
                     let inner = self.inner();
@@ -268,12 +271,12 @@ impl Hub {
                             session.wake.notify_one();
                         }
                     }
-                    let Some(interests) = inner.interests.get(&env) else { continue };
+                    let Some(index) = inner.lookups.get(&env) else { continue };
                     let of_roles = (!effects.roles.is_empty())
-                        .then(|| interests.in_roles(|role| effects.roles.contains(role)))
+                        .then(|| index.by_role(|role| effects.roles.contains(role)))
                         .into_iter()
                         .flatten();
-                    let nodes = effects.lookups.iter().flat_map(|key| interests.in_key(key)).chain(of_roles);
+                    let nodes = effects.lookups.iter().flat_map(|key| index.by_key(key)).chain(of_roles);
                     for session in nodes.filter_map(|node| inner.sessions.get(&env, node)) {
                         session.wake.notify_one();
                     }
@@ -286,7 +289,7 @@ impl Hub {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self) {
+    fn changed(&self) {
         self.changed.send_modify(|steps| *steps += 1);
     }
 }
@@ -297,17 +300,17 @@ impl Inner {
     }
 
     fn set_lookups(&mut self, session: &Session, lookups: Lookups) {
-        self.forget_lookups(session);
-        let interests = self.interests.entry(session.env.clone()).or_default();
-        session.told().seen = Some(interests.note(&session.node, lookups));
+        self.remove_lookups(session);
+        let index = self.lookups.entry(session.env.clone()).or_default();
+        session.state().lookups = Some(index.add(&session.node, lookups));
     }
 
-    fn forget_lookups(&mut self, session: &Session) {
-        let Some(seen) = session.told().seen.take() else { return };
-        if let Some(interests) = self.interests.get_mut(&session.env) {
-            interests.forget(&session.node, &seen);
-            if interests.is_empty() {
-                self.interests.remove(&session.env);
+    fn remove_lookups(&mut self, session: &Session) {
+        let Some(seen) = session.state().lookups.take() else { return };
+        if let Some(index) = self.lookups.get_mut(&session.env) {
+            index.remove(&session.node, &seen);
+            if index.is_empty() {
+                self.lookups.remove(&session.env);
             }
         }
     }

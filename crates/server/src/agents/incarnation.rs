@@ -1,7 +1,7 @@
-//! Gives incarnations to agents.
+//! Assigns an incarnation to each agent that connects.
 //!
-//! Decided on the view: a fleet that reconnects reads nothing from the store, and one that has kept its memory writes
-//! nothing. Where something is written, a guard finds out if the view was behind.
+//! The decision is made on the view: a fleet that reconnects causes no reads of the store, and an agent that still has its
+//! incarnation causes no write. A write carries a guard, which fails when the view was behind.
 
 use muster_core::keys::Keys;
 use muster_core::names::{EnvName, NodeName};
@@ -12,16 +12,16 @@ use thiserror::Error;
 use crate::App;
 use crate::view::StaleView;
 
-/// Only another server that greets the same node at the same moment, or a report of it, makes a try fail.
-const TRIES: usize = 5;
+/// An attempt fails only when another replica assigns an incarnation to the same node, or commits a report of it.
+const MAX_ATTEMPTS: usize = 5;
 
 #[derive(Debug, Error)]
 pub(crate) enum IncarnationError {
-    #[error("an incarnation cannot be given out")]
+    #[error("the incarnation cannot be committed")]
     Store(#[source] StoreError),
-    #[error("what the store holds of {node} cannot be read: {problem}")]
+    #[error("the status of {node} in the store cannot be read: {problem}")]
     Unreadable { node: NodeName, problem: String },
-    #[error("what is to be remembered of {node} cannot be written")]
+    #[error("the status of {node} cannot be encoded")]
     Unwritable {
         node: NodeName,
         #[source]
@@ -29,13 +29,12 @@ pub(crate) enum IncarnationError {
     },
     #[error(transparent)]
     StaleView(#[from] StaleView),
-    #[error("{node} is being greeted elsewhere")]
+    #[error("another server assigns an incarnation to {node} at the same time")]
     Contended { node: NodeName },
 }
 
-/// Welcomes an agent that says hello, and gives the incarnation that it is to use.
-///
-/// An agent that has kept its memory, on a machine that was not started again, keeps its incarnation.
+/// Assigns the incarnation of an agent that connects. An agent that still knows its own, on a machine that was not
+/// rebooted, keeps it.
 pub(crate) async fn assign(
     app: &App,
     env: &EnvName,
@@ -44,7 +43,7 @@ pub(crate) async fn assign(
     boot: Option<&str>,
 ) -> Result<u64, IncarnationError> {
     let keys = Keys::new(env);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let welcome = {
             let fleets = app.view.fleets();
             let fleet = fleets.get(env);
@@ -60,7 +59,7 @@ pub(crate) async fn assign(
         match app.store.commit(txn).await {
             Ok(CommitOutcome::Committed { .. }) => return Ok(welcome.incarnation),
             Ok(CommitOutcome::Conflict { revision, .. }) => app.view.reach(revision).await?,
-            // A further number is given out if this one was: gaps do no harm.
+            // If it was committed, the next attempt assigns a further number: gaps are harmless.
             Err(StoreError::Unknown { .. }) => {
                 let newest = app.latest_revision.read().await.map_err(IncarnationError::Store)?;
                 app.view.reach(newest).await?;

@@ -1,5 +1,7 @@
-//! Whether a node's agent is connected, wherever that is: what this server sees itself, and what the others say.
-//! [`muster_core::replica::links`] decides; this knows the connections and the clock.
+//! Connection state of agents, on this replica and on the others.
+//!
+//! [`muster_core::links`] decides; this supplies the sessions of this replica, the presence records of the others, and the
+//! clock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,21 +15,23 @@ use crate::agents::{Hub, Session};
 use crate::clock::Clock;
 use crate::view::View;
 
-/// Where a node's agent is connected.
+/// Replica that a node's agent is connected to.
 #[derive(Clone, Debug)]
 pub enum AgentLocation {
     Local(Arc<Session>),
-    /// Only that replica knows what the agent does.
+    /// Only that replica knows the agent's activity.
     Remote(ReplicaId),
     Disconnected,
 }
 
+/// Connection of one agent.
 #[derive(Clone, Debug)]
 pub struct AgentLink {
     pub link: Link,
     pub at: AgentLocation,
 }
 
+/// Connections of all agents.
 #[derive(Debug)]
 pub struct Links {
     hub: Arc<Hub>,
@@ -36,29 +40,29 @@ pub struct Links {
 }
 
 impl Links {
-    /// The view must be complete: replicas that are gone already are known to be so since this server started.
+    /// The view must be complete. Replicas that are missing from it count as gone since the start of this server.
     pub fn new(me: ReplicaId, hub: Arc<Hub>, clock: Clock, view: &View) -> Self {
         let (listening, began) = (hub.listening_since(), view.revision().unwrap_or_default());
         let absences = LinkTracker::new(me, listening, began, view.fleets().values());
         Self { hub, clock, absences: Mutex::new(absences) }
     }
 
-    /// By the server's clock, by which pauses end too.
+    /// The server's time, by which pauses end too.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Whether a node's agent is connected.
+    /// Returns whether a node's agent is connected, and since when.
     pub fn link(&self, fleet: &Fleet, name: &NodeName) -> Link {
         match self.hub.here(&fleet.env, name) {
-            // Asked of thousands of nodes for one decision: what others say matters only for those that are not here.
+            // Called for thousands of nodes in one decision: the other replicas matter only for nodes without a session here.
             LocalLink::Connected { since } => Link::Connected { since },
             here @ LocalLink::Not { .. } => self.absences().link(fleet, name, here, self.clock.now()).0,
         }
     }
 
-    /// Whether a node's agent is connected, and to whom.
-    pub fn of(&self, fleet: &Fleet, name: &NodeName) -> AgentLink {
+    /// Returns whether a node's agent is connected, and to which replica.
+    pub fn agent(&self, fleet: &Fleet, name: &NodeName) -> AgentLink {
         let session = self.hub.session(&fleet.env, name);
         let here = match &session {
             Some(session) => LocalLink::Connected { since: session.since },
@@ -73,7 +77,7 @@ impl Links {
         AgentLink { link, at }
     }
 
-    /// Notes the moment at which each replica goes, for ever.
+    /// Records when each replica leaves, for ever.
     pub async fn watch(&self, view: &View) {
         let mut servers = view.subscribe_servers();
         loop {

@@ -1,9 +1,9 @@
-//! The logs of the runs that go on, in memory: what agents have sent of them, for whoever follows one.
+//! Logs of the runs in progress, in memory, for clients that follow them.
 //!
-//! Of each run the end is kept, and of all runs together no more than fits: those that were written to longest ago go
-//! first. Nothing here must survive. A run's last report brings its log, bounded by the agent, and that is what is kept.
+//! The last part of each log is stored, up to a limit for one run and a limit for all. Over the limit, the log that was
+//! written to least recently is dropped. Nothing here is durable: the last report of a run contains its log.
 //!
-//! Readers pull: nobody buffers for a reader who is slow. One who falls behind what is kept is told how much it missed.
+//! Readers pull, and a slow reader needs no buffer. A reader that falls behind gets the number of bytes that it missed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,25 +14,25 @@ use muster_wire::run_log::{LogEnd, LogPiece};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use super::EnvNode;
 pub(crate) use super::live_run::LiveRun;
 
-/// Of one run. A reader who comes late sees so much of what was before.
-const RUN: usize = 256 * 1024;
-/// Of all runs. A thousand nodes that run at once and say 64 KiB each fit.
-const ALL: usize = 64 * 1024 * 1024;
-/// However little each of them says.
-const RUNS: usize = 10_000;
-/// How long the last lines of a run may take after its last report: both are on their way at the same time.
+/// Bytes of one log that are stored, and that a late reader sees.
+const MAX_RUN_BYTES: usize = 256 * 1024;
+/// Bytes of all logs: enough for a thousand concurrent runs with 64 KiB each.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Logs that are stored, whatever their size.
+const MAX_RUNS: usize = 10_000;
+/// Time that the last lines of a run may arrive after its last report, which is sent at the same time.
 const LAST_LINES: Duration = Duration::from_secs(1);
-
-type Place = (EnvName, NodeName);
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum PieceError {
-    #[error("a piece of a log does not begin where a character does")]
+    #[error("the offset of the log piece is inside a character")]
     InsideACharacter,
 }
 
+/// Logs of the runs in progress.
 #[derive(Debug, Default)]
 pub(crate) struct LiveLogs {
     inner: Mutex<Inner>,
@@ -40,80 +40,86 @@ pub(crate) struct LiveLogs {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// A node makes one run at a time.
-    runs: HashMap<Place, Kept>,
+    /// A node has one run at a time.
+    runs: HashMap<EnvNode, StoredLog>,
     bytes: usize,
-    /// Counts what was written, to know what was written to longest ago.
-    written: u64,
+    /// Counter of writes, to find the log that was written to least recently.
+    writes: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredLog {
     run: Arc<LiveRun>,
     bytes: usize,
-    written: u64,
+    last_write: u64,
 }
 
 impl LiveLogs {
-    /// Takes what an agent sends.
-    pub(crate) fn take(&self, env: &EnvName, node: &NodeName, run: &RunId, piece: LogPiece) -> Result<(), PieceError> {
+    /// Appends a piece of a log.
+    pub(crate) fn append(
+        &self,
+        env: &EnvName,
+        node: &NodeName,
+        run: &RunId,
+        piece: LogPiece,
+    ) -> Result<(), PieceError> {
         let place = (env.clone(), node.clone());
         let mut inner = self.inner();
-        let is_late = |kept: &Kept| kept.run.id != *run && piece.offset > 0 && *run < kept.run.id;
+        let is_late = |kept: &StoredLog| kept.run.id != *run && piece.offset > 0 && *run < kept.run.id;
         if inner.runs.get(&place).is_some_and(is_late) {
-            // Of a run that is over: it was on its way for long.
+            // A delayed piece of an earlier run.
             return Ok(());
         }
-        let live = inner.of(&place, run);
+        let live = inner.log_of(&place, run);
         let last = piece.last;
-        let bytes = live.take(piece, RUN)?;
+        let bytes = live.append(piece, MAX_RUN_BYTES)?;
         inner.count(&place, bytes);
         if last {
             inner.end(&place, run);
         }
-        inner.make_room(ALL, RUNS);
+        inner.evict(MAX_BYTES, MAX_RUNS);
         Ok(())
     }
 
-    /// The log of a run that goes on, if anything of it has come.
+    /// The log of a run in progress, if a piece of it has arrived.
     pub(crate) fn get(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Option<Arc<LiveRun>> {
         let inner = self.inner();
         let kept = inner.runs.get(&(env.clone(), node.clone())).filter(|kept| kept.run.id == *run);
         kept.map(|kept| kept.run.clone())
     }
 
-    /// The log of a run that has begun, whether or not anything of it has come.
-    pub(crate) fn expect(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Arc<LiveRun> {
-        self.inner().of(&(env.clone(), node.clone()), run)
+    /// The log of a run in progress, which may still be empty.
+    pub(crate) fn get_or_create(&self, env: &EnvName, node: &NodeName, run: &RunId) -> Arc<LiveRun> {
+        self.inner().log_of(&(env.clone(), node.clone()), run)
     }
 
-    /// The run of a node that goes on, if it is one that somebody asked for under this name.
-    pub(crate) fn asked_as(&self, env: &EnvName, node: &NodeName, id: &str) -> Option<RunId> {
+    /// The run of a node that is in progress and answers the request with this id.
+    pub(crate) fn run_for_request(&self, env: &EnvName, node: &NodeName, id: &str) -> Option<RunId> {
         let inner = self.inner();
         let kept = inner.runs.get(&(env.clone(), node.clone()))?;
-        kept.run.asked().iter().any(|asked| asked == id).then(|| kept.run.id.clone())
+        kept.run.requests().iter().any(|asked| asked == id).then(|| kept.run.id.clone())
     }
 
-    /// Under which names people have asked for the run that goes on.
-    pub(crate) fn asked(&self, env: &EnvName, node: &NodeName) -> Vec<String> {
-        self.inner().runs.get(&(env.clone(), node.clone())).map(|kept| kept.run.asked()).unwrap_or_default()
+    /// The ids of the requests that the run in progress answers.
+    pub(crate) fn requests(&self, env: &EnvName, node: &NodeName) -> Vec<String> {
+        self.inner().runs.get(&(env.clone(), node.clone())).map(|kept| kept.run.requests()).unwrap_or_default()
     }
 
-    /// The last report of a run has arrived. Its last lines may still be on their way, and are waited for a moment.
+    /// Ends a log a moment after the last report of its run: the last lines may still arrive.
     pub(crate) fn reported(&self, env: &EnvName, node: &NodeName, run: &RunId) {
         if let Some(live) = self.get(env, node, run) {
-            live.is_over_at(Instant::now() + LAST_LINES);
+            live.end_at(Instant::now() + LAST_LINES);
         }
     }
 
-    /// The agent's connection has ended. What is there stays: the agent may come back, and go on.
+    /// Notes that the agent has disconnected. Its log stays: the agent may reconnect and continue.
     pub(crate) fn agent_gone(&self, env: &EnvName, node: &NodeName) {
         if let Some(kept) = self.inner().runs.get(&(env.clone(), node.clone())) {
             kept.run.end(LogEnd::AgentGone);
         }
     }
 
-    /// How many bytes are kept, of how many runs.
+    /// Bytes that are stored, and the number of logs.
     pub(crate) fn size(&self) -> (usize, usize) {
         let inner = self.inner();
         (inner.bytes, inner.runs.len())
@@ -125,8 +131,8 @@ impl LiveLogs {
 }
 
 impl Inner {
-    /// The log of this run; one of another run of the same node is over.
-    fn of(&mut self, place: &Place, run: &RunId) -> Arc<LiveRun> {
+    /// The log of a run. The log of an earlier run of the node ends.
+    fn log_of(&mut self, place: &EnvNode, run: &RunId) -> Arc<LiveRun> {
         if let Some(kept) = self.runs.get(place) {
             if kept.run.id == *run {
                 return kept.run.clone();
@@ -134,22 +140,22 @@ impl Inner {
             let former = kept.run.id.clone();
             self.end(place, &former);
         }
-        self.written += 1;
+        self.writes += 1;
         let live = Arc::new(LiveRun::new(run.clone()));
-        self.runs.insert(place.clone(), Kept { run: live.clone(), bytes: 0, written: self.written });
+        self.runs.insert(place.clone(), StoredLog { run: live.clone(), bytes: 0, last_write: self.writes });
         live
     }
 
-    fn count(&mut self, place: &Place, bytes: usize) {
-        self.written += 1;
+    fn count(&mut self, place: &EnvNode, bytes: usize) {
+        self.writes += 1;
         if let Some(kept) = self.runs.get_mut(place) {
             self.bytes = self.bytes - kept.bytes + bytes;
-            (kept.bytes, kept.written) = (bytes, self.written);
+            (kept.bytes, kept.last_write) = (bytes, self.writes);
         }
     }
 
-    /// The run is over. Those who read it have hold of what there is.
-    fn end(&mut self, place: &Place, run: &RunId) {
+    /// Ends and removes the log of a run. Its readers still hold it.
+    fn end(&mut self, place: &EnvNode, run: &RunId) {
         if self.runs.get(place).is_some_and(|kept| kept.run.id == *run)
             && let Some(kept) = self.runs.remove(place)
         {
@@ -158,13 +164,13 @@ impl Inner {
         }
     }
 
-    /// Lets go of what was written to longest ago. The run goes on, and what comes of it is kept again.
-    fn make_room(&mut self, bytes: usize, runs: usize) {
+    /// Removes the logs that were written to least recently. Later pieces of their runs are stored again.
+    fn evict(&mut self, bytes: usize, runs: usize) {
         while self.bytes > bytes || self.runs.len() > runs {
-            let oldest = self.runs.iter().min_by_key(|(_, kept)| kept.written).map(|(place, _)| place.clone());
+            let oldest = self.runs.iter().min_by_key(|(_, kept)| kept.last_write).map(|(place, _)| place.clone());
             let Some(kept) = oldest.and_then(|place| self.runs.remove(&place)) else { return };
             self.bytes -= kept.bytes;
-            // Its readers ask again, and go on where they were.
+            // Its readers request it again, and continue where they were.
             kept.run.end(LogEnd::AgentGone);
         }
     }
@@ -187,61 +193,61 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_with_its_last_piece_or_when_the_next_begins() {
+    fn log_ends_with_its_last_piece_or_the_next_run() {
         let (logs, (env, node)) = (LiveLogs::default(), names("web1"));
-        logs.take(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
+        logs.append(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
         let first = logs.get(&env, &node, &run("r1")).unwrap();
         assert_eq!(first.read(0).end, None);
-        logs.take(&env, &node, &run("r2"), piece(0, "b\n")).unwrap();
+        logs.append(&env, &node, &run("r2"), piece(0, "b\n")).unwrap();
         assert_eq!(first.read(0).end, Some(LogEnd::Finished));
-        // A piece of the first that was on its way all the time changes nothing.
-        logs.take(&env, &node, &run("r1"), piece(2, "late\n")).unwrap();
+        // A delayed piece of the first run is ignored.
+        logs.append(&env, &node, &run("r1"), piece(2, "late\n")).unwrap();
         let second = logs.get(&env, &node, &run("r2")).unwrap();
-        logs.take(&env, &node, &run("r2"), LogPiece { last: true, ..piece(2, "c\n") }).unwrap();
+        logs.append(&env, &node, &run("r2"), LogPiece { last: true, ..piece(2, "c\n") }).unwrap();
         assert_eq!((second.read(0).text.as_str(), second.read(0).end), ("b\nc\n", Some(LogEnd::Finished)));
         assert_eq!(logs.size(), (0, 0));
     }
 
     #[test]
-    fn an_agent_that_comes_back_goes_on_with_its_run() {
+    fn reconnected_agent_continues_its_log() {
         let (logs, (env, node)) = (LiveLogs::default(), names("web1"));
-        logs.take(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
+        logs.append(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
         logs.agent_gone(&env, &node);
         let live = logs.get(&env, &node, &run("r1")).unwrap();
         assert_eq!(live.read(0).end, Some(LogEnd::AgentGone));
-        logs.take(&env, &node, &run("r1"), piece(2, "b\n")).unwrap();
+        logs.append(&env, &node, &run("r1"), piece(2, "b\n")).unwrap();
         assert_eq!((live.read(0).text.as_str(), live.read(0).end), ("a\nb\n", None));
     }
 
     #[test]
-    fn what_was_written_longest_ago_makes_room() {
+    fn least_recently_written_log_is_evicted() {
         let (logs, run) = (LiveLogs::default(), run("r1"));
         for name in ["web1", "web2", "web3"] {
             let (env, node) = names(name);
-            logs.take(&env, &node, &run, piece(0, "12345\n")).unwrap();
+            logs.append(&env, &node, &run, piece(0, "12345\n")).unwrap();
         }
         let (env, web1) = names("web1");
-        logs.take(&env, &web1, &run, piece(6, "6\n")).unwrap();
-        logs.inner().make_room(15, 10);
+        logs.append(&env, &web1, &run, piece(6, "6\n")).unwrap();
+        logs.inner().evict(15, 10);
         assert_eq!(logs.size(), (14, 2));
         let web2 = names("web2").1;
         assert!(logs.get(&env, &web2, &run).is_none() && logs.get(&env, &web1, &run).is_some());
-        logs.inner().make_room(100, 1);
+        logs.inner().evict(100, 1);
         assert_eq!(logs.size(), (8, 1));
-        // It goes on all the same.
-        logs.take(&env, &web2, &run, piece(6, "7\n")).unwrap();
+        // Later pieces of its run are stored again.
+        logs.append(&env, &web2, &run, piece(6, "7\n")).unwrap();
         let read = logs.get(&env, &web2, &run).unwrap().read(0);
         assert_eq!((read.cut, read.text.as_str()), (6, "7\n"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_lines_may_come_after_the_last_report() {
+    async fn last_lines_may_arrive_after_the_last_report() {
         let (logs, (env, node)) = (LiveLogs::default(), names("web1"));
-        logs.take(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
+        logs.append(&env, &node, &run("r1"), piece(0, "a\n")).unwrap();
         let live = logs.get(&env, &node, &run("r1")).unwrap();
         logs.reported(&env, &node, &run("r1"));
         tokio::time::sleep(LAST_LINES / 2).await;
-        logs.take(&env, &node, &run("r1"), piece(2, "b\n")).unwrap();
+        logs.append(&env, &node, &run("r1"), piece(2, "b\n")).unwrap();
         assert_eq!(live.read(0).end, None);
         live.more(4).await;
         assert_eq!((live.read(0).text.as_str(), live.read(0).end), ("a\nb\n", Some(LogEnd::Finished)));

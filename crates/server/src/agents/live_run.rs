@@ -1,4 +1,4 @@
-//! The log of one run that goes on.
+//! The log of one run in progress: pieces from the agent in, text for readers out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,132 +9,134 @@ use tokio::time::{Instant, timeout_at};
 
 use super::live_logs::PieceError;
 
-/// How much a reader is given at once.
-const READ: usize = 64 * 1024;
-/// Nobody asks for a run this often before it begins.
-const ASKED: usize = 32;
+/// Bytes that a reader gets at once.
+const MAX_READ: usize = 64 * 1024;
+/// Request ids that are stored of one run.
+const MAX_REQUESTS: usize = 32;
 
 #[derive(Debug)]
 pub(crate) struct LiveRun {
     pub(crate) id: RunId,
     state: Mutex<State>,
-    changed: watch::Sender<Standing>,
+    progress: watch::Sender<LogProgress>,
 }
 
-/// What those who wait want to know.
+/// Progress of a log, for waiting readers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
-    /// How far the log is.
+struct LogProgress {
+    /// Offset of the end of the log.
     last: u64,
     ended: bool,
-    over_at: Option<Instant>,
+    ends_at: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The place of the first byte that is kept.
+    /// Offset of the first byte that is stored.
     start: u64,
     text: String,
-    asked: Vec<String>,
+    requests: Vec<String>,
     end: Option<LogEnd>,
-    /// The run is over, and so is its log at that time, whether or not its last piece has come.
-    over_at: Option<Instant>,
+    /// The run has ended: its log ends at this time, with or without a last piece.
+    ends_at: Option<Instant>,
 }
 
-/// What there is from some place on.
+/// Text of a log from an offset on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Read {
-    /// So many bytes are missing before it.
+pub(crate) struct LogRead {
+    /// Number of bytes before the text that are no longer stored.
     pub(crate) cut: u64,
     pub(crate) offset: u64,
     pub(crate) text: String,
-    /// Why nothing comes after it, if nothing does.
+    /// Set when no text follows.
     pub(crate) end: Option<LogEnd>,
 }
 
 impl LiveRun {
     pub(super) fn new(id: RunId) -> Self {
-        Self { id, state: Mutex::default(), changed: watch::Sender::default() }
+        Self { id, state: Mutex::default(), progress: watch::Sender::default() }
     }
 
-    /// Takes a piece; says how many bytes are kept then, which are at most `limit`.
-    pub(super) fn take(&self, piece: LogPiece, limit: usize) -> Result<usize, PieceError> {
+    /// Appends a piece, and returns the number of bytes that are stored, which is at most `limit`.
+    pub(super) fn append(&self, piece: LogPiece, limit: usize) -> Result<usize, PieceError> {
         let mut state = self.state();
         let end = state.start + state.text.len() as u64;
         if piece.offset > end {
-            // What is between was sent to another server, or to this one before it was restarted.
+            // The text between was sent to another server, or to this one before its restart.
             (state.start, state.text) = (piece.offset, piece.text);
         } else {
-            // Some of it may have come before.
+            // A part of the piece may be a repetition.
             let known = usize::try_from(end - piece.offset).unwrap_or(usize::MAX);
             if known < piece.text.len() {
                 let new = piece.text.get(known..).ok_or(PieceError::InsideACharacter)?;
                 state.text.push_str(new);
             }
         }
-        state.keep_the_end(limit);
+        state.truncate_front(limit);
         if !piece.asked.is_empty() {
-            state.asked = piece.asked;
-            state.asked.truncate(ASKED);
+            state.requests = piece.asked;
+            state.requests.truncate(MAX_REQUESTS);
         }
-        // It is not over, whatever was thought of it.
+        // The agent continues: an earlier end is void.
         state.end = None;
         let bytes = state.text.len();
-        self.tell(state);
+        self.notify(state);
         Ok(bytes)
     }
 
     pub(super) fn end(&self, end: LogEnd) {
         let mut state = self.state();
         state.end = Some(end);
-        self.tell(state);
+        self.notify(state);
     }
 
-    pub(super) fn asked(&self) -> Vec<String> {
-        self.state().asked.clone()
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.state().requests.clone()
     }
 
-    pub(super) fn is_over_at(&self, when: Instant) {
+    pub(super) fn end_at(&self, when: Instant) {
         let mut state = self.state();
-        state.over_at.get_or_insert(when);
-        self.tell(state);
+        state.ends_at.get_or_insert(when);
+        self.notify(state);
     }
 
-    /// What there is from a place on; not more than a reader should be given at once.
-    pub(crate) fn read(&self, from: u64) -> Read {
+    /// The text from an offset on, at most [`MAX_READ`] bytes.
+    pub(crate) fn read(&self, from: u64) -> LogRead {
         let state = self.state();
         let offset = from.max(state.start);
         let skip = usize::try_from(offset - state.start).unwrap_or(usize::MAX);
-        let over = state.over_at.is_some_and(|when| when <= Instant::now()).then_some(LogEnd::Finished);
+        let over = state.ends_at.is_some_and(|when| when <= Instant::now()).then_some(LogEnd::Finished);
         let ended = over.or(state.end);
-        // A reader who names a place inside a character gets the rest from the next one on.
+        // An offset inside a character is moved to the next one.
         let next = (skip..=state.text.len()).find(|at| state.text.is_char_boundary(*at));
-        // A place that is not reached yet: another server knew more of the run. The agent tells this one from there on.
-        let Some(skip) = next else { return Read { cut: 0, offset: from, text: String::new(), end: ended } };
+        // The offset is past the end: the reader got more from another server. The agent continues there.
+        let Some(skip) = next else { return LogRead { cut: 0, offset: from, text: String::new(), end: ended } };
         let rest = &state.text[skip..];
-        let text = &rest[..whole_lines(rest, READ)];
+        let text = &rest[..whole_lines(rest, MAX_READ)];
         let end = ended.filter(|_| text.len() == rest.len());
-        Read { cut: offset - from, offset: state.start + skip as u64, text: text.to_owned(), end }
+        LogRead { cut: offset - from, offset: state.start + skip as u64, text: text.to_owned(), end }
     }
 
-    /// Waits until there is something after a place, or the log has ended.
+    /// Waits until there is text after an offset, or the log has ended.
     pub(crate) async fn more(&self, after: u64) {
-        let mut changed = self.changed.subscribe();
-        let news = |now: &Standing| now.last > after || now.ended;
-        // What is waited for lives as long as this.
-        let Ok(now) = changed.wait_for(|now| news(now) || now.over_at.is_some()).await.map(|now| *now) else { return };
-        if !news(&now)
-            && let Some(when) = now.over_at
+        let mut progress = self.progress.subscribe();
+        let is_news = |now: &LogProgress| now.last > after || now.ended;
+        // The sender lives as long as `self`: waiting does not fail.
+        let Ok(now) = progress.wait_for(|now| is_news(now) || now.ends_at.is_some()).await.map(|now| *now) else {
+            return;
+        };
+        if !is_news(&now)
+            && let Some(when) = now.ends_at
         {
-            let _ = timeout_at(when, changed.wait_for(news)).await;
+            let _ = timeout_at(when, progress.wait_for(is_news)).await;
         }
     }
 
-    fn tell(&self, state: MutexGuard<'_, State>) {
+    fn notify(&self, state: MutexGuard<'_, State>) {
         let last = state.start + state.text.len() as u64;
-        let now = Standing { last, ended: state.end.is_some(), over_at: state.over_at };
+        let now = LogProgress { last, ended: state.end.is_some(), ends_at: state.ends_at };
         drop(state);
-        self.changed.send_replace(now);
+        self.progress.send_replace(now);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,13 +145,13 @@ impl LiveRun {
 }
 
 impl State {
-    /// Lets go of the first lines until the rest fits.
-    fn keep_the_end(&mut self, limit: usize) {
+    /// Removes the first lines until the rest fits.
+    fn truncate_front(&mut self, limit: usize) {
         if self.text.len() <= limit {
             return;
         }
         let least = self.text.len() - limit;
-        // A line may end exactly there.
+        // A line may end exactly at the limit.
         let after_line = self.text.as_bytes()[least - 1..].iter().position(|byte| *byte == b'\n').map(|at| least + at);
         let boundary = || (least..=self.text.len()).find(|at| self.text.is_char_boundary(*at));
         let cut = after_line.or_else(boundary).unwrap_or(self.text.len());
@@ -158,7 +160,7 @@ impl State {
     }
 }
 
-/// How much of a text to give so that it is not too much, and ends with a line if it can.
+/// The length of the longest part of a text within the limit that ends with a line, or with a character.
 fn whole_lines(text: &str, limit: usize) -> usize {
     if text.len() <= limit {
         return text.len();
@@ -180,55 +182,55 @@ mod tests {
     }
 
     fn all(live: &LiveRun, from: u64) -> (u64, u64, String) {
-        let Read { cut, offset, text, .. } = live.read(from);
+        let LogRead { cut, offset, text, .. } = live.read(from);
         (cut, offset, text)
     }
 
     #[test]
-    fn pieces_that_come_again_are_taken_once() {
+    fn repeated_pieces_are_appended_once() {
         let live = live();
         for (offset, text) in [(0, "one\n"), (0, "one\n"), (0, "one\ntwo\n"), (4, "two\n"), (8, "three\n")] {
-            live.take(piece(offset, text), 100).unwrap();
+            live.append(piece(offset, text), 100).unwrap();
         }
         assert_eq!(all(&live, 0), (0, 0, "one\ntwo\nthree\n".into()));
         assert_eq!(all(&live, 4), (0, 4, "two\nthree\n".into()));
         assert_eq!(all(&live, 14), (0, 14, String::new()));
-        assert_eq!(all(&live, 20), (0, 20, String::new()), "another server knew more");
+        assert_eq!(all(&live, 20), (0, 20, String::new()), "an offset past the end");
     }
 
     #[test]
-    fn the_end_of_a_long_log_is_kept_line_by_line() {
+    fn long_log_loses_its_first_lines() {
         let live = live();
-        assert_eq!(live.take(piece(0, "one\ntwo\n"), 10).unwrap(), 8);
-        assert_eq!(live.take(piece(8, "three\n"), 10).unwrap(), 10);
+        assert_eq!(live.append(piece(0, "one\ntwo\n"), 10).unwrap(), 8);
+        assert_eq!(live.append(piece(8, "three\n"), 10).unwrap(), 10);
         assert_eq!(all(&live, 0), (4, 4, "two\nthree\n".into()));
         assert_eq!(all(&live, 3), (1, 4, "two\nthree\n".into()));
-        // One line that is longer than all that is kept, and of characters that must not be cut.
-        assert_eq!(live.take(piece(14, &"ä".repeat(20)), 11).unwrap(), 10);
+        // One line over the limit, with characters of two bytes that must not be cut.
+        assert_eq!(live.append(piece(14, &"ä".repeat(20)), 11).unwrap(), 10);
         assert_eq!(all(&live, 44), (0, 44, "ä".repeat(5)));
     }
 
     #[test]
-    fn a_gap_is_told() {
+    fn gap_is_reported_to_readers() {
         let live = live();
-        live.take(piece(0, "one\n"), 100).unwrap();
-        live.take(piece(50, "later\n"), 100).unwrap();
+        live.append(piece(0, "one\n"), 100).unwrap();
+        live.append(piece(50, "later\n"), 100).unwrap();
         assert_eq!(all(&live, 4), (46, 50, "later\n".into()));
     }
 
     #[test]
-    fn a_place_inside_a_character_is_refused_from_agents_and_mended_for_readers() {
+    fn offset_inside_a_character_is_refused_or_moved() {
         let live = live();
-        live.take(piece(0, "ä\n"), 100).unwrap();
-        assert_eq!(live.take(piece(2, "ööö"), 100), Err(PieceError::InsideACharacter));
+        live.append(piece(0, "ä\n"), 100).unwrap();
+        assert_eq!(live.append(piece(2, "ööö"), 100), Err(PieceError::InsideACharacter));
         assert_eq!(all(&live, 1), (0, 2, "\n".into()));
     }
 
     #[test]
-    fn readers_are_given_whole_lines_and_the_end_after_the_last() {
+    fn readers_get_whole_lines_and_then_the_end() {
         let live = live();
         let line = format!("{}\n", "x".repeat(999));
-        live.take(piece(0, &line.repeat(100)), 1_000_000).unwrap();
+        live.append(piece(0, &line.repeat(100)), 1_000_000).unwrap();
         live.end(LogEnd::Finished);
         let first = live.read(0);
         assert_eq!((first.text.len(), first.end), (65_000, None));
@@ -237,9 +239,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// However an agent cuts and repeats its log, a reader who was there from the start reads it as it is.
+        /// However the agent splits and repeats its log, a reader from the start gets the same text.
         #[test]
-        fn what_is_read_is_what_was_written(
+        fn readers_get_the_written_text(
             lines in proptest::collection::vec("[a-zä]{0,12}", 1..40),
             again in proptest::collection::vec(proptest::bool::ANY, 40),
         ) {
@@ -248,9 +250,9 @@ mod tests {
             for (line, again) in lines.iter().zip(again) {
                 let new = piece(written.len() as u64, &format!("{line}\n"));
                 written.push_str(&new.text);
-                live.take(new.clone(), 1000).unwrap();
+                live.append(new.clone(), 1000).unwrap();
                 if again {
-                    live.take(new, 1000).unwrap();
+                    live.append(new, 1000).unwrap();
                 }
                 let got = live.read(read.len() as u64);
                 proptest::prop_assert_eq!((got.cut, got.offset), (0, read.len() as u64));

@@ -1,8 +1,11 @@
-//! What runs looked up, and whom a change of it concerns: each distinct set is kept once.
+//! Index from looked-up keys to the nodes that a change of them wakes, and the comparison of lookups with the view.
 //!
-//! A run may look up thousands of keys, and the nodes of a role look up the same ones and see the same there. So the keys of
-//! a run are one set that all of those nodes share, and so is what they saw; the way from a key to nodes goes through the
-//! sets. What a node costs does not grow with how much it looked up.
+//! A run may look up thousands of keys, and the nodes of a role usually look up the same keys and see the same values. Each
+//! distinct set of keys, and each distinct set of values, is stored once and shared. The memory of a session does not grow
+//! with the number of its lookups.
+//!
+//! One change may wake a thousand nodes of a role. All of them share their lookups, and see the same data unless they have
+//! data of their own: one comparison is enough for all ([`Comparisons`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +18,15 @@ use muster_core::txn::Revision;
 /// Looked-up keys, in their order.
 type KeySet = Arc<[Box<str>]>;
 
-/// What a run looked up, and the tag of what it saw there.
+/// Lookups of a run: the keys, and the tags of the values that it saw.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Seen {
+pub(crate) struct SeenLookups {
     keys: KeySet,
     tags: Box<[Tag]>,
 }
 
-impl Seen {
-    fn of(lookups: Lookups) -> Self {
+impl SeenLookups {
+    fn new(lookups: Lookups) -> Self {
         let (keys, tags): (Vec<Box<str>>, Vec<Tag>) =
             lookups.into_iter().map(|(key, tag)| (key.into_boxed_str(), tag)).unzip();
         Self { keys: keys.into(), tags: tags.into() }
@@ -33,58 +36,58 @@ impl Seen {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// The same keys, with what is there now.
-    pub(crate) fn now(&self, tag: impl Fn(&str) -> Tag) -> Self {
+    /// The same keys with the tags of their current values.
+    pub(crate) fn with_current_tags(&self, tag: impl Fn(&str) -> Tag) -> Self {
         Self { keys: self.keys.clone(), tags: self.keys.iter().map(|key| tag(key)).collect() }
     }
 
-    /// The keys at which another one saw something else.
+    /// The keys with different tags.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let pairs = self.keys.iter().zip(self.tags.iter().zip(&other.tags));
         pairs.filter(|(_, (here, there))| here != there).map(|(key, _)| key.to_string()).collect()
     }
 }
 
-/// The interests of one environment's nodes.
+/// Lookups of the nodes of one environment.
 #[derive(Debug, Default)]
-pub(super) struct Interests {
-    /// What was seen, and how many nodes share it.
-    seen: HashMap<Arc<Seen>, usize>,
-    /// Who has looked exactly these keys up.
+pub(super) struct LookupIndex {
+    /// Distinct lookups, and the number of nodes that share them.
+    lookups: HashMap<Arc<SeenLookups>, usize>,
+    /// The nodes that looked up exactly these keys.
     sets: HashMap<KeySet, HashSet<NodeName>>,
-    /// In which sets a key is.
+    /// The sets that contain a key.
     by_key: HashMap<Box<str>, HashSet<KeySet>>,
 }
 
-impl Interests {
-    /// A node has looked something up. What it had looked up before must be forgotten first.
-    pub(super) fn note(&mut self, node: &NodeName, lookups: Lookups) -> Arc<Seen> {
-        let mut seen = Seen::of(lookups);
+impl LookupIndex {
+    /// Adds the lookups of a node. Its former lookups must be removed first.
+    pub(super) fn add(&mut self, node: &NodeName, lookups: Lookups) -> Arc<SeenLookups> {
+        let mut seen = SeenLookups::new(lookups);
         if let Some((known, _)) = self.sets.get_key_value(&seen.keys) {
             seen.keys = known.clone();
         }
-        self.share(node, Arc::new(seen))
+        self.add_shared(node, Arc::new(seen))
     }
 
-    /// As above, for what is in the form that is kept.
-    pub(super) fn share(&mut self, node: &NodeName, seen: Arc<Seen>) -> Arc<Seen> {
+    /// Like [`Self::add`], for lookups in the shared form.
+    pub(super) fn add_shared(&mut self, node: &NodeName, seen: Arc<SeenLookups>) -> Arc<SeenLookups> {
         if !self.sets.contains_key(&seen.keys) {
             for key in seen.keys.iter() {
                 self.by_key.entry(key.clone()).or_default().insert(seen.keys.clone());
             }
         }
         self.sets.entry(seen.keys.clone()).or_default().insert(node.clone());
-        let seen = self.seen.get_key_value(&seen).map_or(seen, |(known, _)| known.clone());
-        *self.seen.entry(seen.clone()).or_default() += 1;
+        let seen = self.lookups.get_key_value(&seen).map_or(seen, |(known, _)| known.clone());
+        *self.lookups.entry(seen.clone()).or_default() += 1;
         seen
     }
 
-    /// A node has gone, or has looked up something else.
-    pub(super) fn forget(&mut self, node: &NodeName, seen: &Arc<Seen>) {
-        if let Some(sharers) = self.seen.get_mut(seen) {
+    /// Removes the lookups of a node that has disconnected, or has made other lookups.
+    pub(super) fn remove(&mut self, node: &NodeName, seen: &Arc<SeenLookups>) {
+        if let Some(sharers) = self.lookups.get_mut(seen) {
             *sharers = sharers.saturating_sub(1);
             if *sharers == 0 {
-                self.seen.remove(seen);
+                self.lookups.remove(seen);
             }
         }
         let Some(nodes) = self.sets.get_mut(&seen.keys) else { return };
@@ -103,14 +106,14 @@ impl Interests {
         }
     }
 
-    /// Who has looked a key up.
-    pub(super) fn in_key<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a NodeName> + use<'a> {
+    /// The nodes that looked up a key.
+    pub(super) fn by_key<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a NodeName> + use<'a> {
         self.by_key.get(key).into_iter().flatten().filter_map(|set| self.sets.get(set)).flatten()
     }
 
-    /// Who has looked anything up of the active nodes of one of these roles. Goes through all keys: a role appears or goes
-    /// with a change of the design, which is rare.
-    pub(super) fn in_roles(&self, is_concerned: impl Fn(&str) -> bool) -> impl Iterator<Item = &NodeName> {
+    /// The nodes that looked up the active nodes of some roles. Scans all keys: roles appear and disappear only with a
+    /// change of the design.
+    pub(super) fn by_role(&self, is_concerned: impl Fn(&str) -> bool) -> impl Iterator<Item = &NodeName> {
         let of_role = move |key: &str| match LookupKey::parse(key) {
             LookupKey::ActiveRole { role } | LookupKey::ActiveRoleInterface { role, .. } => is_concerned(role),
             LookupKey::Leader { .. } | LookupKey::Published { .. } | LookupKey::Datum { .. } | LookupKey::Unknown => {
@@ -122,67 +125,68 @@ impl Interests {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.seen.is_empty() && self.sets.is_empty() && self.by_key.is_empty()
+        self.lookups.is_empty() && self.sets.is_empty() && self.by_key.is_empty()
     }
 }
 
-/// What has changed since somebody looked.
+/// Result of comparing lookups with the view.
 #[derive(Debug)]
-pub(crate) struct Compared {
+pub(crate) struct LookupDiff {
     pub(crate) changed: Vec<String>,
-    pub(crate) now: Arc<Seen>,
-    /// Keeps the address that it is found by.
-    _before: Arc<Seen>,
+    pub(crate) now: Arc<SeenLookups>,
+    /// Keeps the allocation alive whose address is the cache key.
+    _before: Arc<SeenLookups>,
 }
 
-/// Who sees the same data.
+/// Nodes that see the same data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Eyes {
+enum DataScope {
     Role(Option<Role>),
+    /// A node with data of its own.
     Node(NodeName),
 }
 
-/// Found by whose eyes, and by the address of what they have seen.
-type Made = HashMap<(EnvName, Eyes, usize), Arc<Compared>>;
+/// Key: the nodes that see the same data, and the address of their lookups.
+type DiffCache = HashMap<(EnvName, DataScope, usize), Arc<LookupDiff>>;
 
-/// The comparisons that were made at the newest revision.
+/// Cache of the comparisons at the latest revision.
 #[derive(Debug, Default)]
 pub(super) struct Comparisons {
-    made: Mutex<(Revision, Made)>,
+    cache: Mutex<(Revision, DiffCache)>,
 }
 
 impl Comparisons {
-    /// Compares what a node has seen with what it would see now.
+    /// Compares the lookups of a node with the view.
     pub(super) fn compare(
         &self,
         fleet: &Fleet,
         name: &NodeName,
         node: Option<&Node>,
-        seen: &Arc<Seen>,
-    ) -> Arc<Compared> {
-        let eyes = if fleet.data().is_of_its_own(name) {
-            Eyes::Node(name.clone())
+        seen: &Arc<SeenLookups>,
+    ) -> Arc<LookupDiff> {
+        let scope = if fleet.data().is_of_its_own(name) {
+            DataScope::Node(name.clone())
         } else {
-            Eyes::Role(node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))
+            DataScope::Role(node.and_then(|node| node.record.as_ref()).map(|record| record.role.clone()))
         };
-        let place = (fleet.env.clone(), eyes, Arc::as_ptr(seen).addr());
+        let key = (fleet.env.clone(), scope, Arc::as_ptr(seen).addr());
         {
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            if made.0 != fleet.revision {
-                *made = (fleet.revision, Made::new());
+            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if cache.0 != fleet.revision {
+                *cache = (fleet.revision, DiffCache::new());
             }
-            if let Some(known) = made.1.get(&place) {
+            if let Some(known) = cache.1.get(&key) {
                 return known.clone();
             }
         }
-        let now = seen.now(|key| fleet.tag(key, Some(name)));
+        let now = seen.with_current_tags(|key| fleet.tag(key, Some(name)));
         let changed = seen.differences(&now);
-        let compared = Arc::new(Compared { changed, now: Arc::new(now), _before: seen.clone() });
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.0 == fleet.revision {
-            made.1.insert(place, compared.clone());
+        let diff = Arc::new(LookupDiff { changed, now: Arc::new(now), _before: seen.clone() });
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.0 == fleet.revision {
+            cache.1.insert(key, diff.clone());
         }
-        compared
+        diff
     }
 }
 
@@ -207,27 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_is_kept_once_and_what_nobody_needs_is_gone() {
-        let mut interests = Interests::default();
-        let web1 = interests.note(&node("web1"), lookups(&["data::a", "data::b"], "x"));
-        let web2 = interests.note(&node("web2"), lookups(&["data::a", "data::b"], "x"));
-        let web3 = interests.note(&node("web3"), lookups(&["data::a", "data::b"], "y"));
-        let db1 = interests.note(&node("db1"), lookups(&["data::b", "active_roles::web::eth0"], "x"));
+    fn equal_lookups_are_shared_and_unused_ones_removed() {
+        let mut index = LookupIndex::default();
+        let web1 = index.add(&node("web1"), lookups(&["data::a", "data::b"], "x"));
+        let web2 = index.add(&node("web2"), lookups(&["data::a", "data::b"], "x"));
+        let web3 = index.add(&node("web3"), lookups(&["data::a", "data::b"], "y"));
+        let db1 = index.add(&node("db1"), lookups(&["data::b", "active_roles::web::eth0"], "x"));
         assert!(Arc::ptr_eq(&web1, &web2));
         assert!(Arc::ptr_eq(&web1.keys, &web3.keys), "the same keys, with another value");
-        assert_eq!(names(interests.in_key("data::a")), ["web1", "web2", "web3"]);
-        assert_eq!(names(interests.in_key("data::b")), ["db1", "web1", "web2", "web3"]);
-        assert_eq!(names(interests.in_key("data::c")), [""; 0]);
-        assert_eq!(names(interests.in_roles(|role| role == "web")), ["db1"]);
+        assert_eq!(names(index.by_key("data::a")), ["web1", "web2", "web3"]);
+        assert_eq!(names(index.by_key("data::b")), ["db1", "web1", "web2", "web3"]);
+        assert_eq!(names(index.by_key("data::c")), [""; 0]);
+        assert_eq!(names(index.by_role(|role| role == "web")), ["db1"]);
         assert_eq!(web1.differences(&web3), ["data::a", "data::b"]);
 
         for (name, seen) in [("web1", &web1), ("web3", &web3)] {
-            interests.forget(&node(name), seen);
+            index.remove(&node(name), seen);
         }
-        assert_eq!(names(interests.in_key("data::a")), ["web2"]);
-        interests.forget(&node("web2"), &web2);
-        assert_eq!(names(interests.in_key("data::b")), ["db1"]);
-        interests.forget(&node("db1"), &db1);
-        assert!(interests.is_empty());
+        assert_eq!(names(index.by_key("data::a")), ["web2"]);
+        index.remove(&node("web2"), &web2);
+        assert_eq!(names(index.by_key("data::b")), ["db1"]);
+        index.remove(&node("db1"), &db1);
+        assert!(index.is_empty());
     }
 }

@@ -13,7 +13,7 @@ pub(crate) mod stream;
 
 pub use admission::Admission;
 pub use hub::Hub;
-pub(crate) use hub::{Place, SessionGuard};
+pub(crate) use hub::{EnvNode, SessionGuard};
 pub use links::{AgentLink, AgentLocation, Links};
 pub(crate) use session::JoinRequest;
 pub use session::Session;

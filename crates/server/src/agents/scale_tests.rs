@@ -1,4 +1,4 @@
-//! A large fleet on one server: what its lookups weigh, and whom one change reaches.
+//! A large fleet on one server: memory of its lookups, and the sessions that one change wakes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -32,7 +32,7 @@ fn role(name: &str) -> Role {
     Role::new(name).unwrap()
 }
 
-/// What the process takes up in memory now, in bytes.
+/// Resident memory of the process, in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -42,8 +42,8 @@ fn many(keys: usize) -> Lookups {
     (0..keys).map(|number| (format!("data::some::module::parameter_{number}"), Tag::absent())).collect()
 }
 
-/// As it would be if each session had its keys for itself: a map of tags each, and from each key the names of the nodes.
-fn apart(keys: usize) -> (Vec<Lookups>, HashMap<String, HashSet<NodeName>>) {
+/// The same lookups without sharing: one map of tags for each session, and the nodes of each key.
+fn unshared(keys: usize) -> (Vec<Lookups>, HashMap<String, HashSet<NodeName>>) {
     let mut index: HashMap<String, HashSet<NodeName>> = HashMap::new();
     let maps: Vec<Lookups> = (0..SESSIONS).map(|_| many(keys)).collect();
     for (number, map) in maps.iter().enumerate() {
@@ -54,9 +54,9 @@ fn apart(keys: usize) -> (Vec<Lookups>, HashMap<String, HashSet<NodeName>>) {
     (maps, index)
 }
 
-/// 1,000 nodes that have looked up 2,000 keys each weigh what a few of them do.
+/// 1,000 nodes with the same 2,000 lookups take as much memory as a few nodes.
 #[tokio::test]
-async fn what_a_session_weighs_does_not_grow_with_what_it_looked_up() {
+async fn memory_of_a_session_does_not_grow_with_lookups() {
     let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
     let before = resident();
     let sessions: Vec<SessionGuard> = (0..SESSIONS)
@@ -67,28 +67,28 @@ async fn what_a_session_weighs_does_not_grow_with_what_it_looked_up() {
         .collect();
     let shared = resident().saturating_sub(before);
     let before = resident();
-    let all = apart(2000);
+    let all = unshared(2000);
     let own = resident().saturating_sub(before);
-    println!("1000 sessions x 2000 keys: {} KiB shared, {} KiB each for itself", shared / 1024, own / 1024);
+    println!("1000 sessions x 2000 keys: {} KiB shared, {} KiB unshared", shared / 1024, own / 1024);
     assert!(shared < 16 * 1024 * 1024, "{shared} bytes");
     assert!(own > 10 * shared, "{own} bytes");
     drop(all);
     drop(sessions);
-    assert!(hub.inner().interests.is_empty(), "nothing is left of them");
+    assert!(hub.inner().lookups.is_empty(), "no lookups are left");
 }
 
 /// A store, its view, and a hub whose sessions all have a stream.
 struct Rig {
     store: Arc<dyn Store>,
     view: Arc<View>,
-    told: mpsc::Receiver<(NodeName, String)>,
+    events: mpsc::Receiver<(NodeName, String)>,
     keys: Keys,
     _dir: tempfile::TempDir,
     _tasks: JoinSet<()>,
 }
 
 impl Rig {
-    /// Of all nodes, only the first ten web nodes and all db nodes looked anything up.
+    /// Only the first ten web nodes and all db nodes have looked up anything.
     async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let spec = format!("embedded:{}", dir.path().join("store").display());
@@ -111,8 +111,8 @@ impl Rig {
         tasks.spawn(async move { drop(following.follow(from.as_ref(), changed).await) });
         tasks.spawn(async move { waking.wake(changes).await });
         view.ready().await;
-        // More than all of them ever say.
-        let (say, told) = mpsc::channel(100 * SESSIONS);
+        // Room for all events of the test.
+        let (send, received) = mpsc::channel(100 * SESSIONS);
         for (number, (name, of)) in all.into_iter().enumerate() {
             let looked_up = if of == "db" {
                 vec!["data::port"]
@@ -125,7 +125,7 @@ impl Rig {
                 if of == "web" && number >= 10 { Lookups::new() } else { looked_up.into_iter().map(tag).collect() }
             };
             let connected = hub.join(&env(), &name, JoinRequest { lookups, ..JoinRequest::default() });
-            let greeting = crate::agents::stream::StreamInit {
+            let init = crate::agents::stream::StreamInit {
                 incarnation: 1,
                 role: role(&of),
                 generation: None,
@@ -136,25 +136,24 @@ impl Rig {
                 trust: 0,
                 permit: crate::agents::admission::Admission::default().enter().await.unwrap(),
             };
-            let mut events =
-                Box::pin(crate::agents::stream::events(view.clone(), connected, greeting, Clock::system()));
-            let say = say.clone();
+            let mut events = Box::pin(crate::agents::stream::events(view.clone(), connected, init, Clock::system()));
+            let send = send.clone();
             tasks.spawn(async move {
                 while let Some(Ok(event)) = futures::StreamExt::next(&mut events).await {
                     let text = String::from_utf8(event.to_vec()).unwrap();
                     if !text.starts_with("event: hello") && !text.starts_with("event: ping") {
-                        let _ = say.send((name.clone(), text)).await;
+                        let _ = send.send((name.clone(), text)).await;
                     }
                 }
             });
         }
-        Self { store, view, told, keys, _dir: dir, _tasks: tasks }
+        Self { store, view, events: received, keys, _dir: dir, _tasks: tasks }
     }
 
     async fn commit(&self, op: Op) {
         let muster_store::CommitOutcome::Committed { revision } = self.store.commit(Txn::new().op(op)).await.unwrap()
         else {
-            panic!("nothing guards it")
+            panic!("the transaction has no guards")
         };
         self.view.reach(revision).await.unwrap();
     }
@@ -166,19 +165,19 @@ impl Rig {
         self.commit(Op::put_json(key, &datum).unwrap()).await;
     }
 
-    /// Who has been told something, once all of `expected` have; nobody else is told later, which the next change shows.
-    async fn heard(&mut self, expected: usize) -> Vec<String> {
+    /// The nodes that received an event, once `expected` events have arrived. The next change shows if more arrive later.
+    async fn woken(&mut self, expected: usize) -> Vec<String> {
         let mut names = Vec::new();
         while names.len() < expected {
-            let told = tokio::time::timeout(std::time::Duration::from_secs(20), self.told.recv()).await;
-            let (name, _) = told.unwrap_or_else(|_| panic!("only {names:?}")).unwrap();
+            let event = tokio::time::timeout(std::time::Duration::from_secs(20), self.events.recv()).await;
+            let (name, _) = event.unwrap_or_else(|_| panic!("only {names:?}")).unwrap();
             names.push(name.to_string());
         }
-        // All tasks that were woken get their turn before this one goes on; what comes yet would be one too many.
+        // Gives all woken tasks time to send: a further event would be one too many.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        while let Ok((name, _)) = self.told.try_recv() {
+        while let Ok((name, _)) = self.events.try_recv() {
             names.push(name.to_string());
         }
         names.sort_unstable();
@@ -205,33 +204,33 @@ fn ten() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_change_reaches_those_who_looked_it_up_and_nobody_else() {
+async fn change_wakes_exactly_the_nodes_that_looked_it_up() {
     let mut rig = Rig::new().await;
     let db = || role("db");
     // Data, in each layer.
     rig.set(Layer::Role { role: role("web") }, json!(80)).await;
-    assert_eq!(rig.heard(10).await, ten(), "no db node, though all of them looked it up");
+    assert_eq!(rig.woken(10).await, ten(), "no db node, though all of them looked up the key");
     rig.set(Layer::Role { role: role("web") }, json!(80)).await;
-    assert_eq!(rig.heard(0).await, [""; 0], "the same value again");
+    assert_eq!(rig.woken(0).await, [""; 0], "the same value again");
     rig.set(Layer::Host { node: node("web3") }, json!(81)).await;
-    assert_eq!(rig.heard(1).await, ["web3"]);
+    assert_eq!(rig.woken(1).await, ["web3"]);
     rig.set(Layer::Host { node: node("web500") }, json!(81)).await;
-    assert_eq!(rig.heard(0).await, [""; 0], "that one did not look");
+    assert_eq!(rig.woken(0).await, [""; 0], "web500 looked up nothing");
     rig.set(Layer::Global, json!(79)).await;
-    assert_eq!(rig.heard(20).await.len(), 20, "the db nodes: the others have one that beats it");
+    assert_eq!(rig.woken(20).await.len(), 20, "the db nodes: the web nodes have a value of higher precedence");
     rig.set(Layer::Role { role: db() }, json!(79)).await;
-    assert_eq!(rig.heard(0).await, [""; 0], "another layer says the same");
+    assert_eq!(rig.woken(0).await, [""; 0], "another layer has the same value");
 
-    // A leader, what nodes publish, and who is active.
+    // A leader, published values, and active nodes.
     let leader = LeaderRecord { node: Some(node("db1")), epoch: 1, since: Timestamp::UNIX_EPOCH };
     rig.commit(Op::put_json(rig.keys.leader(&db()), &leader).unwrap()).await;
-    assert_eq!(rig.heard(10).await, ten());
+    assert_eq!(rig.woken(10).await, ten());
     rig.commit(Op::put_json(rig.keys.published(&node("db1")), &json!({"k": 1})).unwrap()).await;
-    assert_eq!(rig.heard(10).await, ten());
+    assert_eq!(rig.woken(10).await, ten());
     rig.commit(Op::put_json(rig.keys.published(&node("db1")), &json!({"k": 1, "other": 2})).unwrap()).await;
-    assert_eq!(rig.heard(0).await, [""; 0], "nobody looked the other one up");
+    assert_eq!(rig.woken(0).await, [""; 0], "no node looked up the other key");
     let active = ActiveRole { role: db(), interfaces: Default::default() };
     let version = muster_core::names::Version::new("v1").unwrap();
     rig.commit(Op::put_json(rig.keys.active_role(&version, &node("db1")), &active).unwrap()).await;
-    assert_eq!(rig.heard(10).await, ten());
+    assert_eq!(rig.woken(10).await, ten());
 }

@@ -1,4 +1,4 @@
-//! One agent's connection: what the agent has seen, what it does, and when it was last heard.
+//! Sessions: one for each connected agent, with its lookups, its activity and the time of its last message.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,90 +13,92 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::lookup_index::Seen;
+use super::lookup_index::SeenLookups;
 
-/// One agent's connection.
+/// Connection of one agent.
 #[derive(Debug)]
 pub struct Session {
     pub env: EnvName,
     pub node: NodeName,
     pub since: Timestamp,
+    /// Something that the agent may need has changed.
     pub wake: Notify,
-    /// The agent is to go to another server.
-    pub go: Notify,
-    /// The agent would rather be at another server.
+    /// The agent is asked to move to another server.
+    pub(super) move_away: Notify,
+    /// The agent prefers another server.
     pub away: bool,
     pub(super) joined: Instant,
-    /// The same node has connected again, or the server stops: this stream ends.
+    /// Cancelled when the node connects again, or when the server stops: the stream ends.
     pub ended: CancellationToken,
-    pub(super) told: Mutex<Told>,
+    pub(super) state: Mutex<SessionState>,
 }
 
+/// Part of a session that changes.
 #[derive(Debug)]
-pub(super) struct Told {
-    /// What the node's last run looked up and saw; none once the session has ended.
-    pub(super) seen: Option<Arc<Seen>>,
+pub(super) struct SessionState {
+    /// The lookups of the node's last run; none once the session has ended.
+    pub(super) lookups: Option<Arc<SeenLookups>>,
     pub(super) activity: Activity,
-    /// When the agent last said anything. It answers each ping, so this is never long ago for one that lives.
-    pub(super) heard: Instant,
-    /// How far the view was then.
+    /// Time of the agent's last message. A live agent answers each ping.
+    pub(super) last_message: Instant,
+    /// Revision of the view at that time.
     pub(super) heard_at: Revision,
-    /// When it was asked to go to another server.
-    pub(super) asked_to_go: Option<Instant>,
+    /// Time of the last request to move to another server.
+    pub(super) asked_to_move: Option<Instant>,
 }
 
 impl Session {
-    /// What the node's last run looked up, with what it saw or was sent since.
-    pub(crate) fn seen(&self) -> Option<Arc<Seen>> {
-        self.told().seen.clone()
+    /// The lookups of the node's last run, with the tags of the values that it saw or was sent since.
+    pub(crate) fn lookups(&self) -> Option<Arc<SeenLookups>> {
+        self.state().lookups.clone()
     }
 
     /// The keys that the node's last run looked up.
     pub fn looked_up(&self) -> Vec<String> {
-        self.seen().map(|seen| seen.keys().map(str::to_owned).collect()).unwrap_or_default()
+        self.lookups().map(|seen| seen.keys().map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Whether the node's last run looked a key up.
+    /// Returns whether the node's last run looked up a key.
     pub fn has_looked_up(&self, key: &str) -> bool {
-        self.seen().is_some_and(|seen| seen.keys().any(|known| known == key))
+        self.lookups().is_some_and(|seen| seen.keys().any(|known| known == key))
     }
 
     pub fn activity(&self) -> Activity {
-        self.told().activity.clone()
+        self.state().activity.clone()
     }
 
-    /// How far the view was when the agent last said anything: what the view has shown since, it has not spoken against.
+    /// Revision of the view when the agent last sent a message. A newer presence record of another replica wins.
     pub fn heard_at(&self) -> Revision {
-        self.told().heard_at
+        self.state().heard_at
     }
 
-    /// How long the agent has said nothing.
-    pub fn unheard_for(&self) -> Duration {
-        self.told().heard.elapsed()
+    /// Time since the agent's last message.
+    pub fn silent_for(&self) -> Duration {
+        self.state().last_message.elapsed()
     }
 
-    /// How long the agent has been here.
+    /// Age of the session.
     pub fn age(&self) -> Duration {
         self.joined.elapsed()
     }
 
-    /// How long ago it was asked to go elsewhere, if ever.
-    pub fn asked_to_go(&self) -> Option<Duration> {
-        self.told().asked_to_go.map(|when| when.elapsed())
+    /// Time since the agent was asked to move to another server.
+    pub fn asked_to_move(&self) -> Option<Duration> {
+        self.state().asked_to_move.map(|when| when.elapsed())
     }
 
-    /// Asks the agent to go to another server. It need not know one.
-    pub fn ask_to_go(&self) {
-        self.told().asked_to_go = Some(Instant::now());
-        self.go.notify_one();
+    /// Asks the agent to move to another server. An agent that knows no other stays.
+    pub fn ask_to_move(&self) {
+        self.state().asked_to_move = Some(Instant::now());
+        self.move_away.notify_one();
     }
 
-    pub(super) fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an agent says of itself when it connects, as far as it is the hub's business.
+/// State of an agent that connects.
 #[derive(Clone, Debug, Default)]
 pub struct JoinRequest {
     pub lookups: Lookups,
@@ -113,12 +115,12 @@ impl Sessions {
         self.0.get(env)?.get(node)
     }
 
-    /// Adds one, and returns the one whose place it takes.
+    /// Adds a session, and returns the one that it replaces.
     pub(super) fn insert(&mut self, session: Arc<Session>) -> Option<Arc<Session>> {
         self.0.entry(session.env.clone()).or_default().insert(session.node.clone(), session)
     }
 
-    /// Removes one; false if it is not there, or another one has its place.
+    /// Removes a session; false if it is not there, or was replaced.
     pub(super) fn remove(&mut self, session: &Arc<Session>) -> bool {
         let Some(there) = self.0.get_mut(&session.env) else { return false };
         if !there.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session)) {
@@ -131,8 +133,8 @@ impl Sessions {
         true
     }
 
-    /// Those of one environment.
-    pub(super) fn of(&self, env: &EnvName) -> impl Iterator<Item = &Arc<Session>> {
+    /// The sessions of one environment.
+    pub(super) fn in_env(&self, env: &EnvName) -> impl Iterator<Item = &Arc<Session>> {
         self.0.get(env).into_iter().flat_map(HashMap::values)
     }
 

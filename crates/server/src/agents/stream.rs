@@ -1,4 +1,4 @@
-//! What one agent is told, event by event: decided by comparing what it has seen with the view.
+//! The sync stream of one agent: compares the agent's state with the view, and sends the difference as events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,13 +24,12 @@ use crate::agents::{Session, SessionGuard};
 use crate::clock::Clock;
 use crate::view::View;
 
-/// An agent that hears nothing for two of these looks for another connection. It answers each by saying what it does.
+/// Interval of pings. An agent answers each with its activity, and reconnects when it misses two.
 pub const PING: Duration = Duration::from_secs(10);
-/// An agent that has not said anything for this long is not there any more, whatever its connection looks like: its
-/// machine has lost power, or it is frozen.
-const UNHEARD: Duration = Duration::from_secs(25);
+/// Silence after which an agent counts as gone, though its connection is open: its machine lost power, or is frozen.
+const SILENCE_LIMIT: Duration = Duration::from_secs(25);
 
-/// What the agent has when it connects.
+/// State of the agent when it connects.
 #[derive(Debug)]
 pub(crate) struct StreamInit {
     pub incarnation: u64,
@@ -47,20 +46,20 @@ pub(crate) struct StreamInit {
 #[derive(Debug)]
 struct State {
     view: Arc<View>,
-    connected: SessionGuard,
+    guard: SessionGuard,
     ping: Interval,
     ready: VecDeque<Bytes>,
     generation: Option<Generation>,
     has_snapshot: bool,
-    /// Which one, if that is known.
+    /// Tag of the agent's snapshot, if it is known.
     snapshot: Option<Tag>,
     pause: Option<NodePause>,
     asked: Option<String>,
     trust: u64,
-    /// The list that was looked at last.
+    /// Revision of the last trust list that was compared.
     trust_at: Option<Revision>,
     clock: Clock,
-    /// Until the agent has taken what it is told first.
+    /// Held until the agent has read the first events.
     permit: Option<AdmissionPermit>,
     compared: bool,
 }
@@ -68,16 +67,16 @@ struct State {
 /// The body of a sync stream. Dropping it ends the session.
 pub(crate) fn events(
     view: Arc<View>,
-    connected: SessionGuard,
-    greeting: StreamInit,
+    session: SessionGuard,
+    init: StreamInit,
     clock: Clock,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let mut ping = interval_at(Instant::now() + PING, PING);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let StreamInit { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, permit } = greeting;
+    let StreamInit { incarnation, role, generation, has_snapshot, snapshot, pause, asked, trust, permit } = init;
     let mut state = State {
         view,
-        connected,
+        guard: session,
         ping,
         ready: VecDeque::new(),
         generation,
@@ -92,9 +91,9 @@ pub(crate) fn events(
         compared: false,
     };
     let now = state.clock.now();
-    state.say(&SyncEvent::Hello { incarnation, role, now });
-    // What changed before the agent connected is found by comparison, not by a wake-up.
-    state.connected.session.wake.notify_one();
+    state.send(&SyncEvent::Hello { incarnation, role, now });
+    // Changes from before the connection are found by comparison, not by a wake-up.
+    state.guard.session.wake.notify_one();
     futures::stream::unfold(state, |mut state| async {
         let event = state.next().await?;
         Some((Ok(event), state))
@@ -110,7 +109,7 @@ impl State {
             if self.compared {
                 self.permit = None;
             }
-            let session: &Session = &self.connected.session;
+            let session: &Session = &self.guard.session;
             tokio::select! {
                 biased;
                 () = session.ended.cancelled() => return None,
@@ -120,62 +119,62 @@ impl State {
                     }
                     self.compared = true;
                 }
-                () = session.go.notified() => self.say(&SyncEvent::Move),
+                () = session.move_away.notified() => self.send(&SyncEvent::Move),
                 _ = self.ping.tick() => {
-                    if session.unheard_for() > UNHEARD {
-                        tracing::warn!(node = %session.node, "the agent answers no pings; its stream is ended");
+                    if session.silent_for() > SILENCE_LIMIT {
+                        tracing::warn!(node = %session.node, "the agent does not answer pings: its stream ends");
                         return None;
                     }
-                    self.say(&SyncEvent::Ping);
+                    self.send(&SyncEvent::Ping);
                 }
             }
         }
     }
 
-    /// Says everything that the agent has not seen; or that its stream is to end.
+    /// Sends everything that the agent does not have; or ends its stream.
     fn compare(&mut self) -> ControlFlow<()> {
         let view = self.view.clone();
         let fleets = view.fleets();
-        let session = self.connected.session.clone();
+        let session = self.guard.session.clone();
         let Some(fleet) = fleets.get(&session.env) else { return ControlFlow::Continue(()) };
-        // The keys are of two lives at once: the agent keeps what it has, and comes back when that is over.
+        // The view mixes keys from before and after the restore: the agent keeps its state, and reconnects later.
         if fleet.restoring().is_some() {
-            tracing::info!(node = %session.node, "its environment is being restored; its stream is ended");
+            tracing::info!(node = %session.node, "its environment is being restored: its stream ends");
             return ControlFlow::Break(());
         }
-        // Looked up once: thousands of streams compare at the same moment when a whole fleet is moved.
+        // Looked up once: when a whole fleet changes version, thousands of streams compare at the same time.
         let node = fleet.get(&session.node);
-        let Some((seen, compared)) = self.connected.compare(fleet, node) else { return ControlFlow::Continue(()) };
+        let Some((seen, diff)) = self.guard.compare(fleet, node) else { return ControlFlow::Continue(()) };
         let desired = self.newer_desired(fleet, node);
 
-        let pause = self.other_pause(fleet, node);
+        let pause = self.changed_pause(fleet, node);
         let trust = self.newer_trust(fleet);
         let asked = node.and_then(|node| node.asked.as_ref()).map(|(asked, _)| asked);
         let asked = asked.filter(|asked| self.asked.as_ref() != Some(&asked.id)).cloned();
 
-        // Another version may look up what the last one did not: it gets the newest snapshot to start with.
-        if !compared.changed.is_empty() || desired.is_some() || !self.has_snapshot {
+        // Another version may look up other keys: it starts with the current snapshot.
+        if !diff.changed.is_empty() || desired.is_some() || !self.has_snapshot {
             match view.snapshot(fleet, &session.node, node) {
-                // It has this one: of a large fleet it is hundreds of kilobytes, for each of thousands of nodes.
-                Ok(snapshot) if compared.changed.is_empty() && self.snapshot.as_ref() == Some(&snapshot.tag) => {}
+                // The agent has this one. In a large fleet a snapshot is hundreds of kilobytes, for each of thousands of nodes.
+                Ok(snapshot) if diff.changed.is_empty() && self.snapshot.as_ref() == Some(&snapshot.tag) => {}
                 Ok(snapshot) => {
-                    let (changed, text) = (serde_json::json!(compared.changed), snapshot.write());
+                    let (changed, text) = (serde_json::json!(diff.changed), snapshot.write());
                     let text = format!("event: snapshot\ndata: {{\"changed\":{changed},\"snapshot\":{text}}}\n\n");
                     self.ready.push_back(text.into());
                     self.has_snapshot = true;
                     self.snapshot = Some(snapshot.tag);
-                    self.connected.saw(&seen, compared.now.clone());
+                    self.guard.sent(&seen, diff.now.clone());
                 }
-                Err(error) => tracing::error!(%error, "a snapshot cannot be written"),
+                Err(error) => tracing::error!(%error, "a snapshot cannot be encoded"),
             }
         }
         drop(fleets);
         if let Some(pause) = pause {
             self.pause = pause.clone();
-            self.say(&SyncEvent::Pause { pause });
+            self.send(&SyncEvent::Pause { pause });
         }
         if let Some(trust) = trust {
-            self.say(&SyncEvent::Trust { trust });
+            self.send(&SyncEvent::Trust { trust });
         }
         if let Some((generation, event)) = desired {
             self.generation = Some(generation);
@@ -183,33 +182,33 @@ impl State {
         }
         if let Some(RunRequest { id, noop, by, .. }) = asked {
             self.asked = Some(id.clone());
-            self.say(&SyncEvent::Run { id, noop, by });
+            self.send(&SyncEvent::Run { id, noop, by });
         }
         ControlFlow::Continue(())
     }
 
-    /// The event that says what the node should run, if that was chosen after what it knows.
+    /// The event with the node's desired state, if that is newer than the agent's.
     fn newer_desired(&self, fleet: &Fleet, node: Option<&Node>) -> Option<(Generation, Bytes)> {
-        let name = &self.connected.session.node;
+        let name = &self.guard.session.node;
         let desired = node.map_or_else(|| fleet.base(), |node| fleet.desired_by(node));
         let desired = desired.filter(|desired| Some(desired.generation) > self.generation)?;
         match self.view.desired_text(fleet, name, &desired) {
             Ok(event) => Some((desired.generation, event?)),
             Err(error) => {
-                tracing::error!(%error, node = %name, "what it should run cannot be written");
+                tracing::error!(%error, node = %name, "the desired state cannot be encoded");
                 None
             }
         }
     }
 
-    /// The pause that the node is to keep to, if that is not the one that it keeps to.
-    fn other_pause(&self, fleet: &Fleet, node: Option<&Node>) -> Option<Option<NodePause>> {
+    /// The pause of the node, if it differs from the one that the agent has.
+    fn changed_pause(&self, fleet: &Fleet, node: Option<&Node>) -> Option<Option<NodePause>> {
         let record = node?.record.as_ref()?;
-        let pause = fleet.pause_of(&self.connected.session.node, &record.role, self.clock.now());
+        let pause = fleet.pause_of(&self.guard.session.node, &record.role, self.clock.now());
         (pause != self.pause).then_some(pause)
     }
 
-    /// The list of trusted keys, if the agent goes by an older one.
+    /// The list of trusted keys, if the agent has an older one.
     fn newer_trust(&mut self, fleet: &Fleet) -> Option<SignedTrust> {
         let (trust, at) = fleet.trust()?;
         if self.trust_at.replace(*at) == Some(*at) {
@@ -223,10 +222,10 @@ impl State {
         Some(trust.clone())
     }
 
-    fn say(&mut self, event: &SyncEvent) {
+    fn send(&mut self, event: &SyncEvent) {
         match sse::encode(event) {
             Ok(text) => self.ready.push_back(text.into()),
-            Err(error) => tracing::error!(%error, ?event, "an event cannot be written"),
+            Err(error) => tracing::error!(%error, ?event, "an event cannot be encoded"),
         }
     }
 }
@@ -242,15 +241,15 @@ mod tests {
     use crate::agents::admission::Admission;
     use crate::agents::{Hub, JoinRequest};
 
-    /// What an agent hears that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
-    async fn heard(answers: usize) -> (Vec<String>, bool) {
+    /// Events of an agent that answers the first `answers` pings, until its stream ends or nearly five minutes are over.
+    async fn events_of(answers: usize) -> (Vec<String>, bool) {
         let hub = Arc::new(Hub::new(Clock::system(), CancellationToken::new(), &View::default()));
         let (env, node) = (EnvName::new("test").unwrap(), NodeName::new("web1").unwrap());
         let connected = hub.join(&env, &node, JoinRequest::default());
         let role = Role::new("web").unwrap();
         let permit = Admission::default().enter().await.unwrap();
         let (pause, asked) = (None, None);
-        let greeting = StreamInit {
+        let init = StreamInit {
             incarnation: 1,
             role,
             generation: None,
@@ -262,7 +261,7 @@ mod tests {
             permit,
         };
         let view = Arc::new(View::default());
-        let mut events = Box::pin(events(view, connected, greeting, Clock::system()));
+        let mut events = Box::pin(events(view, connected, init, Clock::system()));
         let (mut names, mut pings) = (Vec::new(), 0);
         let listening = async {
             while let Some(Ok(event)) = events.next().await {
@@ -270,7 +269,7 @@ mod tests {
                 names.push(text.lines().next().unwrap_or_default().trim_start_matches("event: ").to_owned());
                 pings += usize::from(text.starts_with("event: ping"));
                 if text.starts_with("event: ping") && pings <= answers {
-                    hub.acts(&env, &node, Activity::Idle);
+                    hub.set_activity(&env, &node, Activity::Idle);
                 }
             }
         };
@@ -281,13 +280,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_that_answers_no_pings_is_not_there() {
-        assert_eq!(heard(0).await, (vec!["hello".to_owned(), "ping".to_owned(), "ping".to_owned()], true));
+    async fn unanswered_pings_end_the_stream() {
+        assert_eq!(events_of(0).await, (vec!["hello".to_owned(), "ping".to_owned(), "ping".to_owned()], true));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_answers_them_is() {
-        let (names, ended) = heard(1000).await;
+    async fn answered_pings_keep_the_stream() {
+        let (names, ended) = events_of(1000).await;
         assert!(!ended);
         assert_eq!(names.iter().filter(|name| *name == "ping").count(), 29);
     }

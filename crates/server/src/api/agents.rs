@@ -48,10 +48,10 @@ pub(crate) async fn open_stream(
     let role = role.ok_or_else(|| ApiError::unknown_node(&scope.env, &node))?;
     let incarnation = incarnation::assign(&app, &scope.env, &node, open.incarnation, open.boot.as_deref()).await?;
     if let Some(known) = open.generation {
-        epoch::keep_up(&app, &scope.env, known).await?;
+        epoch::ensure_newer(&app, &scope.env, known).await?;
     }
-    let arrival = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
-    let connected = app.hub.join(&scope.env, &node, arrival);
+    let request = JoinRequest { lookups: open.lookups, activity: open.activity, away: open.away };
+    let connected = app.hub.join(&scope.env, &node, request);
     let greeting = StreamInit {
         incarnation,
         role,
@@ -92,10 +92,10 @@ pub(crate) async fn receive_report(
     }
     let lookups = report.lookups.clone();
     let over = ends_run(report.outcome).then(|| report.run.clone());
-    let taken = app.reports.take(scope.env.clone(), report, body).await?;
+    let taken = app.reports.submit(scope.env.clone(), report, body).await?;
     // What an older run saw is not what the node is to be woken for.
     if taken.taken != ReportResult::Outdated {
-        app.hub.looked_up(&scope.env, &node, lookups);
+        app.hub.set_lookups(&scope.env, &node, lookups);
     }
     if let Some(run) = over {
         app.hub.live_logs.reported(&scope.env, &node, &run);
@@ -123,7 +123,7 @@ pub(crate) async fn publish_activity(
     JsonBody(activity): JsonBody<Activity>,
 ) -> Result<StatusCode, ApiError> {
     let node = path.designed(&app, &scope)?;
-    app.hub.acts(&scope.env, &node, activity);
+    app.hub.set_activity(&scope.env, &node, activity);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn list_activities(
 fn activity_of(app: &App, session: &Session, whole: bool) -> AgentActivity {
     let doing = session.activity();
     let (lookups, asked) = if whole {
-        let asked = app.hub.live_logs.asked(&session.env, &session.node);
+        let asked = app.hub.live_logs.requests(&session.env, &session.node);
         (session.looked_up(), asked)
     } else {
         (Vec::new(), Vec::new())

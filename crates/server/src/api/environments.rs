@@ -172,7 +172,7 @@ pub(crate) async fn environment_status(
     let plan = status_response::deciding_plan(&app, &scope.env).await;
     let store_unreachable_since = app.membership.store_unreachable_since();
     let status = scope.ask(&app, |fleet| {
-        let rows = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        let rows = node_rows::matching(fleet, app.agents(&elsewhere), &filter);
         let mut counts: BTreeMap<NodeState, usize> = BTreeMap::new();
         rows.iter().for_each(|row| *counts.entry(row.state).or_default() += 1);
         // What leaves says nothing about the fleet that stays.

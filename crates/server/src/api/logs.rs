@@ -65,7 +65,7 @@ pub(crate) async fn receive_log_piece(
         let problem = Problem::new(ProblemCode::Conflict, format!("{node} has no stream here"));
         return Err(ApiError(problem.hint("open the stream of the node first")));
     }
-    let taken = app.hub.live_logs.take(&scope.env, &node, &run, piece);
+    let taken = app.hub.live_logs.append(&scope.env, &node, &run, piece);
     taken.map_err(|error| ApiError::invalid(error.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -116,7 +116,7 @@ fn live_run(app: &App, scope: &Scope, node: &NodeName, run: &RunId) -> Option<Ar
         Activity::Applying { run: now, .. } | Activity::Validating { run: now, .. } => now == *run,
         Activity::Idle | Activity::Retrying { .. } | Activity::Blocked { .. } => false,
     };
-    makes_it.then(|| logs.expect(&scope.env, node, run))
+    makes_it.then(|| logs.get_or_create(&scope.env, node, run))
 }
 
 fn answer_live(app: &App, live: Arc<LiveRun>, query: LogQuery) -> Result<Response, ApiError> {

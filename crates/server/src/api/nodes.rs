@@ -53,7 +53,7 @@ pub(crate) async fn list_nodes(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (rows, revision) =
-        scope.ask(&app, |fleet| (node_rows::chosen(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
+        scope.ask(&app, |fleet| (node_rows::matching(fleet, app.agents(&elsewhere), &filter), fleet.revision))?;
     Ok(Json(page.cut(rows, revision, |row| row.node.to_string())?))
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn show_node(
             record: record.clone(),
             machine: node.machine.as_ref().map(|(machine, _)| machine.clone()),
             states: node.states.keys().cloned().collect(),
-            activity: agents.of(fleet, &name).1,
+            activity: agents.agent(fleet, &name).1,
             interfaces: observed.interfaces,
             incarnation: observed.incarnation,
             last: observed.last,
@@ -162,7 +162,7 @@ pub(crate) async fn lookup_key(
         let found = explain::resolve(fleet, &node, &key);
         let near = if found.is_none() { explain::suggest(fleet, &node, &key) } else { None };
         let recorded = explain::recorded_key(&key);
-        let looked_up = match app.links.of(fleet, &node).at {
+        let looked_up = match app.links.agent(fleet, &node).at {
             AgentLocation::Local(session) => Some(session.has_looked_up(&recorded)),
             AgentLocation::Remote(_) => elsewhere.get(&node).map(|told| told.lookups.contains(&recorded)),
             AgentLocation::Disconnected => None,

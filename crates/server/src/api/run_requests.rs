@@ -49,7 +49,7 @@ pub(crate) async fn request_run(
         let found = fleet.get(&node);
         let role = found.and_then(|node| node.record.as_ref()).map(|record| &record.role);
         let pause = role.and_then(|role| fleet.pause_of(&node, role, now));
-        (pause, app.links.of(fleet, &node).link, found.and_then(|node| node.record_at))
+        (pause, app.links.agent(fleet, &node).link, found.and_then(|node| node.record_at))
     })?;
     if let Some(pause) = pause.filter(|_| !noop) {
         let problem = Problem::new(ProblemCode::Conflict, pause.to_string());
@@ -138,7 +138,7 @@ async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result
             (Some(past), _) if ends_run(past.outcome) => RunRequestProgress::Done { run: past.run },
             (_, Some(run)) => RunRequestProgress::Running { run },
             (Some(past), None) => RunRequestProgress::Running { run: past.run },
-            (None, None) => RunRequestProgress::Waiting { silent_since: silent(app.links.of(fleet, node).link) },
+            (None, None) => RunRequestProgress::Waiting { silent_since: silent(app.links.agent(fleet, node).link) },
         };
         Ok(RunRequestStatus { asked: asked.clone(), progress, revision: fleet.revision })
     })?
@@ -147,7 +147,7 @@ async fn progress(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Result
 /// The run that goes on, if it is the one that was asked for.
 async fn goes_on(app: &App, scope: &Scope, node: &NodeName, id: &str) -> Option<RunId> {
     if app.hub.session(&scope.env, node).is_some() {
-        return app.hub.live_logs.asked_as(&scope.env, node, id);
+        return app.hub.live_logs.run_for_request(&scope.env, node, id);
     }
     let told = app.activities_elsewhere(&scope.env, Some(node)).await.remove(node)?;
     match told.doing {

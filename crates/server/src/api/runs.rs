@@ -44,7 +44,7 @@ pub(crate) async fn list_runs(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (items, revision) = scope.ask(&app, |fleet| {
-        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter);
+        let chosen = node_rows::matching(fleet, app.agents(&elsewhere), &filter);
         (newest(fleet, &chosen, limit.unwrap_or(RUNS).clamp(1, MOST_RUNS)), fleet.revision)
     })?;
     Ok(Json(Page { items, next: None, revision }))
@@ -86,7 +86,7 @@ pub(crate) async fn list_failure_groups(
     let filter = filter.read(&node_fields::KEYS)?;
     let elsewhere = app.activities_elsewhere(&scope.env, None).await;
     let (failed, revision) = scope.ask(&app, |fleet| {
-        let chosen = node_rows::chosen(fleet, app.agents(&elsewhere), &filter).into_iter();
+        let chosen = node_rows::matching(fleet, app.agents(&elsewhere), &filter).into_iter();
         let failed: Vec<NodeFailure> = chosen.filter_map(|row| failed(fleet, row)).collect();
         (failed, fleet.revision)
     })?;

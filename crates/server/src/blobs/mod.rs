@@ -48,7 +48,7 @@ impl Blobs {
     pub fn open(root: &Path, replica: ReplicaId) -> io::Result<Self> {
         let place = Box::new(Directory::open(root, replica)?);
         let (written, written_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { place, marks: BlobMarks::of(root), written, written_bytes })
+        Ok(Self { place, marks: BlobMarks::new(root), written, written_bytes })
     }
 
     /// Opens the directory for a command that is no server, and writes beside those that are.

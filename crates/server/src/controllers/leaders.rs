@@ -90,7 +90,7 @@ impl Leaders {
                     // What it was decided on has changed: the view shows it in a moment, and wakes us; but a step that
                     // concerns nobody here would not.
                     Ok(FencedOutcome::Refused { .. }) => again = Some(AGAIN),
-                    Ok(FencedOutcome::Deposed) => break,
+                    Ok(FencedOutcome::LockLost) => break,
                     Err(error) => {
                         let source = &error as &dyn std::error::Error;
                         tracing::warn!(%env, error = source, "{}; it is decided anew in a moment", step.failed());
@@ -108,7 +108,7 @@ impl Leaders {
     fn judge(&self, fleet: &Fleet, held: &ControllerLock) -> (Vec<(Step, Txn)>, Option<Timestamp>) {
         let (now, keys) = (self.clock.now(), Keys::new(&fleet.env));
         let listening = held.since.max(self.hub.listening_since());
-        let leaders = decide(fleet, |name| self.links.of(fleet, name).link, self.patience, listening, now);
+        let leaders = decide(fleet, |name| self.links.agent(fleet, name).link, self.patience, listening, now);
         let pauses = pause::expired(fleet.pauses(), now);
         let mut steps = Vec::new();
         for change in leaders.changes {

@@ -157,7 +157,7 @@ impl Liveness {
                 // Its status moved meanwhile.
                 Ok(FencedOutcome::Refused { .. }) => done = Done::InPart,
                 // Somebody else looks after it now.
-                Ok(FencedOutcome::Deposed) => return done,
+                Ok(FencedOutcome::LockLost) => return done,
                 Err(error) => {
                     tracing::warn!(%node, %error, "its liveness cannot be recorded; it is decided anew in a moment");
                     return Done::StoreAway;
@@ -172,7 +172,7 @@ impl Liveness {
         let started = self.hub.listening_since();
         let listening = held.map_or(started, |held| held.since.max(started));
         let seen = fleet.designed().map(|(name, node, record)| {
-            let contact = self.links.of(fleet, name);
+            let contact = self.links.agent(fleet, name);
             let running = match &contact.at {
                 AgentLocation::Local(session) => is_running(&session.activity()),
                 AgentLocation::Remote(_) | AgentLocation::Disconnected => false,

@@ -292,7 +292,7 @@ async fn one(context: &Context, held: &ControllerLock, name: &NodeName) -> Reque
                 Requeue::Now
             }
         }
-        Ok(FencedOutcome::Deposed) => Requeue::OnChange,
+        Ok(FencedOutcome::LockLost) => Requeue::OnChange,
         Err(error) => {
             tracing::warn!(node = %name, %error, "the record of its machine cannot be committed");
             later()

@@ -124,7 +124,7 @@ impl RolloutController {
                 Wrote::Committed(revision)
             }
             Ok(FencedOutcome::Refused { revision }) => Wrote::Refused(revision),
-            Ok(FencedOutcome::Deposed) => Wrote::Deposed,
+            Ok(FencedOutcome::LockLost) => Wrote::Deposed,
             // No store takes it, however often it is asked.
             Err(StoreError::Invalid(error)) => {
                 tracing::error!(%env, error = chain(&error), "{}", failure_text(&what));

@@ -24,7 +24,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
-pub(crate) use reports::{ReportMetrics, StateExit};
+pub(crate) use reports::ReportMetrics;
 pub(crate) use server::ServerMetrics;
 pub(crate) use store::MeasuredStore;
 
@@ -44,7 +44,7 @@ pub(crate) fn text(registry: &Registry) -> Result<String, fmt::Error> {
 }
 
 /// Adds what is read from the parts of the server at each scrape.
-pub(crate) fn watch_over(registry: &mut Registry, work: ServerMetrics, started: Timestamp) {
+pub(crate) fn register_collectors(registry: &mut Registry, work: ServerMetrics, started: Timestamp) {
     registry.register_collector(Box::new(process::ProcessMetrics::new(started)));
     let work = Arc::new(work);
     registry.register_collector(Box::new(fleet::FleetMetrics::new(work.clone())));

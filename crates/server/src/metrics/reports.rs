@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::report::record::ObservedRecord;
+use muster_core::report::intake::StateExit;
 use muster_wire::sync::{ReportAck, ReportResult};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,23 +28,6 @@ pub(crate) struct ReportMetrics {
     answers: Histogram,
     taken: Family<Label, Counter>,
     states: Durations,
-}
-
-/// A state that a node leaves, and how long it was in it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct StateExit {
-    word: &'static str,
-    after: Duration,
-}
-
-impl StateExit {
-    /// None if the node stays where it was, or was nowhere.
-    pub(crate) fn between(before: Option<&ObservedRecord>, after: &ObservedRecord) -> Option<Self> {
-        let before = before.filter(|before| before.state != after.state)?;
-        // A clock that was set back makes no negative time.
-        let spent = after.since?.duration_since(before.since?);
-        Some(Self { word: before.state.as_ref()?.word(), after: Duration::try_from(spent).unwrap_or_default() })
-    }
 }
 
 impl ReportMetrics {
@@ -73,8 +56,8 @@ impl ReportMetrics {
     }
 
     pub(crate) fn left(&self, left: Option<StateExit>) {
-        if let Some(StateExit { word, after }) = left {
-            self.states.get_or_create(&[("state", word)]).observe(after.as_secs_f64());
+        if let Some(StateExit { state, after }) = left {
+            self.states.get_or_create(&[("state", state)]).observe(after.as_secs_f64());
         }
     }
 

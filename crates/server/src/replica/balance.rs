@@ -61,7 +61,7 @@ impl Balance {
             tracing::info!(surplus, "this replica has more than its share of the agents: some are sent to the others");
             for some in going.chunks(IN_A_SECOND) {
                 // What it does may have changed since it was chosen.
-                some.iter().filter(|session| may_go(session)).for_each(|session| session.ask_to_go());
+                some.iter().filter(|session| may_go(session)).for_each(|session| session.ask_to_move());
                 sleep(Duration::from_secs(1)).await;
             }
             sleep(SETTLE).await;
@@ -102,7 +102,7 @@ fn may_go(session: &Session) -> bool {
         Activity::Idle | Activity::Retrying { .. } => true,
         Activity::Applying { .. } | Activity::Validating { .. } | Activity::Blocked { .. } => false,
     };
-    is_free && session.age() >= STAY && session.asked_to_go().is_none_or(|ago| ago >= ASK_AGAIN)
+    is_free && session.age() >= STAY && session.asked_to_move().is_none_or(|ago| ago >= ASK_AGAIN)
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
             if event.starts_with(b"event: move") {
                 return true;
             }
-            hub.acts(&session.env, &session.node, session.activity());
+            hub.set_activity(&session.env, &session.node, session.activity());
         }
         false
     }
@@ -301,7 +301,7 @@ mod tests {
         sleep(Duration::from_secs(300)).await;
         assert!(story.moved.try_recv().is_err());
 
-        (0..8).for_each(|agent| story.hub.acts(&story.env, &name(agent), Activity::Idle));
+        (0..8).for_each(|agent| story.hub.set_activity(&story.env, &name(agent), Activity::Idle));
         sleep(Duration::from_secs(300)).await;
         let mut moved: Vec<_> = std::iter::from_fn(|| story.moved.try_recv().ok()).collect();
         moved.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a replica is called, and what it says of itself.
+//! The id of a replica, and its record in the store.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -9,29 +9,29 @@ use muster_core::names::{NameError, ReplicaId};
 use muster_core::replica::{BlobsMark, ReplicaRecord};
 use thiserror::Error;
 
-/// Leaves room for the digits in the longest legal id.
-const LONGEST_HOST: usize = 40;
+/// Characters of the host name in an id: leaves room for the digits in the longest legal id.
+const MAX_HOST: usize = 40;
 
-/// Why a server cannot say who it is.
+/// Error while the identity of a replica is made.
 #[derive(Debug, Error)]
 pub enum IdentityError {
-    #[error("no name for this server can be made")]
+    #[error("no replica id can be made from the host name")]
     Name(#[from] NameError),
-    #[error("what this server says of itself cannot be written")]
+    #[error("the record of this replica cannot be encoded")]
     Record(#[from] serde_json::Error),
 }
 
-/// One start of a server.
+/// Identity of one start of a server.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub id: ReplicaId,
     pub record: ReplicaRecord,
-    /// The record as it stands in the store.
+    /// The record as it is stored.
     pub(crate) text: Vec<u8>,
 }
 
 impl Identity {
-    /// This start of this server, which answers at an address and keeps its blobs in a directory.
+    /// Makes a new identity for a server with an address and a blob directory.
     pub(crate) fn new(address: SocketAddr, blobs: &Path, now: Timestamp) -> Result<Self, IdentityError> {
         let host = host();
         let id = new_id(&host)?;
@@ -49,32 +49,32 @@ impl Identity {
     }
 }
 
-/// The name of this machine, for people; an unknown one is no reason not to start.
+/// The host name of this machine. It is informational: without one the server starts all the same.
 pub(crate) fn host() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = read.trim();
     if host.is_empty() { "unknown".to_owned() } else { host.to_owned() }
 }
 
-/// A new id: another start is another replica, so that nothing that the last one left is taken for ours.
+/// Makes an id. Each start is a new replica, so that nothing that an earlier one left is mistaken for its own.
 pub(crate) fn new_id(host: &str) -> Result<ReplicaId, NameError> {
     let digits = random() & 0xff_ffff;
     ReplicaId::new(format!("{}-{digits:06x}", as_segment(host)))
 }
 
-/// Sixteen digits that nobody else has.
+/// Sixteen random digits.
 fn nonce() -> String {
     format!("{:016x}", random())
 }
 
-/// Random enough to tell processes apart: the standard library seeds its hashers from the system's randomness.
+/// Random enough to distinguish processes: the standard library seeds its hashers from the system's randomness.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
 fn as_segment(host: &str) -> String {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let text: String = host.chars().map(legal).take(LONGEST_HOST).collect();
+    let text: String = host.chars().map(legal).take(MAX_HOST).collect();
     let text = text.trim_matches('-');
     if text.is_empty() { "server".to_owned() } else { text.to_owned() }
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_gives_a_legal_id_and_every_start_another_one() {
+    fn ids_are_legal_and_new_at_each_start() {
         for (host, begin) in [
             ("ctl1", "ctl1-"),
             ("CTL1.example.org", "ctl1-example-org-"),

@@ -1,7 +1,7 @@
 //! The lease of this replica, and its key in every environment.
 //!
-//! Level-triggered: whenever the view shows an environment without this replica's key, the key is put again. A lease
-//! that has ended is replaced by a new one, and with it everything is put anew.
+//! Level-triggered: whenever the view shows an environment without this replica's key, the key is written again. A lease
+//! that has expired is replaced by a new one, and all keys are written again with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,12 +20,12 @@ use super::identity::Identity;
 use crate::clock::Clock;
 use crate::view::View;
 
-/// After a failure the next try comes this soon.
-const AGAIN: Duration = Duration::from_millis(500);
-/// A server that stops does not wait longer than this for the store to hear of it: the lease ends by itself.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Delay before a failed request is retried.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Time that a stopping server waits for the store to revoke its lease. Otherwise the lease expires.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the lease lives, and how often it is kept alive.
+/// TTL of the lease, and the interval of its renewal.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasePace {
     pub ttl: Duration,
@@ -33,24 +33,24 @@ pub struct LeasePace {
 }
 
 impl Default for LeasePace {
-    /// Two keep-alives may be lost before the lease ends; and whoever waits for a dead replica's controllers waits ten
-    /// seconds.
+    /// Two renewals may be lost before the lease expires, and the controllers of a dead replica are free after 10 s.
     fn default() -> Self {
         Self { ttl: Duration::from_secs(10), keep_every: Duration::from_secs(3) }
     }
 }
 
-/// Whether this replica may act.
+/// Membership of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MembershipState {
-    /// It has no lease yet.
+    /// The replica has no lease yet.
     Joining,
-    /// It has one, and has kept it in time.
+    /// The replica has a lease, and has renewed it in time: it may act.
     Member,
-    /// It could not keep its lease alive: others may have taken over, and it must not act.
+    /// The lease could not be renewed. Another replica may have taken over: this one must not act.
     CutOff,
 }
 
+/// Lease and keys of this replica.
 #[derive(Debug)]
 pub struct Membership {
     identity: Identity,
@@ -59,22 +59,22 @@ pub struct Membership {
     view: Arc<View>,
     clock: Clock,
     inner: Mutex<Inner>,
-    /// Steps when the state may be another one.
+    /// Changes when the state may have changed.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     current: Option<ReplicaLease>,
-    /// By this process's own clock, counted from when the last keep-alive was *sent*: the lease lives at least as long.
-    good_until: Option<Instant>,
-    /// Since when the store has not answered.
+    /// By this process's own clock, counted from when the last renewal was *sent*: the lease lives at least as long.
+    valid_until: Option<Instant>,
+    /// Time since which the store does not answer.
     unreachable: Option<Timestamp>,
 }
 
 impl Inner {
     fn state(&self) -> MembershipState {
-        match (self.current, self.good_until) {
+        match (self.current, self.valid_until) {
             (Some(_), Some(until)) if Instant::now() < until => MembershipState::Member,
             (None, None) => MembershipState::Joining,
             (_, Some(_)) | (Some(_), None) => MembershipState::CutOff,
@@ -104,19 +104,19 @@ impl Membership {
         self.inner().state()
     }
 
-    /// The lease, as long as it surely lives.
+    /// The lease, while it is certainly valid.
     pub fn current(&self) -> Option<ReplicaLease> {
         let inner = self.inner();
         inner.current.filter(|_| inner.state() == MembershipState::Member)
     }
 
-    /// Since when the store has not answered; none while it does.
+    /// Time since which the store does not answer; none while it does.
     pub fn store_unreachable_since(&self) -> Option<Timestamp> {
         self.inner().unreachable
     }
 
-    /// Ends what earlier replicas have left, on a store that this process has for itself: they are certainly gone, and
-    /// nobody has to wait for their leases. On a store that others may use, nothing is ended: they may live.
+    /// Revokes the leases of earlier replicas on an embedded store: they are certainly gone, and nothing has to wait for
+    /// their leases to expire. On a shared store nothing is revoked, because those replicas may be alive.
     pub async fn clear_predecessors(&self) -> Result<Sharing, StoreError> {
         if self.store.sharing() == Sharing::Shared {
             return Ok(Sharing::Shared);
@@ -133,7 +133,7 @@ impl Membership {
                     Ok(()) | Err(StoreError::LeaseEnded { .. }) => {}
                     Err(error) => return Err(error),
                 },
-                // Brought here by somebody's copy: no lease will ever take it away.
+                // From a copied store: no lease will ever remove it.
                 None => {
                     self.store.commit(Txn::new().op(Op::delete(key))).await?;
                 }
@@ -142,35 +142,35 @@ impl Membership {
         Ok(Sharing::Exclusive)
     }
 
-    /// Keeps this replica a member, for ever.
+    /// Keeps this replica a member: renews its lease and writes its keys, for ever.
     pub async fn run(&self) {
         loop {
             let Some(current) = self.grant().await else {
-                sleep(AGAIN).await;
+                sleep(RETRY_DELAY).await;
                 continue;
             };
             tokio::select! {
-                () = self.keep(current) => {}
-                () = self.place(current.lease) => {}
+                () = self.renew(current) => {}
+                () = self.write_keys(current.lease) => {}
             }
-            tracing::warn!(replica = %self.id(), "the lease of this replica has ended: a new one is taken");
-            self.note(|inner| inner.current = None);
+            tracing::warn!(replica = %self.id(), "the lease of this replica has expired: requesting a new one");
+            self.update(|inner| inner.current = None);
         }
     }
 
-    /// Gives the lease back: the others take over at once.
+    /// Revokes the lease: other replicas take over at once.
     pub async fn leave(&self) {
         let current = {
             let mut inner = self.inner();
-            inner.good_until = None;
+            inner.valid_until = None;
             inner.current.take()
         };
-        self.step();
+        self.notify();
         let Some(ReplicaLease { lease, .. }) = current else { return };
-        match timeout(FAREWELL, self.store.revoke(lease)).await {
+        match timeout(LEAVE_TIMEOUT, self.store.revoke(lease)).await {
             Ok(Ok(()) | Err(StoreError::LeaseEnded { .. } | StoreError::Closed)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be given back, and ends by itself"),
-            Err(_) => tracing::warn!("the store does not answer: the lease ends by itself"),
+            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be revoked, and will expire"),
+            Err(_) => tracing::warn!("the store does not answer: the lease will expire"),
         }
     }
 
@@ -184,71 +184,71 @@ impl Membership {
         };
         match timeout(self.pace.ttl, granted).await {
             Ok(Ok(current)) => {
-                self.kept(current, sent);
+                self.renewed(current, sent);
                 Some(current)
             }
             Ok(Err(error)) => {
-                self.missed(&error);
+                self.renewal_failed(&error);
                 None
             }
             Err(silence) => {
-                self.missed(&silence);
+                self.renewal_failed(&silence);
                 None
             }
         }
     }
 
-    /// Keeps the lease alive until it has ended.
-    async fn keep(&self, current: ReplicaLease) {
+    /// Renews the lease until it has expired.
+    async fn renew(&self, current: ReplicaLease) {
         let mut next = Instant::now() + self.pace.keep_every;
         loop {
             sleep_until(next).await;
             let sent = Instant::now();
             match timeout(self.pace.keep_every, self.store.keep_alive(current.lease)).await {
                 Ok(Ok(())) => {
-                    self.kept(current, sent);
+                    self.renewed(current, sent);
                     next = sent + self.pace.keep_every;
                 }
                 Ok(Err(StoreError::LeaseEnded { .. })) => return,
                 Ok(Err(error)) => {
-                    self.missed(&error);
-                    next = Instant::now() + AGAIN;
+                    self.renewal_failed(&error);
+                    next = Instant::now() + RETRY_DELAY;
                 }
                 Err(silence) => {
-                    self.missed(&silence);
-                    next = Instant::now() + AGAIN;
+                    self.renewal_failed(&silence);
+                    next = Instant::now() + RETRY_DELAY;
                 }
             }
         }
     }
 
-    /// Puts this replica's key wherever it is missing, until the lease has ended.
-    async fn place(&self, lease: LeaseId) {
+    /// Writes this replica's key wherever it is missing, until the lease has expired.
+    async fn write_keys(&self, lease: LeaseId) {
         let mut servers = self.view.subscribe_servers();
         loop {
             servers.mark_unchanged();
-            let mut all_placed = true;
+            let mut all_written = true;
             for (env, seen) in self.missing() {
                 match self.put(&env, seen, lease).await {
                     Ok(CommitOutcome::Committed { .. }) => {}
-                    // The view is about to show why.
-                    Ok(CommitOutcome::Conflict { .. }) => all_placed = false,
+                    // The view will show why.
+                    Ok(CommitOutcome::Conflict { .. }) => all_written = false,
                     Err(StoreError::LeaseEnded { .. }) => return,
                     Err(error) => {
-                        all_placed = false;
-                        tracing::debug!(%env, %error, "this replica cannot make itself known");
+                        all_written = false;
+                        tracing::debug!(%env, %error, "the key of this replica cannot be written");
                     }
                 }
             }
-            if all_placed {
+            if all_written {
                 let _ = servers.changed().await;
             } else {
-                let _ = timeout(AGAIN, servers.changed()).await;
+                let _ = timeout(RETRY_DELAY, servers.changed()).await;
             }
         }
     }
 
-    /// The environments that do not show this replica, each with the revision of what they show in its place.
+    /// The environments without this replica's key, each with the revision of the key that is there.
     fn missing(&self) -> Vec<(EnvName, Option<Revision>)> {
         let fleets = self.view.fleets();
         let founded = fleets.values().filter(|fleet| fleet.is_founded());
@@ -263,37 +263,37 @@ impl Membership {
         self.store.commit(Txn::new().guard(Guard::observed(key, seen)).op(op)).await
     }
 
-    fn kept(&self, current: ReplicaLease, sent: Instant) {
+    fn renewed(&self, current: ReplicaLease, sent: Instant) {
         let was = self.state();
         let mut inner = self.inner();
         inner.current = Some(current);
-        inner.good_until = Some(sent + self.pace.ttl);
+        inner.valid_until = Some(sent + self.pace.ttl);
         inner.unreachable = None;
         drop(inner);
         if was != self.state() {
-            tracing::info!(replica = %self.id(), "this replica is a member");
-            self.step();
+            tracing::info!(replica = %self.id(), "this replica has a valid lease");
+            self.notify();
         }
     }
 
-    fn missed(&self, error: &dyn std::error::Error) {
-        tracing::warn!(replica = %self.id(), %error, "the store does not take this replica's sign of life");
+    fn renewal_failed(&self, error: &dyn std::error::Error) {
+        tracing::warn!(replica = %self.id(), %error, "the lease of this replica cannot be renewed");
         let now = self.clock.now();
-        self.note(|inner| {
+        self.update(|inner| {
             inner.unreachable.get_or_insert(now);
         });
     }
 
-    fn note(&self, change: impl FnOnce(&mut Inner)) {
+    fn update(&self, change: impl FnOnce(&mut Inner)) {
         change(&mut self.inner());
-        self.step();
+        self.notify();
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self) {
+    fn notify(&self) {
         self.changed.send_modify(|steps| *steps += 1);
     }
 }

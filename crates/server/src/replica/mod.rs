@@ -1,16 +1,16 @@
-//! This server as one of several on the same store.
+//! This server as one of several replicas on the same store.
 //!
-//! - [`identity`]: its name and what it says of itself.
-//! - [`membership`]: its lease, and `replicas/<id>` in every environment. A server that cannot keep its lease knows by
-//!   its own clock that it is cut off, and acts no more.
-//! - [`controller_locks`]: who holds a controller. Every write of a controller carries the revision of its holder's
-//!   key, so that one who was deposed without knowing it changes nothing.
-//! - [`presence`]: which agents are connected here, in the store for the others.
-//! - [`shared_blobs`]: whether all replicas see the same directory of reports and logs.
-//! - [`balance`]: sends agents to the others when too many of them are here.
-//! - [`peers`]: asks the other replicas what only they know.
+//! - [`identity`]: its id and its record in the store.
+//! - [`membership`]: its lease, and `replicas/<id>` in every environment. A server that cannot renew its lease knows by
+//!   its own clock that it is cut off, and stops to act.
+//! - [`controller_locks`]: the holder of each controller. Every write of a controller compares the revision of the lock, so
+//!   that a replica that has lost the lock without knowing it writes nothing.
+//! - [`presence`]: the agents that are connected here, published in the store.
+//! - [`shared_blobs`]: the check that all replicas use the same blob directory.
+//! - [`balance`]: asks agents to move to other replicas when this one has too many.
+//! - [`peers`]: requests to other replicas for what only they know.
 //!
-//! The same code runs on the embedded store, where there is one replica, and it holds everything.
+//! The same code runs on the embedded store, with one replica that holds every lock.
 
 pub mod balance;
 pub mod controller_locks;

@@ -1,7 +1,7 @@
-//! Asks the other replicas what only they know: what the agents do that are connected to them, and what their runs say.
+//! Requests to other replicas: the activities of their agents, and the logs of their runs.
 //!
-//! Asked for people's questions and never for an agent's, all at the same time, and with little patience: a replica that
-//! does not answer costs half a second, and the rest of the answer comes without it.
+//! Made only for operators' requests, never for an agent's, and to all replicas at the same time. A replica that does not
+//! answer within half a second is left out of the response.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -18,19 +18,19 @@ use crate::agents::{AgentLocation, Links};
 use crate::view::View;
 use crate::view::node_rows::RemoteActivities;
 
-const PATIENCE: Duration = Duration::from_millis(500);
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Keeps a client for each replica that was asked: its connections are used again.
+/// HTTP clients for the other replicas, with connections that are reused.
 #[derive(Debug, Default)]
 pub struct Peers {
     clients: Mutex<Vec<(String, Client)>>,
 }
 
-/// A replica is asked through one of the last so many clients; there are never that many replicas.
-const CLIENTS: usize = 16;
+/// Clients that are cached: more than there are replicas.
+const MAX_CLIENTS: usize = 16;
 
 impl Peers {
-    /// What agents do that are connected to other replicas; of one node, or of all.
+    /// Activities of the agents of other replicas, for one node or for all.
     pub async fn activities(
         &self,
         view: &View,
@@ -43,21 +43,21 @@ impl Peers {
             let Some(fleet) = fleets.get(env) else { return RemoteActivities::default() };
             urls(fleet, links, node)
         };
-        let asked = urls.into_iter().map(|(replica, url)| async move {
+        let requests = urls.into_iter().map(|(replica, url)| async move {
             let client = self.client(&url)?;
-            match client.activities(env, node, PATIENCE).await {
+            match client.activities(env, node, REQUEST_TIMEOUT).await {
                 Ok(page) => Some(page.items),
                 Err(error) => {
-                    tracing::debug!(%replica, %url, %error, "a replica does not say what its agents do");
+                    tracing::debug!(%replica, %url, %error, "a replica does not answer the request for activities");
                     None
                 }
             }
         });
-        let told = join_all(asked).await.into_iter().flatten().flatten();
-        told.map(|told| (told.node.clone(), told)).collect()
+        let agents = join_all(requests).await.into_iter().flatten().flatten();
+        agents.map(|agent| (agent.node.clone(), agent)).collect()
     }
 
-    /// The log of a run that goes on at another replica. None if its agent is not connected to another one.
+    /// The log of a run in progress, from the replica of its agent. None if the agent is not connected to another replica.
     pub async fn log(
         &self,
         view: &View,
@@ -73,8 +73,8 @@ impl Peers {
         };
         let client = self.client(&url)?;
         let query = LogQuery { here: true, ..query };
-        // The answer begins at once; how long it takes is the run's business.
-        timeout(PATIENCE * 4, client.log_to_pass_on(env, node, run, query)).await.ok()
+        // The timeout is for the begin of the response; its body lasts as long as the run.
+        timeout(REQUEST_TIMEOUT * 4, client.log_to_pass_on(env, node, run, query)).await.ok()
     }
 
     fn client(&self, url: &str) -> Option<Client> {
@@ -83,7 +83,7 @@ impl Peers {
             return Some(client.clone());
         }
         let client = Client::new(url).ok()?;
-        if clients.len() >= CLIENTS {
+        if clients.len() >= MAX_CLIENTS {
             clients.remove(0);
         }
         clients.push((url.to_owned(), client.clone()));
@@ -91,12 +91,12 @@ impl Peers {
     }
 }
 
-/// The replicas that nodes in question are connected to, other than this one.
+/// The other replicas that the nodes are connected to.
 fn urls(fleet: &Fleet, links: &Links, node: Option<&NodeName>) -> Vec<(ReplicaId, String)> {
     if fleet.replicas().len() < 2 {
         return Vec::new();
     }
-    let at = |name: &NodeName| match links.of(fleet, name).at {
+    let at = |name: &NodeName| match links.agent(fleet, name).at {
         AgentLocation::Remote(replica) => Some(replica),
         AgentLocation::Local(_) | AgentLocation::Disconnected => None,
     };

@@ -1,8 +1,8 @@
-//! Writes down which agents are connected to this replica, for the others: `presence/<node>`.
+//! Publishes the agents that are connected to this replica: `presence/<node>`.
 //!
-//! Level-triggered: what the view shows is compared with the sessions that are here, and the difference is written, many
-//! nodes in one transaction and a few times a second at most. A fleet that stays connected writes nothing.
-//! What is to be written, [`muster_core::replica::presence`] says.
+//! Level-triggered: the view is compared with the sessions, and the difference is written, many nodes in one transaction and
+//! at most four times a second. A fleet that stays connected causes no writes. [`muster_core::presence`] decides what is
+//! written.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,16 +17,17 @@ use muster_store::{CommitOutcome, Store};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::membership::Membership;
-use crate::agents::{Hub, Place};
+use crate::agents::{EnvNode, Hub};
 use crate::view::View;
 
-/// How many transactions are under way at once: a whole fleet that comes is written in a second or two.
-const AT_ONCE: usize = 4;
-/// One round takes in all that came and went within this.
-const PACE: Duration = Duration::from_millis(250);
-/// When the store does not take it, it is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Transactions in flight: a whole fleet that connects is written in one or two seconds.
+const MAX_IN_FLIGHT: usize = 4;
+/// Minimum interval of two rounds.
+const ROUND_INTERVAL: Duration = Duration::from_millis(250);
+/// Delay before a failed write is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Publishes the presence of this replica's agents.
 #[derive(Debug)]
 pub struct Presence {
     pub(crate) store: Arc<dyn Store>,
@@ -35,16 +36,16 @@ pub struct Presence {
     pub(crate) membership: Arc<Membership>,
 }
 
-/// What a round has come to.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
-    Quiet,
-    Wrote,
+    Unchanged,
+    Written,
     Failed,
 }
 
 impl Presence {
-    /// Keeps the store's word on this replica's agents true, for ever.
+    /// Keeps the presence records of this replica's agents up to date, for ever.
     pub async fn run(&self) {
         let mut connections = self.hub.subscribe();
         let mut servers = self.view.subscribe_servers();
@@ -55,27 +56,27 @@ impl Presence {
             members.mark_unchanged();
             let began = Instant::now();
             match self.round().await {
-                Round::Quiet => {
+                Round::Unchanged => {
                     tokio::select! {
                         _ = connections.changed() => {}
                         _ = servers.changed() => {}
                         _ = members.changed() => {}
                     }
                 }
-                Round::Wrote => {}
-                Round::Failed => sleep(AGAIN).await,
+                Round::Written => {}
+                Round::Failed => sleep(RETRY_DELAY).await,
             }
-            // What comes alone is written at once; what comes in a crowd, a few times a second.
-            sleep_until(began + PACE).await;
+            // A single change is written at once, a burst at most four times a second.
+            sleep_until(began + ROUND_INTERVAL).await;
         }
     }
 
     async fn round(&self) -> Round {
         if self.membership.current().is_none() {
-            return Round::Quiet;
+            return Round::Unchanged;
         }
         let envs: Vec<EnvName> = self.view.fleets().keys().cloned().collect();
-        let mut contested: HashSet<Place> = HashSet::new();
+        let mut contested: HashSet<EnvNode> = HashSet::new();
         let mut txns = Vec::new();
         for env in envs {
             let plan = self.plan(&env);
@@ -83,17 +84,17 @@ impl Presence {
             for writes in plan.writes.chunks(BATCH) {
                 match txn(&env, writes) {
                     Ok(txn) => txns.push(txn),
-                    Err(error) => tracing::error!(%error, "who is connected here cannot be put into words"),
+                    Err(error) => tracing::error!(%error, "a presence record cannot be encoded"),
                 }
             }
         }
-        self.hub.contest(contested);
+        self.hub.set_contested(contested);
         if txns.is_empty() {
-            return Round::Quiet;
+            return Round::Unchanged;
         }
-        let commits = stream::iter(txns).map(|txn| self.commit(txn)).buffer_unordered(AT_ONCE);
-        let taken: Vec<bool> = commits.collect().await;
-        if taken.into_iter().all(|taken| taken) { Round::Wrote } else { Round::Failed }
+        let commits = stream::iter(txns).map(|txn| self.commit(txn)).buffer_unordered(MAX_IN_FLIGHT);
+        let committed: Vec<bool> = commits.collect().await;
+        if committed.into_iter().all(|committed| committed) { Round::Written } else { Round::Failed }
     }
 
     fn plan(&self, env: &EnvName) -> PresencePlan {
@@ -107,15 +108,15 @@ impl Presence {
         plan(fleet, self.membership.id(), &here, |node| self.hub.silent_since(env, node))
     }
 
-    /// Commits one batch; whether the store has taken it or has said why not.
+    /// Commits one batch. Returns whether the view has caught up with the result.
     async fn commit(&self, txn: Txn) -> bool {
         match self.store.commit(txn).await {
-            // The next round decides on what this has written.
-            Ok(CommitOutcome::Committed { revision }) => self.view.reach(revision).await.is_ok(),
-            // One of the nodes was claimed elsewhere: the next round decides on what the view shows then.
-            Ok(CommitOutcome::Conflict { revision, .. }) => self.view.reach(revision).await.is_ok(),
+            // The next round decides on the result. A batch is refused when another replica has claimed one of its nodes.
+            Ok(CommitOutcome::Committed { revision } | CommitOutcome::Conflict { revision, .. }) => {
+                self.view.reach(revision).await.is_ok()
+            }
             Err(error) => {
-                tracing::debug!(%error, "who is connected here cannot be written down");
+                tracing::debug!(%error, "the presence of agents cannot be written");
                 false
             }
         }

@@ -29,7 +29,7 @@ pub struct BlobMarks {
 }
 
 impl BlobMarks {
-    pub(crate) fn of(blobs: &Path) -> Self {
+    pub(crate) fn new(blobs: &Path) -> Self {
         Self { directory: blobs.join(MARKS) }
     }
 
@@ -112,7 +112,7 @@ pub(crate) struct BlobMarkWatch {
 impl BlobMarkWatch {
     /// Looks for the mark of every replica that comes, for ever. Ends with the reason when this one has to go: of two
     /// that do not share their blobs, the one that came first stays.
-    pub(crate) async fn apart(&self, app: &App) -> StartError {
+    pub(crate) async fn run(&self, app: &App) -> StartError {
         let me = (app.membership.record().since, app.membership.id());
         let mut servers = app.view.subscribe_servers();
         // Those whose marks were found, and those that were complained about.
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_mark_is_seen_by_its_number_and_swept_when_it_is_old_and_its_replica_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let marks = BlobMarks::of(dir.path());
+        let marks = BlobMarks::new(dir.path());
         let record = |nonce: &str| ReplicaRecord {
             url: String::new(),
             host: String::new(),

@@ -1,8 +1,11 @@
-//! What nodes may look up, as the text that they are sent: made once for all nodes that see the same.
+//! Cache of encoded sync events: snapshots and desired states, encoded once for all nodes that get the same.
 //!
-//! In a large fleet it is hundreds of kilobytes. Most of it is the same for all nodes, and the data are the same for all of
-//! a role that have none of their own. It stays what it is until something changes that can be looked up, however often
-//! the store moves on meanwhile. By its tag a stream can tell whether its agent has it already.
+//! A snapshot of a large fleet is hundreds of kilobytes. Most of it is the same for all nodes, and the data are the same for
+//! the nodes of a role without data of their own. A snapshot is valid until something changes that can be looked up. Its tag
+//! shows whether an agent has it already.
+//!
+//! When a whole fleet changes version, thousands of streams send the same desired state. Only the last one is cached:
+//! rollouts grant other versions to a few nodes at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,20 +19,20 @@ use muster_core::txn::Revision;
 use muster_wire::sse;
 use muster_wire::sync::{DesiredState, SyncEvent};
 
-/// The texts of each environment.
+/// Encoded snapshots of each environment.
 #[derive(Debug, Default)]
-pub(crate) struct SnapshotTexts(Mutex<BTreeMap<EnvName, Texts>>);
+pub(crate) struct SnapshotCache(Mutex<BTreeMap<EnvName, EnvSnapshots>>);
 
 #[derive(Debug)]
-struct Texts {
+struct EnvSnapshots {
     /// All but revision, tag and data: members of a JSON object, without its braces.
     shared: Arc<str>,
     shared_tag: Tag,
-    /// The data of each role, and the tag of the whole.
+    /// The data of each role, and the tag of the whole snapshot.
     of_roles: BTreeMap<Role, (Arc<str>, Tag)>,
 }
 
-/// What one node may look up.
+/// Encoded snapshot of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotText {
     pub(crate) tag: Tag,
@@ -38,8 +41,8 @@ pub(crate) struct SnapshotText {
     data: Arc<str>,
 }
 
-impl SnapshotTexts {
-    pub(crate) fn of(
+impl SnapshotCache {
+    pub(crate) fn snapshot(
         &self,
         fleet: &Fleet,
         name: &NodeName,
@@ -49,26 +52,26 @@ impl SnapshotTexts {
         if let Some(texts) = all.get_mut(&fleet.env) {
             return texts.with_data(fleet, name, node);
         }
-        let texts = Texts::of(fleet)?;
+        let texts = EnvSnapshots::new(fleet)?;
         all.entry(fleet.env.clone()).or_insert(texts).with_data(fleet, name, node)
     }
 
-    /// Something that can be looked up in an environment is different now.
-    pub(crate) fn forget(&self, env: &EnvName) {
+    /// Drops the snapshots of an environment in which something changed that can be looked up.
+    pub(crate) fn invalidate(&self, env: &EnvName) {
         self.all().remove(env);
     }
 
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn invalidate_all(&self) {
         self.all().clear();
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<EnvName, Texts>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<EnvName, EnvSnapshots>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Texts {
-    fn of(fleet: &Fleet) -> Result<Self, serde_json::Error> {
+impl EnvSnapshots {
+    fn new(fleet: &Fleet) -> Result<Self, serde_json::Error> {
         let Snapshot { revision: _, tag: _, active_roles, leaders, published, data: _ } = fleet.snapshot();
         let shared = format!(
             "\"active_roles\":{},\"leaders\":{},\"published\":{}",
@@ -111,29 +114,30 @@ fn data_text(fleet: &Fleet, node: &NodeName, role: &Role) -> Result<Arc<str>, se
 }
 
 impl SnapshotText {
-    /// As JSON.
+    /// The snapshot as JSON.
     pub(crate) fn write(&self) -> String {
         let Self { tag, revision, shared, data } = self;
-        // A tag is letters and digits.
+        // A tag has only letters and digits: it needs no escapes.
         format!("{{\"revision\":{},\"tag\":\"{}\",{shared},\"data\":{data}}}", revision.0, tag.as_str())
     }
 }
 
+/// The encoded desired state that was sent last.
 #[derive(Debug, Default)]
-pub(crate) struct DesiredTexts(Mutex<Option<Last>>);
+pub(crate) struct DesiredCache(Mutex<Option<CachedDesired>>);
 
 #[derive(Debug)]
-struct Last {
+struct CachedDesired {
     env: EnvName,
-    /// The release of a version is part of the text, and belongs to a revision.
+    /// The text contains the release of the version, which may change with the revision.
     revision: Revision,
     desired: DesiredVersion,
     text: Bytes,
 }
 
-impl DesiredTexts {
-    /// The event for a node that should run this. None while the release is not registered.
-    pub(crate) fn of(
+impl DesiredCache {
+    /// The event with a node's desired state. None while the release is not registered.
+    pub(crate) fn event(
         &self,
         fleet: &Fleet,
         node: &NodeName,
@@ -149,7 +153,7 @@ impl DesiredTexts {
         let Some(state) = DesiredState::of(fleet, node) else { return Ok(None) };
         let text = Bytes::from(sse::encode(&SyncEvent::Desired(state))?);
         let (env, revision, desired) = (fleet.env.clone(), fleet.revision, desired.clone());
-        *last = Some(Last { env, revision, desired, text: text.clone() });
+        *last = Some(CachedDesired { env, revision, desired, text: text.clone() });
         Ok(Some(text))
     }
 }

@@ -1,8 +1,7 @@
-//! The whole store in memory, kept by one watch. Reads never hit the store.
+//! The view: all environments in memory, kept up to date by one watch. Reads never reach the store.
 //!
-//! One task ([`View::follow`]) writes; everybody else reads under a lock that is held for microseconds. Each
-//! transaction is taken in whole, so no reader sees half a move. After a gap everything is built anew beside the old
-//! state and swapped in.
+//! One task ([`View::follow`]) writes; all other tasks read, under a lock that is held for microseconds. A transaction is
+//! applied as one change. After a gap in the watch the view is built again beside the old one, and then replaced.
 
 pub(crate) mod event_cache;
 mod latest_revision;
@@ -25,47 +24,48 @@ use muster_store::{KeyValue, Sharing, Store, StoreError, WatchChange, WatchEvent
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-use event_cache::{DesiredTexts, SnapshotText, SnapshotTexts};
+use event_cache::{DesiredCache, SnapshotCache, SnapshotText};
 pub use latest_revision::LatestRevision;
 
-/// How long a reader that demands a revision waits for it. The watch is milliseconds behind when all is well.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a reader waits for a revision. A healthy watch is milliseconds behind the store.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the followers of the view are told.
+/// Change of the view, for its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewChange {
     /// One transaction, for one environment.
     Env(EnvName, Effects),
-    /// Everything may be different: the view was built anew.
+    /// The view was built again: everything may have changed.
     Everything,
 }
 
-/// The view has not reached a revision in time.
+/// Error: the view did not reach a revision in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the view is at revision {at}, and {demanded} was demanded")]
+#[error("this server is at revision {at} and has not reached revision {demanded}; try again")]
 pub struct StaleView {
     pub at: Revision,
     pub demanded: Revision,
 }
 
+/// All environments, as of one revision.
 #[derive(Debug)]
 pub struct View {
     fleets: RwLock<BTreeMap<EnvName, Fleet>>,
     /// None until the first snapshot is complete.
     revision: watch::Sender<Option<Revision>>,
-    /// Steps when what concerns servers has changed: replicas, holders of controllers, presence, environments.
+    /// Changes with replicas, controller locks, presence and environments.
     servers: watch::Sender<u64>,
-    /// Steps when the record of some node is another one.
+    /// Changes with the design records of nodes.
     records: watch::Sender<u64>,
-    /// Steps when who can lead, who leads, or who is paused may be others now.
+    /// Changes with leaders, the nodes that can lead, and pauses.
     leading: watch::Sender<u64>,
-    /// Steps when a rollout that goes on may have something to do.
+    /// Changes when a running rollout may have work.
     rollouts: watch::Sender<u64>,
-    snapshots: SnapshotTexts,
-    desired: DesiredTexts,
+    snapshots: SnapshotCache,
+    desired: DesiredCache,
     builds: AtomicU64,
     arrivals: Mutex<Arrivals>,
-    /// What the times of arrivals are counted from.
+    /// Start of the times in `arrivals`.
     began: Instant,
 }
 
@@ -78,8 +78,8 @@ impl Default for View {
             records: watch::Sender::new(0),
             leading: watch::Sender::new(0),
             rollouts: watch::Sender::new(0),
-            snapshots: SnapshotTexts::default(),
-            desired: DesiredTexts::default(),
+            snapshots: SnapshotCache::default(),
+            desired: DesiredCache::default(),
             builds: AtomicU64::new(0),
             arrivals: Mutex::default(),
             began: Instant::now(),
@@ -88,7 +88,7 @@ impl Default for View {
 }
 
 impl View {
-    /// The environments as they are now.
+    /// The environments, locked for reading.
     pub fn fleets(&self) -> RwLockReadGuard<'_, BTreeMap<EnvName, Fleet>> {
         self.fleets.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,45 +98,44 @@ impl View {
         *self.revision.borrow()
     }
 
-    /// How often it was built from a whole snapshot: once at the start, and once after each gap.
+    /// Number of builds from a full read of the store: one at the start, and one after each gap.
     pub fn builds(&self) -> u64 {
         self.builds.load(Ordering::Relaxed)
     }
 
-    /// When what is in the view has arrived there; and now, by the same clock.
+    /// Arrival times of the revisions, and the current time by the same clock.
     pub(crate) fn arrivals(&self) -> (MutexGuard<'_, Arrivals>, Duration) {
         (self.arrivals.lock().unwrap_or_else(PoisonError::into_inner), self.began.elapsed())
     }
 
-    /// Tells of every step of the view.
+    /// Subscribes to the revision of the view.
     pub fn subscribe(&self) -> watch::Receiver<Option<Revision>> {
         self.revision.subscribe()
     }
 
-    /// Tells when replicas, holders of controllers, agents' presence or environments have changed. Quiet while nothing
-    /// but reports arrive: whoever cares for servers alone is not woken by a fleet at work.
+    /// Subscribes to changes of replicas, controller locks, presence and environments. Reports do not wake the subscriber.
     pub fn subscribe_servers(&self) -> watch::Receiver<u64> {
         self.servers.subscribe()
     }
 
-    /// Tells whoever looks after machines that the nodes they are for may be others now.
+    /// Subscribes to changes of nodes' design records, for the provisioning of machines.
     pub fn subscribe_records(&self) -> watch::Receiver<u64> {
         self.records.subscribe()
     }
 
-    /// Tells whoever looks after leaders and pauses that they may be others now.
+    /// Subscribes to changes that may need other leaders, or end a pause.
     pub fn subscribe_leading(&self) -> watch::Receiver<u64> {
         self.leading.subscribe()
     }
 
-    /// Tells whoever carries rollouts out that one of them may have something to do. Quiet while none goes on.
+    /// Subscribes to changes that a running rollout may act on. Silent while no rollout runs.
     pub fn subscribe_rollouts(&self) -> watch::Receiver<u64> {
         self.rollouts.subscribe()
     }
 
-    /// Waits until the view is complete for the first time.
+    /// Waits until the view is complete for the first time, without a limit.
     pub async fn ready(&self) {
-        // The sender lives as long as this view: it cannot fail.
+        // The sender lives as long as the view: waiting does not fail.
         let _ = self.subscribe().wait_for(Option::is_some).await;
     }
 
@@ -144,40 +143,40 @@ impl View {
     pub async fn reach(&self, demanded: Revision) -> Result<(), StaleView> {
         let mut steps = self.subscribe();
         let reached = steps.wait_for(|at| at.is_some_and(|at| at >= demanded));
-        match timeout(PATIENCE, reached).await {
+        match timeout(REACH_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(StaleView { at: self.revision().unwrap_or_default(), demanded }),
         }
     }
 
-    /// What a node may look up, as the text that it is sent. The fleet is one of this view.
+    /// The encoded snapshot of a node. The fleet must be from this view.
     pub(crate) fn snapshot(
         &self,
         fleet: &Fleet,
         name: &NodeName,
         node: Option<&Node>,
     ) -> Result<SnapshotText, serde_json::Error> {
-        self.snapshots.of(fleet, name, node)
+        self.snapshots.snapshot(fleet, name, node)
     }
 
-    /// The event that tells a node what it should run. The fleet is one of this view.
+    /// The encoded event with the desired state of a node. The fleet must be from this view.
     pub(crate) fn desired_text(
         &self,
         fleet: &Fleet,
         node: &NodeName,
         desired: &DesiredVersion,
     ) -> Result<Option<Bytes>, serde_json::Error> {
-        self.desired.of(fleet, node, desired)
+        self.desired.event(fleet, node, desired)
     }
 
-    /// Keeps the view equal to the store, for ever; ends only when the store is closed.
+    /// Keeps the view equal to the store. Ends when the store is closed.
     pub async fn follow(&self, store: &dyn Store, changed: mpsc::Sender<ViewChange>) -> StoreError {
         let mut watch = store.watch(ROOT, WatchFrom::Now);
         let mut building: BTreeMap<EnvName, Fleet> = BTreeMap::new();
         loop {
-            let told = match watch.next().await {
+            let changes = match watch.next().await {
                 Ok(WatchEvent::Snapshot(kvs)) => {
-                    take_snapshot(&mut building, &kvs);
+                    apply_snapshot(&mut building, &kvs);
                     Vec::new()
                 }
                 Ok(WatchEvent::SnapshotEnd { revision }) => {
@@ -186,20 +185,20 @@ impl View {
                     {
                         let mut known = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
                         *known = fleets;
-                        self.snapshots.forget_all();
+                        self.snapshots.invalidate_all();
                     }
                     let is_first = self.builds.fetch_add(1, Ordering::Relaxed) == 0;
                     self.reached(revision);
                     if is_first && store.sharing() == Sharing::Exclusive {
-                        // By this machine's clock, in an earlier life of this server.
+                        // Only this machine has written to the store: its times can be trusted.
                         self.arrivals().0.trust_all();
                     }
                     vec![ViewChange::Everything]
                 }
                 Ok(WatchEvent::Changes { revision, changes }) => {
-                    let told = self.take(revision, &changes);
+                    let applied = self.apply(revision, &changes);
                     self.reached(revision);
-                    told
+                    applied
                 }
                 Ok(WatchEvent::Progress { revision }) => {
                     all_at(&mut self.fleets.write().unwrap_or_else(PoisonError::into_inner), revision);
@@ -207,33 +206,33 @@ impl View {
                     Vec::new()
                 }
                 Ok(WatchEvent::Gap { after, cause }) => {
-                    tracing::warn!(%after, ?cause, "the store's history has a gap; the view is built anew");
+                    tracing::warn!(%after, ?cause, "the watch of the store has a gap: the view is built again");
                     building.clear();
                     Vec::new()
                 }
                 Err(StoreError::Closed) => return StoreError::Closed,
                 Err(error) => {
-                    // The watch goes on where it was; until then readers see the last state, and those who demand a
-                    // newer one are told that it cannot be told.
+                    // The watch resumes where it was. Until then readers see the last state, and a reader that demands a
+                    // newer revision gets an error.
                     tracing::error!(error = &error as &dyn std::error::Error, "the watch of the store failed");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                     Vec::new()
                 }
             };
-            if told.iter().any(concerns_servers) {
+            if changes.iter().any(concerns_servers) {
                 self.servers.send_modify(|steps| *steps += 1);
             }
-            if told.iter().any(concerns_records) {
+            if changes.iter().any(concerns_records) {
                 self.records.send_modify(|steps| *steps += 1);
             }
-            if told.iter().any(concerns_leading) {
+            if changes.iter().any(concerns_leading) {
                 self.leading.send_modify(|steps| *steps += 1);
             }
-            if told.iter().any(|changed| self.concerns_rollouts(changed)) {
+            if changes.iter().any(|changed| self.concerns_rollouts(changed)) {
                 self.rollouts.send_modify(|steps| *steps += 1);
             }
-            for what in told {
-                if changed.send(what).await.is_err() {
+            for change in changes {
+                if changed.send(change).await.is_err() {
                     return StoreError::Closed;
                 }
             }
@@ -247,18 +246,18 @@ impl View {
         self.revision.send_replace(Some(revision));
     }
 
-    /// Everything that is decided on: the rollout itself, its nodes, and who is not to run.
+    /// Returns whether a change concerns a rollout: its record, its nodes, or the pauses.
     fn concerns_rollouts(&self, changed: &ViewChange) -> bool {
         let ViewChange::Env(env, effects) = changed else { return true };
-        let goes_on = || {
+        let is_running = || {
             let fleets = self.fleets();
             let rollout = fleets.get(env).and_then(Fleet::deciding_rollout);
             rollout.is_some_and(|(record, _)| record.phase == RolloutPhase::Running)
         };
-        effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && goes_on())
+        effects.rollouts || ((effects.desired || !effects.nodes.is_empty()) && is_running())
     }
 
-    fn take(&self, revision: Revision, changes: &[WatchChange]) -> Vec<ViewChange> {
+    fn apply(&self, revision: Revision, changes: &[WatchChange]) -> Vec<ViewChange> {
         let mut by_env: BTreeMap<EnvName, Vec<(KeyChange<'_>, Key)>> = BTreeMap::new();
         for change in changes {
             let (key, value, revision) = match change {
@@ -270,22 +269,22 @@ impl View {
             }
         }
         let mut fleets = self.fleets.write().unwrap_or_else(PoisonError::into_inner);
-        let mut told = Vec::new();
+        let mut applied = Vec::new();
         for (env, changes) in by_env {
             let fleet = fleets.entry(env.clone()).or_insert_with(|| Fleet::new(env.clone()));
             let effects = fleet.apply(revision, changes);
             if !effects.lookups.is_empty() || !effects.roles.is_empty() {
-                // Under the lock: whoever reads the fleet as it is now finds no text of before.
-                self.snapshots.forget(&env);
+                // Under the lock: a reader of this fleet must not get an old text.
+                self.snapshots.invalidate(&env);
             }
-            told.push(ViewChange::Env(env, effects));
+            applied.push(ViewChange::Env(env, effects));
         }
         all_at(&mut fleets, revision);
-        told
+        applied
     }
 }
 
-/// A reader asks a fleet for its revision: all of them have reached this one.
+/// Sets the revision of all fleets: readers take it from the fleet.
 fn all_at(fleets: &mut BTreeMap<EnvName, Fleet>, revision: Revision) {
     fleets.values_mut().for_each(|fleet| fleet.revision = revision);
 }
@@ -314,7 +313,7 @@ fn concerns_leading(changed: &ViewChange) -> bool {
     }
 }
 
-fn take_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
+fn apply_snapshot(building: &mut BTreeMap<EnvName, Fleet>, kvs: &[KeyValue]) {
     for kv in kvs {
         if let Some((env, parsed)) = keys::parse(&kv.key) {
             let fleet = building.entry(env.clone()).or_insert_with(|| Fleet::new(env));

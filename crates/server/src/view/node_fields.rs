@@ -1,4 +1,4 @@
-//! What nodes can be chosen by.
+//! Fields of a node for filters.
 
 use muster_core::filter::{Fields, FilterKeys};
 use muster_core::node::liveness::Link;
@@ -6,7 +6,7 @@ use muster_core::node::record::{MachineRecord, NodeRecord};
 use muster_core::node::status::Reason;
 use muster_wire::operator::NodeRow;
 
-/// What can be asked of a node in a filter.
+/// The fields that a filter on nodes may use.
 pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
     fixed: &[
         "name",
@@ -24,7 +24,7 @@ pub(crate) const KEYS: FilterKeys<'static> = FilterKeys {
     open: &["label."],
 };
 
-/// A node with all that it can be chosen by.
+/// A node with the records that its fields come from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeFields<'a> {
     pub(crate) row: &'a NodeRow,
@@ -36,7 +36,7 @@ impl Fields for NodeFields<'_> {
     fn any(&self, key: &str, test: &mut dyn FnMut(&str) -> bool) -> bool {
         let Self { row, record, machine } = *self;
         match key {
-            // By its host name too, which differs in nodes of a stack only.
+            // The host name matches too. It differs only for nodes of a stack.
             "name" => test(row.node.as_str()) || row.node.as_str().contains('_') && test(&row.node.host()),
             "role" => test(row.role.as_str()),
             "state" => test(row.state.as_str()),
@@ -56,7 +56,7 @@ impl Fields for NodeFields<'_> {
     }
 }
 
-/// Why a node does not stand where it should: the sort of trouble, and for a failed run its reason.
+/// Why a node is not converged: the kind of problem, and for a failed run its reason.
 fn reasons(why: &Reason, test: &mut dyn FnMut(&str) -> bool) -> bool {
     if test(why.word()) {
         return true;
@@ -72,9 +72,9 @@ mod tests {
     use muster_core::node::status::NodeState;
     use muster_core::report::reason::RunReason;
 
-    /// A word that a reader has seen in an answer is the word to choose by.
+    /// The values in a filter are the values in the API's answers.
     #[test]
-    fn words_are_those_of_the_answers() {
+    fn filter_values_are_the_values_of_the_api() {
         let whys = [
             Reason::Leaving { waits_for: Vec::new(), more: 0, until: jiff::Timestamp::UNIX_EPOCH },
             Reason::Silent,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_that_can_be_asked_for_has_an_answer() {
+    fn every_field_has_a_value() {
         let row = NodeRow {
             node: NodeName::new("web1_blue").unwrap(),
             role: Role::new("web").unwrap(),

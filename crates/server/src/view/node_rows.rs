@@ -1,4 +1,4 @@
-//! A node as people and their tools see it: the view, this server's agents and those of the other replicas put together.
+//! Rows of the node list: the view, combined with the agents of this replica and of the others.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use muster_wire::replica::AgentActivity;
 use crate::agents::{AgentLocation, Links};
 use crate::view::node_fields::NodeFields;
 
-/// What other replicas have told of their agents; empty where they were not asked, or did not answer.
+/// Activities of the agents of other replicas; empty where they were not requested, or did not arrive.
 pub type RemoteActivities = BTreeMap<NodeName, AgentActivity>;
 
-/// Who knows what agents do.
+/// Sources of agents' activities.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentActivities<'a> {
     pub links: &'a Links,
@@ -26,34 +26,34 @@ pub struct AgentActivities<'a> {
 }
 
 impl AgentActivities<'_> {
-    /// Whether a node's agent is connected, and what it does as far as that is known.
-    pub fn of(&self, fleet: &Fleet, name: &NodeName) -> (Link, Activity) {
-        let contact = self.links.of(fleet, name);
+    /// The connection of a node's agent, and its activity as far as it is known.
+    pub fn agent(&self, fleet: &Fleet, name: &NodeName) -> (Link, Activity) {
+        let contact = self.links.agent(fleet, name);
         let activity = match &contact.at {
             AgentLocation::Local(session) => session.activity(),
-            AgentLocation::Remote(_) => self.elsewhere.get(name).map(|told| told.doing.clone()).unwrap_or_default(),
+            AgentLocation::Remote(_) => self.elsewhere.get(name).map(|agent| agent.doing.clone()).unwrap_or_default(),
             AgentLocation::Disconnected => Activity::Idle,
         };
         (contact.link, activity)
     }
 }
 
-/// What keeps a node from running.
+/// The pause of a node.
 fn paused(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> Option<NodePause> {
     let role = &node.record.as_ref()?.role;
     fleet.pause_of(name, role, agents.links.now())
 }
 
-/// How a node stands now.
+/// Status of a node.
 pub fn status(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node) -> NodeStatus {
-    let (link, activity) = agents.of(fleet, name);
+    let (link, activity) = agents.agent(fleet, name);
     let paused = paused(fleet, agents, name, node);
     node_status(fleet, node, fleet.desired_of(name).as_ref(), link, &activity, paused.as_ref())
 }
 
 pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &Node, record: &NodeRecord) -> NodeRow {
     let desired = fleet.desired_of(name);
-    let (link, activity) = agents.of(fleet, name);
+    let (link, activity) = agents.agent(fleet, name);
     let paused = paused(fleet, agents, name, node);
     let NodeStatus { state, since, reason } =
         node_status(fleet, node, desired.as_ref(), link, &activity, paused.as_ref());
@@ -71,13 +71,13 @@ pub fn row(fleet: &Fleet, agents: AgentActivities<'_>, name: &NodeName, node: &N
     }
 }
 
-/// All nodes of the design, in its order, and those that leave it.
+/// All nodes of the design in its order, and those that leave it.
 pub fn all(fleet: &Fleet, agents: AgentActivities<'_>) -> Vec<NodeRow> {
-    chosen(fleet, agents, &Filter::default())
+    matching(fleet, agents, &Filter::default())
 }
 
-/// The nodes that a filter chooses, in the order of the design.
-pub fn chosen(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Vec<NodeRow> {
+/// The nodes that match a filter, in the order of the design.
+pub fn matching(fleet: &Fleet, agents: AgentActivities<'_>, filter: &Filter) -> Vec<NodeRow> {
     let mut nodes: Vec<_> = fleet.recorded().collect();
     nodes.sort_by(|(a, _, x), (b, _, y)| (x.position, a.natural()).cmp(&(y.position, b.natural())));
     let row = |(name, node, record): (&NodeName, &Node, &NodeRecord)| {

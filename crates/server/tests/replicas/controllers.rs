@@ -31,7 +31,7 @@ async fn what_a_deposed_holder_writes_is_refused_even_if_it_knows_nothing() {
     until("b holds liveness", || b.app.controller_locks.held(&env(), LIVENESS).is_some()).await;
     assert_eq!(a.app.controller_locks.held(&env(), LIVENESS), Some(held.clone()), "a believes that it holds it");
 
-    assert_eq!(a.app.controller_locks.commit(&held, write()).await.unwrap(), FencedOutcome::Deposed);
+    assert_eq!(a.app.controller_locks.commit(&held, write()).await.unwrap(), FencedOutcome::LockLost);
     let after = cluster.store.get("/muster/test/written_by_a_controller").await.unwrap().unwrap().revision;
     assert_eq!(after, written, "nothing was written");
     assert_eq!(a.app.controller_locks.held(&env(), LIVENESS), None, "now it knows");
@@ -92,7 +92,7 @@ async fn a_controller_that_was_lost_is_taken_again_when_the_view_gets_there_by_w
         revisions.push(revision);
     }
     let write = Txn::new().op(Op::put("/muster/test/written_by_a_controller", "x"));
-    assert_eq!(a.app.controller_locks.commit(&held, write).await.unwrap(), FencedOutcome::Deposed);
+    assert_eq!(a.app.controller_locks.commit(&held, write).await.unwrap(), FencedOutcome::LockLost);
 
     // The view gets to the first, which wakes everybody and is not enough; then to the second, which wakes nobody.
     a.way.lag_after(revisions[0]);

@@ -14,6 +14,7 @@ use super::operator::Wish;
 use super::replica::Needy;
 use super::replica::calls::{Answer, Call, Request};
 use super::replica::chore::Chore;
+use super::replica::reports::GroupRequest;
 use super::store::Writer;
 
 /// A server, by its place; a machine, by its place.
@@ -119,6 +120,11 @@ pub(crate) enum ReplicaEvent {
     Brings {
         who: Needy,
         need: Box<Need>,
+    },
+    /// A refused report has waited for the view long enough.
+    CatchUpEnds {
+        request: GroupRequest,
+        revision: Revision,
     },
     /// The view did not come so far in time.
     StopsWaiting {

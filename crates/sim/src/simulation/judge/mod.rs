@@ -58,6 +58,8 @@ pub enum Rule {
     VersionTruth,
     /// Reports of a node are applied in their order.
     ReportOrder,
+    /// A report that a server answers with success is in the store.
+    ReportDurable,
     /// No controller writes that does not hold its key.
     OneHolder,
     /// Never more nodes unavailable than the budget allows, by what really runs.
@@ -104,6 +106,7 @@ impl Rule {
             Rule::OneState => "I1, one state",
             Rule::VersionTruth => "I2, version truth",
             Rule::ReportOrder => "the order of reports",
+            Rule::ReportDurable => "answered reports",
             Rule::OneHolder => "I9, one holder",
             Rule::Budget => "I3, the budget",
             Rule::SingleGrant => "I4, single grant",

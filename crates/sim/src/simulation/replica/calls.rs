@@ -8,7 +8,7 @@ use muster_store::KeyValue;
 use muster_wire::sync::SyncOpen;
 
 use super::hands::Needy;
-use super::reports::Job;
+use super::reports::GroupRequest;
 use crate::simulation::agenda::Moment;
 use crate::simulation::event::SessionNumber;
 
@@ -73,14 +73,11 @@ pub(crate) enum Call {
         open: Box<SyncOpen>,
         tries: u32,
     },
-    ReportGroup {
-        jobs: Vec<Job>,
+    ReportCommit {
+        request: GroupRequest,
     },
     ReportRead {
-        job: Job,
-    },
-    ReportAlone {
-        job: Job,
+        request: GroupRequest,
     },
     Presence,
     Liveness {

@@ -16,7 +16,7 @@ mod snapshots;
 mod tenures;
 pub(crate) mod view;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use muster_core::fleet::Fleet;
@@ -32,7 +32,7 @@ use self::chore::{Chore, Chores};
 use self::errands::Doing;
 pub(crate) use self::hands::Needy;
 use self::links::Links;
-use self::reports::{Job, Status};
+use self::reports::ReportIntake;
 use self::rollouts::Rollouts;
 use self::sessions::Connection;
 use self::snapshots::Snapshots;
@@ -76,10 +76,7 @@ pub(crate) struct Replica {
     links: Links,
     snapshots: Snapshots,
     chores: Chores,
-    intake: VecDeque<Job>,
-    committing: bool,
-    /// What it has committed itself of nodes, and the view may not show yet.
-    statuses: BTreeMap<NodeName, Status>,
+    reports: ReportIntake,
     presence_under_way: bool,
     liveness_under_way: u32,
     pub(crate) rollouts: Rollouts,
@@ -116,9 +113,7 @@ impl Replica {
             links: Links::default(),
             snapshots: Snapshots::default(),
             chores: Chores::default(),
-            intake: VecDeque::new(),
-            committing: false,
-            statuses: BTreeMap::new(),
+            reports: ReportIntake::default(),
             presence_under_way: false,
             liveness_under_way: 0,
             rollouts: Rollouts::default(),
@@ -206,13 +201,14 @@ impl World {
             ReplicaEvent::Opened { session, open } => self.opened(replica, session, open),
             ReplicaEvent::Acts { session, activity } => self.acts(replica, session, activity),
             ReplicaEvent::Reported { machine, agent, ticket, report } => {
-                self.take_report(replica, Job::new(machine, agent, ticket, report));
+                self.report_arrives(replica, machine, agent, ticket, report);
             }
             ReplicaEvent::SessionLost { session } => self.connection_lost(replica, session),
             ReplicaEvent::Pings { session } => self.ping(replica, session),
             ReplicaEvent::Wished(wish) => self.wish_arrives(replica, wish),
             ReplicaEvent::Brings { who, need } => self.brings(replica, who, *need),
             ReplicaEvent::StopsWaiting { who, revision } => self.stops_waiting(replica, who, revision),
+            ReplicaEvent::CatchUpEnds { request, revision } => self.catch_up_ends(replica, request, revision),
             ReplicaEvent::Checked(question) => self.checked(replica, *question),
         }
     }
@@ -227,9 +223,8 @@ impl World {
                 self.greeted(replica, session, open, incarnation, tries, answer);
             }
             Call::GreetAgain { session, open, tries } => self.greet_again(replica, session, open, tries, answer),
-            Call::ReportGroup { jobs } => self.group_committed(replica, jobs, answer),
-            Call::ReportRead { job } => self.report_read(replica, job, answer),
-            Call::ReportAlone { job } => self.report_committed(replica, job, answer),
+            Call::ReportCommit { request } => self.report_committed(replica, request, answer),
+            Call::ReportRead { request } => self.report_read(replica, request, answer),
             Call::Presence => self.presence_written(replica, answer),
             Call::Liveness { held } => self.liveness_written(replica, held, answer),
             Call::Newest { who } => self.newest_read(replica, who, &answer),
@@ -251,9 +246,8 @@ impl World {
             | Call::Take { .. }
             | Call::Greet { .. }
             | Call::GreetAgain { .. }
-            | Call::ReportGroup { .. }
+            | Call::ReportCommit { .. }
             | Call::ReportRead { .. }
-            | Call::ReportAlone { .. }
             | Call::Presence
             | Call::Newest { .. } => Writer::Server,
         }

@@ -1,212 +1,288 @@
-//! Takes reports, in groups: [`muster_core::report::status_move`] decides what each of them changes. When a group is refused, or
-//! nobody knows what became of it, each report on its own finds out what is true, on what the store says then.
+//! Carries out the IO of the report intake in virtual time.
+//!
+//! [`muster_core::report::intake`] decides, as it does in the server: which reports are committed together, what is retried,
+//! and what is cached. Here its requests travel to the model store, and a server may crash between any two of them.
 
-use muster_agent::report::dispatch::ReportAnswer;
-use muster_core::names::NodeName;
-use muster_core::report::record::{ObservedRecord, RunHistory};
-use muster_core::report::status_move::{self, AppliedMove, MoveInput, StatusMove};
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+use muster_agent::report::dispatch::ReportAnswer as AgentAnswer;
+use muster_core::fleet::Fleet;
+use muster_core::report::group_commit::{CATCH_UP, GroupCommit, IoRequest, IoResult, Part};
+use muster_core::report::intake::{
+    Batch, Intake, IntakeView, NodeDesign, NodeKey, ObservedStatus, Rejection, ReportAnswer, Submission,
+};
 use muster_core::report::{Outcome, Report};
-use muster_core::txn::{Revision, Txn};
-use muster_store::KeyValue;
+use muster_core::txn::Revision;
 use muster_wire::problem::ProblemCode;
 use muster_wire::sync::ReportResult;
 
 use super::calls::{Answer, Call, Failure, Request};
-use crate::simulation::event::{MachineNumber, ReplicaNumber};
+use crate::simulation::event::{Event, MachineNumber, ReplicaEvent, ReplicaNumber};
+use crate::simulation::judge::Rule;
 use crate::simulation::world::World;
 
-/// How many distinct nodes are committed together.
-const GROUP: usize = 16;
-const TRIES: u32 = 5;
-
-/// A report, and who waits for its answer.
+/// A report whose agent waits for the answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
+pub(crate) struct PendingReport {
+    node: NodeKey,
     machine: MachineNumber,
     agent: u64,
     ticket: u64,
     report: Box<Report>,
-    tries: u32,
-    planned: Option<Box<AppliedMove>>,
 }
 
-impl Job {
-    pub(crate) fn new(machine: MachineNumber, agent: u64, ticket: u64, report: Box<Report>) -> Self {
-        Self { machine, agent, ticket, report, tries: 0, planned: None }
+impl Submission for PendingReport {
+    fn node(&self) -> &NodeKey {
+        &self.node
+    }
+
+    fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn log(&self) -> Option<&str> {
+        None
     }
 }
 
-/// What is known of a node's status.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Status {
-    observed: Option<(ObservedRecord, Revision)>,
-    history: RunHistory,
+/// One request of a group in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupRequest {
+    group: u64,
+    part: Part,
 }
 
-impl Status {
-    pub(crate) fn revision(&self) -> Option<Revision> {
-        self.observed.as_ref().map(|(_, at)| *at)
+/// The intake of one server, with its groups in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReportIntake {
+    intake: Intake<PendingReport>,
+    /// Reports that wait until the intake has room.
+    queue: VecDeque<PendingReport>,
+    groups: BTreeMap<u64, GroupInFlight>,
+    groups_started: u64,
+    /// Requests that wait until the view has reached a revision.
+    catching_up: Vec<(Revision, GroupRequest)>,
+}
+
+#[derive(Clone, Debug)]
+struct GroupInFlight {
+    nodes: Vec<NodeKey>,
+    commit: GroupCommit<PendingReport, Failure>,
+    /// Requests that are not answered yet.
+    open: usize,
+}
+
+/// Answers that a step of the intake gives.
+type Answers = Vec<(PendingReport, ReportAnswer<Failure>)>;
+
+/// The view and the clock of one server.
+struct ServerView<'a> {
+    fleet: Option<&'a Fleet>,
+    now: Timestamp,
+}
+
+impl IntakeView for ServerView<'_> {
+    fn revision(&self) -> Revision {
+        self.fleet.map(|fleet| fleet.revision).unwrap_or_default()
+    }
+
+    fn design(&self, node: &NodeKey) -> Result<NodeDesign, Rejection> {
+        NodeDesign::from_fleet(self.fleet, &node.1)
+    }
+
+    fn status(&self, node: &NodeKey, cached: Option<Revision>) -> Option<ObservedStatus> {
+        ObservedStatus::from_fleet(self.fleet, &node.1, cached)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
     }
 }
 
 impl World {
-    pub(super) fn take_report(&mut self, replica: ReplicaNumber, job: Job) {
-        let node = job.report.node.clone();
-        // What the run looked up, and saw: a change of that is news to it from now on.
-        if let Outcome::Configured(_) = job.report.outcome
-            && let Some(connection) = self.replicas[replica].connections.get_mut(&node)
+    pub(super) fn report_arrives(
+        &mut self,
+        replica: ReplicaNumber,
+        machine: MachineNumber,
+        agent: u64,
+        ticket: u64,
+        report: Box<Report>,
+    ) {
+        let Some(env) = self.replicas[replica].view.as_ref().map(|fleet| fleet.env.clone()) else {
+            self.answer_report(replica, machine, agent, ticket, AgentAnswer::Refused(ProblemCode::CannotTell));
+            return;
+        };
+        let name = report.node.clone();
+        // From now on the server wakes the node when one of the keys changes that this run has looked up.
+        if let Outcome::Configured(_) = report.outcome
+            && let Some(connection) = self.replicas[replica].connections.get_mut(&name)
         {
-            connection.seen.clone_from(&job.report.lookups);
+            connection.seen.clone_from(&report.lookups);
             if connection.is_greeted() {
-                self.compare(replica, &node);
+                self.compare(replica, &name);
             }
         }
-        self.replicas[replica].intake.push_back(job);
-        self.pump(replica);
+        let pending = PendingReport { node: NodeKey::new((env, name)), machine, agent, ticket, report };
+        self.replicas[replica].reports.queue.push_back(pending);
+        self.start_groups(replica);
     }
 
-    /// Commits the next group, if none is under way.
-    fn pump(&mut self, replica: ReplicaNumber) {
-        if self.replicas[replica].committing {
-            return;
-        }
-        let mut group: Vec<Job> = Vec::new();
-        let mut txn = Txn::new();
-        let mut later = std::collections::VecDeque::new();
-        while let Some(mut job) = self.replicas[replica].intake.pop_front() {
-            if group.len() == GROUP || group.iter().any(|other| other.report.node == job.report.node) {
-                later.push_back(job);
-                continue;
+    /// Starts all groups that the intake allows.
+    fn start_groups(&mut self, replica: ReplicaNumber) {
+        let now = self.clock_of(replica);
+        let mut answers = Answers::new();
+        let mut requests = Vec::new();
+        let server = &mut self.replicas[replica];
+        let view = ServerView { fleet: server.view.as_ref(), now };
+        let reports = &mut server.reports;
+        loop {
+            while reports.intake.has_room()
+                && let Some(pending) = reports.queue.pop_front()
+            {
+                reports.intake.submit(pending);
             }
-            let status = self.status(replica, &job.report.node);
-            match self.decide_report(replica, &job, &status) {
-                Ok(StatusMove::Apply(mut applied)) => {
-                    txn.merge(std::mem::take(&mut applied.txn));
-                    job.planned = Some(applied);
-                    group.push(job);
-                }
-                Ok(StatusMove::AlreadyApplied) => {
-                    self.reply(replica, &job, ReportAnswer::Taken(ReportResult::AlreadyApplied))
-                }
-                Ok(StatusMove::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Outdated)),
-                Err(code) => self.reply(replica, &job, ReportAnswer::Refused(code)),
-            }
+            let mut answer = |pending, answer| answers.push((pending, answer));
+            let Some(Batch { nodes, group: mut commit }) = reports.intake.next_batch(&view, &mut answer) else { break };
+            let Some(first) = commit.start() else { continue };
+            reports.groups_started += 1;
+            let group = reports.groups_started;
+            reports.groups.insert(group, GroupInFlight { nodes, commit, open: 1 });
+            requests.push((GroupRequest { group, part: Part::Group }, first));
         }
-        self.replicas[replica].intake = later;
-        if !group.is_empty() {
-            self.replicas[replica].committing = true;
-            self.call(replica, Call::ReportGroup { jobs: group }, Request::Commit(txn));
+        self.send_answers(replica, answers);
+        for (request, io) in requests {
+            self.send_request(replica, request, io);
         }
     }
 
-    /// What this server knows of a node: what it has committed itself, or what the view shows.
-    fn status(&self, replica: ReplicaNumber, node: &NodeName) -> Status {
-        let server = &self.replicas[replica];
-        let shown = || {
-            let node = server.view.as_ref()?.get(node)?;
-            Some(Status { observed: node.observed.clone(), history: node.history() })
+    fn send_request(&mut self, replica: ReplicaNumber, request: GroupRequest, io: IoRequest) {
+        match io {
+            IoRequest::Commit(txn) => self.call(replica, Call::ReportCommit { request }, Request::Commit(txn)),
+            IoRequest::ReadStatus => {
+                let reports = &self.replicas[replica].reports;
+                let pending =
+                    reports.groups.get(&request.group).and_then(|group| group.commit.submission(request.part));
+                let Some(node) = pending.map(|pending| &pending.node.1) else { return };
+                let keys = vec![self.keys.observed(node), self.keys.history(node)];
+                self.call(replica, Call::ReportRead { request }, Request::Read { keys });
+            }
+            IoRequest::CatchUp(revision) => {
+                let life = self.replicas[replica].life;
+                self.replicas[replica].reports.catching_up.push((revision, request));
+                let what = ReplicaEvent::CatchUpEnds { request, revision };
+                self.agenda.put(self.now + CATCH_UP, Event::Replica { replica, life, what });
+                self.reports_catch_up(replica);
+            }
+        }
+    }
+
+    pub(super) fn report_committed(&mut self, replica: ReplicaNumber, request: GroupRequest, answer: Answer) {
+        let result = match answer {
+            Answer::Committed { revision } => IoResult::Committed(revision),
+            Answer::Refused { revision, .. } => IoResult::Refused(revision),
+            Answer::Failed(Failure::Unknown) => IoResult::Unknown(Failure::Unknown),
+            Answer::Failed(failure) => IoResult::Failed(failure),
+            Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => IoResult::Failed(Failure::Unavailable),
         };
-        server.statuses.get(node).cloned().or_else(shown).unwrap_or_default()
+        self.resume_group(replica, request, result);
     }
 
-    fn decide_report(&self, replica: ReplicaNumber, job: &Job, status: &Status) -> Result<StatusMove, ProblemCode> {
-        let fleet = self.replicas[replica].view.as_ref().ok_or(ProblemCode::CannotTell)?;
-        let node = fleet.get(&job.report.node).ok_or(ProblemCode::UnknownNode)?;
-        let (record, designed_at) = node.record.as_ref().zip(node.record_at).ok_or(ProblemCode::UnknownNode)?;
-        let known = MoveInput {
-            keys: &self.keys,
-            node: &job.report.node,
-            role: &record.role,
-            designed_at,
-            in_service: !record.is_leaving(),
-            observed: status.observed.as_ref().map(|(observed, at)| (observed, *at)),
-            history: &status.history,
-            log: None,
-            now: self.clock_of(replica),
-        };
-        status_move::decide(known, &job.report).map_err(|_| ProblemCode::Internal)
-    }
-
-    pub(super) fn group_committed(&mut self, replica: ReplicaNumber, jobs: Vec<Job>, answer: Answer) {
-        self.replicas[replica].committing = false;
-        for job in jobs {
-            match &answer {
-                Answer::Committed { revision } => self.report_taken(replica, job, *revision),
-                Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => self.read_status(replica, job),
-                Answer::Failed(Failure::Full) => {
-                    self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreFull))
+    pub(super) fn report_read(&mut self, replica: ReplicaNumber, request: GroupRequest, answer: Answer) {
+        let result = match answer {
+            Answer::Read { values, .. } => {
+                let value = |at: usize| values.get(at).and_then(Option::as_ref);
+                let observed = value(0).map(|kv| (&kv.value[..], kv.revision));
+                match ObservedStatus::from_store(observed, value(1).map(|kv| &kv.value[..])) {
+                    Ok(status) => IoResult::Status(Box::new(status)),
+                    Err(error) => IoResult::Unreadable(error),
                 }
-                Answer::Failed(Failure::Unavailable | Failure::LeaseEnded)
-                | Answer::Read { .. }
-                | Answer::Joined { .. }
-                | Answer::Kept => self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable)),
             }
-        }
-        self.pump(replica);
-    }
-
-    fn read_status(&mut self, replica: ReplicaNumber, mut job: Job) {
-        job.tries += 1;
-        if job.tries > TRIES {
-            self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::Conflict));
-            return;
-        }
-        let node = &job.report.node;
-        let keys = vec![self.keys.observed(node), self.keys.history(node)];
-        self.call(replica, Call::ReportRead { job }, Request::Read { keys });
-    }
-
-    pub(super) fn report_read(&mut self, replica: ReplicaNumber, mut job: Job, answer: Answer) {
-        let Answer::Read { values, .. } = answer else {
-            self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable));
-            return;
+            Answer::Failed(failure) => IoResult::Failed(failure),
+            Answer::Committed { .. } | Answer::Refused { .. } | Answer::Joined { .. } | Answer::Kept => {
+                IoResult::Failed(Failure::Unavailable)
+            }
         };
-        let status = read(&values);
-        match self.decide_report(replica, &job, &status) {
-            Ok(StatusMove::Apply(mut applied)) => {
-                let txn = std::mem::take(&mut applied.txn);
-                job.planned = Some(applied);
-                self.call(replica, Call::ReportAlone { job }, Request::Commit(txn));
-            }
-            Ok(StatusMove::AlreadyApplied) => {
-                self.reply(replica, &job, ReportAnswer::Taken(ReportResult::AlreadyApplied))
-            }
-            Ok(StatusMove::Outdated) => self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Outdated)),
-            Err(code) => self.reply(replica, &job, ReportAnswer::Refused(code)),
+        self.resume_group(replica, request, result);
+    }
+
+    /// Resumes the requests whose revision the view has reached.
+    pub(super) fn reports_catch_up(&mut self, replica: ReplicaNumber) {
+        let view = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
+        let waiting = std::mem::take(&mut self.replicas[replica].reports.catching_up);
+        let (reached, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(revision, _)| *revision <= view);
+        self.replicas[replica].reports.catching_up = rest;
+        for (_, request) in reached {
+            self.resume_group(replica, request, IoResult::CaughtUp);
         }
     }
 
-    pub(super) fn report_committed(&mut self, replica: ReplicaNumber, job: Job, answer: Answer) {
-        match answer {
-            Answer::Committed { revision } => self.report_taken(replica, job, revision),
-            Answer::Refused { .. } | Answer::Failed(Failure::Unknown) => self.read_status(replica, job),
-            Answer::Failed(_) | Answer::Read { .. } | Answer::Joined { .. } | Answer::Kept => {
-                self.reply(replica, &job, ReportAnswer::Refused(ProblemCode::StoreUnavailable));
-            }
+    /// The time for a catch-up is over.
+    pub(super) fn catch_up_ends(&mut self, replica: ReplicaNumber, request: GroupRequest, revision: Revision) {
+        let catching_up = &mut self.replicas[replica].reports.catching_up;
+        if let Some(at) = catching_up.iter().position(|waiting| *waiting == (revision, request)) {
+            catching_up.remove(at);
+            self.resume_group(replica, request, IoResult::CaughtUp);
         }
     }
 
-    fn report_taken(&mut self, replica: ReplicaNumber, mut job: Job, revision: Revision) {
-        if let Some(applied) = job.planned.take() {
-            let status = Status { observed: Some((applied.observed, revision)), history: applied.history };
-            let node = job.report.node.clone();
-            let view = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision).unwrap_or_default();
-            if view < revision {
-                self.replicas[replica].statuses.insert(node, status);
-            }
+    fn resume_group(&mut self, replica: ReplicaNumber, request: GroupRequest, result: IoResult<Failure>) {
+        let GroupRequest { group: number, part } = request;
+        let now = self.clock_of(replica);
+        let mut answers = Answers::new();
+        let server = &mut self.replicas[replica];
+        let view = ServerView { fleet: server.view.as_ref(), now };
+        let Some(group) = server.reports.groups.get_mut(&number) else { return };
+        let next = group.commit.resume(part, result, &view, &mut |pending, answer| answers.push((pending, answer)));
+        group.open = group.open + next.len() - 1;
+        if group.open == 0
+            && let Some(GroupInFlight { nodes, commit, .. }) = server.reports.groups.remove(&number)
+        {
+            server.reports.intake.group_finished(&nodes, commit.finish(), view.revision());
         }
-        self.reply(replica, &job, ReportAnswer::Taken(ReportResult::Applied));
+        self.send_answers(replica, answers);
+        for (part, io) in next {
+            self.send_request(replica, GroupRequest { group: number, part }, io);
+        }
+        self.start_groups(replica);
     }
 
-    fn reply(&mut self, replica: ReplicaNumber, job: &Job, answer: ReportAnswer) {
-        self.answer_report(replica, job.machine, job.agent, job.ticket, answer);
+    fn send_answers(&mut self, replica: ReplicaNumber, answers: Answers) {
+        for (pending, answer) in answers {
+            self.check_durable(&pending, &answer);
+            let answer = match answer {
+                ReportAnswer::Applied { .. } => AgentAnswer::Taken(ReportResult::Applied),
+                ReportAnswer::AlreadyApplied { .. } => AgentAnswer::Taken(ReportResult::AlreadyApplied),
+                ReportAnswer::Outdated { .. } => AgentAnswer::Taken(ReportResult::Outdated),
+                ReportAnswer::Rejected(Rejection::UnknownNode) => AgentAnswer::Refused(ProblemCode::UnknownNode),
+                ReportAnswer::Rejected(Rejection::Restoring) => AgentAnswer::Refused(ProblemCode::CannotTell),
+                ReportAnswer::Rejected(Rejection::Unreadable(_)) => AgentAnswer::Refused(ProblemCode::Internal),
+                ReportAnswer::Contended => AgentAnswer::Refused(ProblemCode::Conflict),
+                ReportAnswer::Failed(Failure::Full) => AgentAnswer::Refused(ProblemCode::StoreFull),
+                ReportAnswer::Failed(Failure::Unavailable | Failure::Unknown | Failure::LeaseEnded) => {
+                    AgentAnswer::Refused(ProblemCode::StoreUnavailable)
+                }
+            };
+            let PendingReport { machine, agent, ticket, .. } = pending;
+            self.answer_report(replica, machine, agent, ticket, answer);
+        }
     }
-}
 
-fn read(values: &[Option<KeyValue>]) -> Status {
-    let of = |place: usize| values.get(place).and_then(Option::as_ref);
-    Status {
-        observed: of(0).and_then(|kv| Some((serde_json::from_slice(&kv.value).ok()?, kv.revision))),
-        history: of(1).and_then(|kv| serde_json::from_slice(&kv.value).ok()).unwrap_or_default(),
+    /// Checks that a report with a positive answer, or a later one of its node, is in the store.
+    fn check_durable(&mut self, pending: &PendingReport, answer: &ReportAnswer<Failure>) {
+        let Report { node, incarnation, seq, .. } = &*pending.report;
+        let report = (*incarnation, *seq);
+        let Some(stored) = self.judge.fleet().get(node) else { return };
+        let stored = stored.observed.as_ref().map_or((0, 0), |(observed, _)| (observed.incarnation, observed.seq));
+        let is_durable = match answer {
+            ReportAnswer::Applied { .. } | ReportAnswer::AlreadyApplied { .. } => stored >= report,
+            ReportAnswer::Outdated { .. } => stored > report,
+            ReportAnswer::Rejected(_) | ReportAnswer::Contended | ReportAnswer::Failed(_) => true,
+        };
+        if !is_durable {
+            let what = format!("report {report:?} of {node} is answered, and the store has {stored:?}");
+            self.judge.accuse(Rule::ReportDurable, what);
+            self.tell_of_violations();
+        }
     }
 }

@@ -144,12 +144,10 @@ impl World {
         let (now, clock) = (self.now, self.clock_of(replica));
         let server = &mut self.replicas[replica];
         if let Some(fleet) = &server.view {
-            // What the view shows is newer than what this server remembers of its own commits.
             let revision = fleet.revision;
             server.links.view_moved(effects, fleet);
             server.snapshots.view_moved(effects);
             server.arrivals.note(revision, now);
-            server.statuses.retain(|_, status| status.revision().is_some_and(|at| at > revision));
             if effects.servers
                 && let Some(absences) = &mut server.absences
             {
@@ -169,6 +167,7 @@ impl World {
         self.wake_agents(replica, effects);
         if let Some(view) = self.replicas[replica].view.as_ref().map(|fleet| fleet.revision) {
             self.view_reached(replica, view);
+            self.reports_catch_up(replica);
         }
         if effects.rollouts || effects.desired || effects.servers || !effects.nodes.is_empty() {
             self.look_soon(replica);

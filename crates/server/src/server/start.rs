@@ -1,0 +1,253 @@
+//! Starts a server: opens its parts, waits for the view, joins the other replicas, and spawns the tasks.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_store::{Sharing, Store};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, WeakSender};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::sweep::{STALE_MARK, renew_mark, sweep};
+use super::{Config, Server, StartError};
+use crate::App;
+use crate::agents::{Admission, Hub, Links};
+use crate::blobs::Blobs;
+use crate::clock::Clock;
+use crate::controllers::design::DesignController;
+use crate::controllers::leaders::Leaders;
+use crate::controllers::liveness::Liveness;
+use crate::controllers::rollout::RolloutController;
+use crate::design::cache::Designs;
+use crate::metrics::{self, MeasuredStore, ReportMetrics, ServerMetrics};
+use crate::replica::balance::Balance;
+use crate::replica::presence::Presence;
+use crate::replica::shared_blobs::{BlobMarkWatch, BlobMarks, unseen};
+use crate::replica::{ControllerLocks, Identity, LeasePace, Membership};
+use crate::reports::{IntakeHost, IntakeTask, Reports};
+use crate::rollouts::plans::Plans;
+use crate::view::{LatestRevision, View, ViewChange};
+
+/// Changes of the view that may wait to wake sessions. The view waits while the queue is full; no change is lost.
+const CHANGES: usize = 256;
+/// Clients that may follow logs at the same time. Each costs a task and at most 64 KiB of buffered text.
+const LOG_READERS: usize = 256;
+
+/// Parts that every task needs.
+struct Parts {
+    store: Arc<MeasuredStore>,
+    view: Arc<View>,
+    hub: Arc<Hub>,
+    blobs: Arc<Blobs>,
+    marks: BlobMarks,
+    clock: Clock,
+    registry: Registry,
+    tasks: JoinSet<()>,
+}
+
+/// Parts of a server that is one of several replicas.
+#[derive(Clone)]
+struct ReplicaParts {
+    membership: Arc<Membership>,
+    controller_locks: Arc<ControllerLocks>,
+    links: Arc<Links>,
+    latest_revision: Arc<LatestRevision>,
+    liveness: Arc<Liveness>,
+    admission: Arc<Admission>,
+}
+
+impl Server {
+    /// Listens, builds the view, and starts the tasks. Requests are answered once [`Server::run`] runs.
+    pub async fn start(config: Config, store: Arc<dyn Store>, stop: CancellationToken) -> Result<Self, StartError> {
+        let Config { listen, blobs: directory, patience, lease, clock } = config;
+        let listener = bind(listen).await?;
+        let address = listener.local_addr().map_err(|source| StartError::Listen { address: listen, source })?;
+        let identity = Identity::new(address, &directory, clock.now())?;
+        let mut parts = Parts::open(store, &directory, &identity, clock, &stop)?;
+        let (reports, changes) = parts.spawn_data_path();
+        // A server with an incomplete view would give wrong answers: it waits, without a limit.
+        parts.view.ready().await;
+        let (membership, sharing) = parts.join_replicas(identity, lease, &directory).await?;
+        let replica = parts.spawn_replica_tasks(membership, patience);
+        parts.register_metrics(&replica, &reports, changes);
+        let Parts { marks, mut tasks, .. } = parts;
+        let app = App {
+            store: parts.store,
+            view: parts.view,
+            hub: parts.hub,
+            reports,
+            designs: Arc::new(Designs::new(parts.blobs.clone())),
+            plans: Arc::new(Plans::new(parts.blobs.clone())),
+            rollouts_checked_at: Arc::new(watch::Sender::new(None)),
+            patience,
+            blobs: parts.blobs,
+            downloads: Arc::default(),
+            liveness: replica.liveness,
+            membership: replica.membership,
+            controller_locks: replica.controller_locks,
+            links: replica.links,
+            peers: Arc::default(),
+            latest_revision: replica.latest_revision,
+            clock: parts.clock,
+            admission: replica.admission,
+            log_readers: Arc::new(Semaphore::new(LOG_READERS)),
+            metrics: Arc::new(parts.registry),
+        };
+        let design = DesignController { app: app.clone() };
+        tasks.spawn(async move { design.run().await });
+        let rollout = RolloutController { app: app.clone() };
+        tasks.spawn(async move { rollout.run().await });
+        let mark_watch = match sharing {
+            Sharing::Shared => Some(BlobMarkWatch { marks: marks.clone(), directory, lease: lease.ttl }),
+            Sharing::Exclusive => None,
+        };
+        Ok(Self { app, address, listener, marks, mark_watch, tasks, stop })
+    }
+}
+
+impl Parts {
+    /// Opens the blobs, and writes the mark by which other replicas see that they share them.
+    fn open(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        identity: &Identity,
+        clock: Clock,
+        stop: &CancellationToken,
+    ) -> Result<Self, StartError> {
+        let unusable = |source| StartError::Blobs { path: directory.to_owned(), source };
+        let blobs = Arc::new(Blobs::open(directory, identity.id.clone()).map_err(unusable)?);
+        let marks = BlobMarks::new(directory);
+        marks.put(&identity.id, &identity.record.blobs.nonce).map_err(unusable)?;
+        let mut registry = Registry::default();
+        let store = Arc::new(MeasuredStore::new(store, &mut registry));
+        let view = Arc::new(View::default());
+        let hub = Arc::new(Hub::new(clock.clone(), stop.child_token(), &view));
+        Ok(Self { store, view, hub, blobs, marks, clock, registry, tasks: JoinSet::new() })
+    }
+
+    /// Spawns the tasks between the store and the agents: the view, the wake-ups and the report intake.
+    fn spawn_data_path(&mut self) -> (Reports, WeakSender<ViewChange>) {
+        let metrics = ReportMetrics::new(&mut self.registry);
+        let (reports, queue) = Reports::channel(metrics.clone());
+        let (changed, changes) = mpsc::channel(CHANGES);
+        let weak = changed.downgrade();
+        let (view, store, hub) = (self.view.clone(), self.store.clone(), self.hub.clone());
+        self.tasks.spawn(async move {
+            let error = view.follow(store.as_ref(), changed).await;
+            tracing::debug!(%error, "the view no longer follows the store");
+        });
+        self.tasks.spawn(async move { hub.wake(changes).await });
+        let (store, view, blobs) = (self.store.clone(), self.view.clone(), self.blobs.clone());
+        let host = IntakeHost { store, view, blobs, clock: self.clock.clone(), metrics };
+        self.tasks.spawn(IntakeTask::new(queue, host).run());
+        (reports, weak)
+    }
+
+    /// Revokes what earlier servers left, or checks that all replicas of a shared store have one blob directory.
+    async fn join_replicas(
+        &self,
+        identity: Identity,
+        lease: LeasePace,
+        directory: &Path,
+    ) -> Result<(Arc<Membership>, Sharing), StartError> {
+        let membership = Membership::new(identity, lease, self.store.clone(), self.view.clone(), self.clock.clone());
+        let sharing = membership.clear_predecessors().await.map_err(StartError::Predecessors)?;
+        if sharing == Sharing::Shared
+            && let Some((replica, record)) = unseen(&self.view, &self.marks, membership.id(), lease.ttl).await
+        {
+            self.marks.remove(membership.id());
+            let (host, theirs) = (record.host, record.blobs.directory);
+            return Err(StartError::BlobsNotShared { replica, host, theirs, ours: directory.to_owned() });
+        }
+        Ok((Arc::new(membership), sharing))
+    }
+
+    /// Spawns the tasks of this replica: its lease, its controller locks, its agents, and the controllers that need no [`App`].
+    fn spawn_replica_tasks(&mut self, membership: Arc<Membership>, patience: LivenessTimeouts) -> ReplicaParts {
+        let (store, view, hub, clock) = (&self.store, &self.view, &self.hub, &self.clock);
+        let locks = ControllerLocks::new(store.clone(), view.clone(), membership.clone(), clock.clone());
+        let controller_locks = Arc::new(locks);
+        let links = Arc::new(Links::new(membership.id().clone(), hub.clone(), clock.clone(), view));
+        let latest_revision = Arc::new(LatestRevision::new(store.clone()));
+        let liveness = Arc::new(Liveness {
+            view: view.clone(),
+            hub: hub.clone(),
+            links: links.clone(),
+            controller_locks: controller_locks.clone(),
+            latest_revision: latest_revision.clone(),
+            clock: clock.clone(),
+            patience,
+            held: Mutex::default(),
+        });
+        let leaders = Leaders {
+            view: view.clone(),
+            hub: hub.clone(),
+            links: links.clone(),
+            controller_locks: controller_locks.clone(),
+            clock: clock.clone(),
+            patience,
+        };
+        let (store, view, hub) = (store.clone(), view.clone(), hub.clone());
+        let presence = Presence { store, view: view.clone(), hub: hub.clone(), membership: membership.clone() };
+        let balance = Balance { me: membership.id().clone(), view: view.clone(), hub };
+        let replica =
+            ReplicaParts { membership, controller_locks, links, latest_revision, liveness, admission: Arc::default() };
+        self.spawn_sweep(&replica.membership);
+        let ReplicaParts { membership, controller_locks, links, liveness, .. } = replica.clone();
+        self.tasks.spawn(async move { membership.run().await });
+        self.tasks.spawn(async move { controller_locks.run().await });
+        self.tasks.spawn(async move { links.watch(&view).await });
+        self.tasks.spawn(async move { presence.run().await });
+        self.tasks.spawn(async move { balance.run().await });
+        self.tasks.spawn(async move { liveness.run().await });
+        self.tasks.spawn(async move { leaders.run().await });
+        replica
+    }
+
+    fn spawn_sweep(&mut self, membership: &Membership) {
+        let (blobs, marks) = (self.blobs.clone(), self.marks.clone());
+        let (view, store) = (self.view.clone(), self.store.clone());
+        let (id, nonce) = (membership.id().clone(), membership.record().blobs.nonce.clone());
+        self.tasks.spawn(async move {
+            sweep(blobs, marks.clone(), view, store.name()).await;
+            renew_mark(&marks, &id, &nonce, STALE_MARK / 4).await;
+        });
+    }
+
+    fn register_metrics(&mut self, replica: &ReplicaParts, reports: &Reports, changes: WeakSender<ViewChange>) {
+        let metrics = ServerMetrics {
+            admission: replica.admission.clone(),
+            store: self.store.clone(),
+            view: self.view.clone(),
+            hub: self.hub.clone(),
+            links: replica.links.clone(),
+            reports: reports.clone(),
+            blobs: self.blobs.clone(),
+            liveness: replica.liveness.clone(),
+            membership: replica.membership.clone(),
+            changes,
+            clock: self.clock.clone(),
+        };
+        metrics::register_collectors(&mut self.registry, metrics, self.clock.now());
+    }
+}
+
+/// Listens on a loopback address.
+async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    if !address.ip().is_loopback() {
+        return Err(StartError::NotLoopback(address));
+    }
+    TcpListener::bind(address).await.map_err(|source| {
+        if source.kind() == io::ErrorKind::AddrInUse {
+            StartError::AddressTaken { address }
+        } else {
+            StartError::Listen { address, source }
+        }
+    })
+}
