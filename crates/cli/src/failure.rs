@@ -1,20 +1,61 @@
-//! Whatever keeps a command from its answer: what happened, what to do, and the exit code that follows.
+//! Errors of a command: the message, the hints, and the exit code.
+
+use std::process::ExitCode;
 
 use muster_wire::client::ClientError;
 use muster_wire::problem::ProblemCode;
 
-use crate::exit::Exit;
-use crate::terminal::styled;
+use crate::output::render_finding;
 
-/// A command that did not get its answer.
+/// Exit code of a command. Scripts can tell "no" from "unknown".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Success, or the answer is yes.
+    Yes,
+    /// Failure, or the answer is no.
+    No,
+    /// The server cannot be reached, is not up to date, or did not report the result of a request.
+    CannotTell,
+    /// `--detailed-exitcode`: there are changes to apply.
+    Changes,
+    /// Ctrl-C was pressed; the code is the one that shells use.
+    Interrupted,
+    /// Usage error; the code is EX_USAGE of sysexits.h.
+    Usage,
+}
+
+impl Exit {
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Yes => 0,
+            Exit::No => 1,
+            Exit::CannotTell => 2,
+            Exit::Changes => 3,
+            Exit::Usage => 64,
+            Exit::Interrupted => 130,
+        }
+    }
+
+    pub fn yes_if(condition: bool) -> Self {
+        if condition { Exit::Yes } else { Exit::No }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// The error of a command.
 #[derive(Debug)]
 pub struct Failure {
     pub exit: Exit,
-    /// What happened. Its whole chain is printed.
+    /// The message; it is printed with all of its causes.
     pub error: anyhow::Error,
-    /// What to do about it.
+    /// What the operator can do about it.
     pub hints: Vec<String>,
-    /// What a server has found in a design, ready to be printed.
+    /// Rendered findings of a server.
     pub findings: Vec<String>,
 }
 
@@ -23,7 +64,7 @@ impl Failure {
         Self { exit, error: error.into(), hints: Vec::new(), findings: Vec::new() }
     }
 
-    /// Done for, and it is known that it is: exit code 1.
+    /// A definite failure: exit code 1.
     pub fn failed(error: impl Into<anyhow::Error>) -> Self {
         Self::new(Exit::No, error)
     }
@@ -42,9 +83,9 @@ impl Failure {
         self
     }
 
-    /// For commands whose exit code 1 is the answer "no": what kept them from asking is not that answer.
+    /// For commands whose exit code 1 is the answer "no": a failure to ask becomes exit code 2.
     #[must_use]
-    pub fn unanswered(mut self) -> Self {
+    pub fn as_cannot_tell(mut self) -> Self {
         if self.exit == Exit::No {
             self.exit = Exit::CannotTell;
         }
@@ -56,52 +97,17 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Address(_) => Self::new(Exit::Usage, error),
-            // What the server did before it fell silent is not known.
+            // The server may have processed the request before the connection was lost.
             ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } | ClientError::Stream(_) => {
                 Self::cannot_tell(error)
             }
             ClientError::Refused(problem) => {
-                let exit = match problem.code {
-                    ProblemCode::InvalidRequest
-                    | ProblemCode::UnknownEnvironment
-                    | ProblemCode::UnknownNode
-                    | ProblemCode::UnknownVersion
-                    | ProblemCode::UnknownRole
-                    | ProblemCode::UnknownDatum
-                    | ProblemCode::UnknownRun
-                    | ProblemCode::UnknownDocument
-                    | ProblemCode::UnknownKind
-                    | ProblemCode::UnknownDesignRevision
-                    | ProblemCode::NotFound
-                    | ProblemCode::Conflict
-                    | ProblemCode::Destroying
-                    | ProblemCode::PlanOutdated
-                    | ProblemCode::UnknownRollout
-                    | ProblemCode::RolloutUnderWay
-                    | ProblemCode::RolloutRefused
-                    | ProblemCode::OlderRelease
-                    | ProblemCode::UntrustsCurrent
-                    | ProblemCode::RemovesAll
-                    | ProblemCode::NotAsExpected
-                    | ProblemCode::TooLarge
-                    | ProblemCode::DesignRefused
-                    | ProblemCode::UnknownBundle
-                    | ProblemCode::ReleaseRefused
-                    | ProblemCode::ReleaseTaken
-                    | ProblemCode::RangeNotSatisfiable
-                    | ProblemCode::StoreFull => Exit::No,
-                    ProblemCode::Busy
-                    | ProblemCode::CannotTell
-                    | ProblemCode::StoreUnavailable
-                    | ProblemCode::Internal
-                    | ProblemCode::ReleaseUnreadable
-                    | ProblemCode::DesignUnreadable => Exit::CannotTell,
-                };
-                let findings: Vec<String> = problem.findings.iter().map(styled).collect();
-                // Findings say themselves what to do.
+                let exit = refusal_exit(problem.code);
+                let findings: Vec<String> = problem.findings.iter().map(render_finding).collect();
+                // Findings have help texts of their own.
                 let hints = problem.hint.iter().filter(|_| findings.is_empty()).cloned().collect();
                 let text = match (&problem.request_id, problem.code) {
-                    // Only these need somebody to look into the server's log.
+                    // Only these need a look into the log of the server.
                     (Some(id), ProblemCode::Internal | ProblemCode::StoreUnavailable | ProblemCode::StoreFull) => {
                         format!("{} (request {id} in the server's log)", problem.detail)
                     }
@@ -110,5 +116,45 @@ impl From<ClientError> for Failure {
                 Self { exit, error: anyhow::Error::msg(text), hints, findings }
             }
         }
+    }
+}
+
+/// The exit code for a request that the server refused.
+fn refusal_exit(code: ProblemCode) -> Exit {
+    match code {
+        ProblemCode::InvalidRequest
+        | ProblemCode::UnknownEnvironment
+        | ProblemCode::UnknownNode
+        | ProblemCode::UnknownVersion
+        | ProblemCode::UnknownRole
+        | ProblemCode::UnknownDatum
+        | ProblemCode::UnknownRun
+        | ProblemCode::UnknownDocument
+        | ProblemCode::UnknownKind
+        | ProblemCode::UnknownDesignRevision
+        | ProblemCode::NotFound
+        | ProblemCode::Conflict
+        | ProblemCode::Destroying
+        | ProblemCode::PlanOutdated
+        | ProblemCode::UnknownRollout
+        | ProblemCode::RolloutUnderWay
+        | ProblemCode::RolloutRefused
+        | ProblemCode::OlderRelease
+        | ProblemCode::UntrustsCurrent
+        | ProblemCode::RemovesAll
+        | ProblemCode::NotAsExpected
+        | ProblemCode::TooLarge
+        | ProblemCode::DesignRefused
+        | ProblemCode::UnknownBundle
+        | ProblemCode::ReleaseRefused
+        | ProblemCode::ReleaseTaken
+        | ProblemCode::RangeNotSatisfiable
+        | ProblemCode::StoreFull => Exit::No,
+        ProblemCode::Busy
+        | ProblemCode::CannotTell
+        | ProblemCode::StoreUnavailable
+        | ProblemCode::Internal
+        | ProblemCode::ReleaseUnreadable
+        | ProblemCode::DesignUnreadable => Exit::CannotTell,
     }
 }

@@ -1,42 +1,31 @@
-//! The operator's tool, `muster`: it asks the server, shows the answer, and says by its exit code what the answer was.
+//! The command line tool `muster`: sends requests to the server and prints the answers.
 //!
 //! ```text
-//!  args ──▶ commands::dispatch ──▶ one file per verb ──▶ session (server and environment) ──▶ muster-wire client
+//!  args ──▶ commands::dispatch ──▶ one file per verb ──▶ connect (server, environment) ──▶ muster-wire client
 //!                                        │
 //!                                        ▼
-//!                    terminal::Out (standard output: data)   terminal::Notes (standard error: everything else)
+//!                    output::Out (standard output: data)   output::Notes (standard error: everything else)
 //! ```
 //!
-//! - [`args`]: what can be typed. [`variables`]: the environment variables that are read, all of them.
-//! - [`commands`]: the verbs. A verb asks, hands what it got to [`terminal::Out`], and returns an [`exit::Exit`].
-//! - [`discovery`]: how a server says where it is, and how the other verbs find it. `serve` and `up` write, the rest reads.
-//! - [`store_args`]: which store, and how to get into it, for the verbs that open one themselves.
-//! - [`failure`]: whatever keeps a verb from its answer, whose turn it is, and the exit code that follows. Errors are
-//!   printed in one place, with their whole chain and with hints.
+//! - [`args`]: global and shared options. [`variables`]: all environment variables that are read.
+//! - [`commands`]: one file per verb, one folder per noun. A verb sends a request, passes the answer to [`output::Out`], and
+//!   returns an [`failure::Exit`].
+//! - [`connect`]: finds the server of this machine. `serve` and `up` announce a server, all other verbs search for it.
+//! - [`output`]: tables, JSON and YAML on standard output; notes, progress and errors on standard error.
+//! - [`failure`]: errors with hints and exit codes. Errors are printed in one place, with all of their causes.
 //!
-//! The verbs that ask run on one thread and start nothing that they do not need: a command is over in milliseconds, so
-//! that scripts can ask often.
+//! Client commands run on one thread and finish in milliseconds: scripts can call them often.
 //!
-//! It must never: answer "no" when it does not know (that is what exit code 2 is for), print anything but data to
-//! standard output, guess which of several servers or environments was meant, or decide what the server decides.
+//! Rules: never answer "no" if the answer is unknown (exit code 2), print only data to standard output, never guess which
+//! of several servers or environments is meant, and leave all decisions to the server.
 
 pub mod args;
-mod author;
 pub mod commands;
-mod design_args;
-pub mod discovery;
-pub mod exit;
+pub mod connect;
 pub mod failure;
-mod logging;
-mod open_files;
-mod patience;
+pub mod output;
+mod process;
 mod project;
-mod session;
-mod signals;
-mod signing_key;
-mod state_dir;
-pub mod store_args;
-pub mod terminal;
 pub mod variables;
 
 use std::process::ExitCode;
@@ -44,22 +33,22 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::Cli;
-use crate::exit::Exit;
-use crate::terminal::Terminal;
+use crate::failure::Exit;
+use crate::output::Terminal;
 
-/// Runs the command that was typed.
+/// Parses the arguments, runs the command, and prints its error.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Whoever closed the pipe does not want to read it.
+            // A closed pipe is not an error.
             let _ = error.print();
             return if error.use_stderr() { Exit::Usage } else { Exit::Yes }.into();
         }
     };
     let mut terminal = Terminal::open(&cli.globals);
-    let done = commands::dispatch(cli, &mut terminal);
-    // What was found out is worth nothing if it cannot be read.
-    let done = done.and_then(|exit| terminal.out.finish().map(|()| exit));
-    done.unwrap_or_else(|failure| terminal.notes.failure(&failure)).into()
+    let result = commands::dispatch(cli, &mut terminal);
+    // An answer that cannot be written is an error.
+    let result = result.and_then(|exit| terminal.out.finish().map(|()| exit));
+    result.unwrap_or_else(|failure| terminal.notes.failure(&failure)).into()
 }

@@ -1,3 +1,5 @@
+//! The `muster` binary.
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

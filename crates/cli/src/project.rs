@@ -1,40 +1,43 @@
-//! A project directory as the server needs it: its design, what to register, and where its releases are.
+//! Loads a project directory for `muster up` and `muster serve`: its design, its releases, and the key that signs them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use muster_core::names::{EnvName, Version};
 use muster_design::finding::Findings;
 use muster_design::project::{LoadEnvironmentError, Project};
-use muster_release::key::SigningKey;
+use muster_release::key::{KeyError, SigningKey, read_public, write_public};
 use muster_server::design::revision::Attribution;
 use muster_server::releases::project::{Builder, Source, build_new};
 use muster_server::{App, FirstVersion, Registration};
 use muster_wire::design::DesignInput;
+use thiserror::Error;
 
-use crate::author::author;
+use crate::args::design::only_dirs;
 use crate::commands::design::load;
-use crate::commands::env::input;
-use crate::design_args;
+use crate::commands::env::design_input;
 use crate::failure::Failure;
-use crate::terminal::Notes;
+use crate::output::Notes;
+use crate::variables::author;
 
-/// What a project directory says.
+/// The content of a project directory.
 #[derive(Debug)]
-pub(crate) struct Loaded {
-    /// Its nodes come with the design, and its releases when they are built.
+pub(crate) struct LoadedProject {
+    /// Without nodes, which come from the design, and without releases until they are built.
     pub registration: Registration,
-    /// In the order in which people count them.
+    /// In natural order of their versions.
     pub releases: Vec<(Version, Source)>,
-    /// The directory as a source of documents.
+    /// The documents of the directory.
     pub design: DesignInput,
-    /// Who brings it in.
+    /// Author and message of the design revision.
     pub by: Attribution,
 }
 
-impl Loaded {
+impl LoadedProject {
     /// Builds the releases that the environment does not have yet.
     pub(crate) async fn build(&mut self, app: &App, key: SigningKey) -> Result<(), Failure> {
         let builder = Builder { key: Arc::new(key), by: self.by.author.clone(), now: app.clock.now() };
@@ -44,36 +47,36 @@ impl Loaded {
     }
 }
 
-/// Reads a project. `first` is the version to begin with; without it, the lowest that there is.
+/// Loads a project. `first` is the first version of a new environment; the default is the lowest.
 pub(crate) fn load(
     dir: &Path,
     env: Option<&EnvName>,
     first: Option<&Version>,
     epoch: u64,
     notes: &mut Notes,
-) -> Result<Loaded, Failure> {
+) -> Result<LoadedProject, Failure> {
     let project = Project::open(dir).map_err(Failure::failed)?;
     let accepted = project.environment(env.map(EnvName::as_str)).map_err(|error| match error {
         LoadEnvironmentError::Findings(findings) => Failure::failed(findings),
         error @ LoadEnvironmentError::Unknown { .. } => Failure::failed(error),
-        error @ LoadEnvironmentError::Ambiguous { .. } => Failure::failed(error).hint("say which with --env NAME"),
+        error @ LoadEnvironmentError::Ambiguous { .. } => Failure::failed(error).hint("choose one with --env NAME"),
     })?;
     let environment = accepted.value;
-    let dirs = design_args::only_dirs(&[dir.display().to_string()])?;
+    let dirs = only_dirs(&[dir.display().to_string()])?;
     let read = load::read(&dirs);
     let checked = read.compile(Some(&environment.name), BTreeMap::new());
-    let findings: Findings = read.unread.iter().cloned().chain(checked.findings).collect::<Vec<_>>().into();
+    let findings: Findings = read.read_errors.iter().cloned().chain(checked.findings).collect::<Vec<_>>().into();
     if findings.has_errors() {
         return Err(Failure::failed(findings));
     }
     notes.findings(&findings);
-    let bundles = dirs.iter().zip(&read.bundles).map(|(dir, bundle)| input::bundle(dir, bundle)).collect();
+    let bundles = dirs.iter().zip(&read.bundles).map(|(dir, bundle)| design_input::bundle(dir, bundle)).collect();
     let design = DesignInput { bundles, ..DesignInput::default() };
 
     let mut versions = project.releases().to_vec();
     versions.sort_by_key(|version| natural(version.as_str()));
     let lowest = versions.first().ok_or_else(|| {
-        let error = anyhow::anyhow!("there is no release in {}", dir.join("releases").display());
+        let error = anyhow::anyhow!("{} has no release", dir.join("releases").display());
         Failure::failed(error).hint("a release is a directory with a release.yaml, such as releases/v1/")
     })?;
     let first_version = match first {
@@ -81,12 +84,15 @@ pub(crate) fn load(
         Some(first) if versions.contains(first) => FirstVersion::Asked(first.clone()),
         Some(first) => {
             let known: Vec<&str> = versions.iter().map(Version::as_str).collect();
-            return Err(Failure::failed(anyhow::anyhow!("there is no release {first}: there is {}", known.join(", "))));
+            return Err(Failure::failed(anyhow::anyhow!(
+                "there is no release {first}; the project has {}",
+                known.join(", ")
+            )));
         }
     };
     let releases = versions.iter().map(|version| {
         let directory = project.release_dir(version);
-        // Better found here than on every node.
+        // Fails here rather than on every node.
         let source = Source::check(directory).with_context(|| format!("cannot use release {version}"))?;
         anyhow::Ok((version.clone(), source))
     });
@@ -94,11 +100,11 @@ pub(crate) fn load(
 
     let (nodes, built) = (BTreeMap::new(), BTreeMap::new());
     let registration = Registration { env: environment.name.clone(), nodes, releases: built, first_version, epoch };
-    let by = Attribution { author: author(), message: format!("the project in {}", dir.display()) };
-    Ok(Loaded { registration, releases, design, by })
+    let by = Attribution { author: author(), message: format!("project in {}", dir.display()) };
+    Ok(LoadedProject { registration, releases, design, by })
 }
 
-/// Sorts `v9` before `v10`: runs of digits count as numbers.
+/// Sort key of natural order: digits compare as numbers, `v9` before `v10`.
 fn natural(text: &str) -> Vec<(u8, u128, String)> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -115,14 +121,76 @@ fn natural(text: &str) -> Vec<(u8, u128, String)> {
     parts
 }
 
+/// Comment in the generated key.
+const KEY_COMMENT: &str = "made by muster up";
+
+#[derive(Debug, Error)]
+enum SigningKeyError {
+    #[error("cannot create {}", path.display())]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use the key that signs the releases of this fleet")]
+    Key(#[source] KeyError),
+}
+
+/// Reads the chosen key, or the key in the state directory, which is generated at the first start.
+pub(crate) fn signing_key(chosen: Option<&Path>, state: &Path) -> Result<SigningKey, Failure> {
+    let key = match chosen {
+        Some(path) => SigningKey::read(path).map_err(SigningKeyError::Key),
+        None => read_or_generate(&state.join("keys").join("release.key")),
+    };
+    key.map_err(Failure::failed)
+}
+
+fn read_or_generate(path: &Path) -> Result<SigningKey, SigningKeyError> {
+    let key = if path.exists() { SigningKey::read(path).map_err(SigningKeyError::Key)? } else { generate(path)? };
+    // The public key is for agents that are set up by hand. It is missing if an earlier start was killed in between.
+    let public = path.with_extension("pub");
+    if !read_public(&public).is_ok_and(|found| found == *key.public()) {
+        let _ = std::fs::remove_file(&public);
+        write_public(key.public(), &public).map_err(SigningKeyError::Key)?;
+    }
+    Ok(key)
+}
+
+fn generate(path: &Path) -> Result<SigningKey, SigningKeyError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    created.map_err(|source| SigningKeyError::Directory { path: directory.to_owned(), source })?;
+    let key = SigningKey::generate(KEY_COMMENT).map_err(SigningKeyError::Key)?;
+    key.write_new(path).map_err(SigningKeyError::Key)?;
+    Ok(key)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
-    fn versions_sort_as_people_count() {
+    fn versions_sort_in_natural_order() {
         let mut versions = ["v10", "v9", "v1.10", "v1.9", "2026.2", "2026.11", "v1"];
         versions.sort_by_key(|version| natural(version));
         assert_eq!(versions, ["2026.2", "2026.11", "v1", "v1.9", "v1.10", "v9", "v10"]);
+    }
+
+    #[test]
+    fn signing_key_is_generated_once_with_private_mode() {
+        let state = tempfile::tempdir().unwrap();
+        let made = signing_key(None, state.path()).unwrap();
+        let path = state.path().join("keys/release.key");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = [signing_key(None, state.path()), signing_key(Some(&path), Path::new("/nowhere"))];
+        for again in again {
+            assert_eq!(again.unwrap().public().id(), made.public().id());
+        }
+        let public = std::fs::read_to_string(path.with_extension("pub")).unwrap();
+        assert_eq!(public.trim(), made.public().to_string());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(signing_key(None, state.path()).is_err());
     }
 }

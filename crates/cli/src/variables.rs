@@ -1,31 +1,43 @@
-//! The environment variables that `muster` reads. There are no others but `NO_COLOR` and its relatives.
+//! All environment variables that `muster` reads, except for `NO_COLOR`, `CLICOLOR`, `TERM` and `RUST_LOG`.
 
-/// The environment, if `--env` does not say.
+/// Default of `--env`.
 pub const ENV: &str = "MUSTER_ENV";
-/// The server's address, if `--server` does not say.
+/// Default of `--server`.
 pub const SERVER: &str = "MUSTER_SERVER";
-/// The state directory of the server, if `--state` does not say.
+/// Default of `--state`.
 pub const STATE: &str = "MUSTER_STATE";
-/// The revision that answers must have reached, if `--min-revision` does not say.
+/// Default of `--min-revision`.
 pub const MIN_REVISION: &str = "MUSTER_MIN_REVISION";
-/// The password of the store's user, if `--store-password-file` does not say. There is no option for it: everybody on
-/// the machine can see the arguments of a process.
+/// Password of the store's user, without `--store-password-file`. There is no option for it: all users of a machine can
+/// see the arguments of a process.
 pub const STORE_PASSWORD: &str = "MUSTER_STORE_PASSWORD";
-/// Where the user's servers announce themselves; see [`crate::discovery`].
+/// Directory of the announcements of the user's servers; see [`crate::connect`].
 pub const RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// The same on a machine without user sessions.
+/// The same without [`RUNTIME_DIR`].
 pub const TEMPORARY_DIR: &str = "TMPDIR";
-/// Who makes a change to a design: for programs that act for a person.
+/// Author of a change, for programs that act for a person.
 pub const AUTHOR: &str = "MUSTER_AUTHOR";
-/// The same, if that is not said: the user's name.
+/// The name of the user, part of the default author.
 pub const USER: &str = "USER";
-/// The same on a machine that says it otherwise.
+/// The same on systems without [`USER`].
 pub const LOGIN_NAME: &str = "LOGNAME";
-/// Where `muster release build` looks for git repositories first, before the mirror of `repos.yaml`.
+/// Git mirror of `muster release build`; overrides the mirror of `repos.yaml`.
 pub const GIT_MIRROR: &str = "MUSTER_GIT_MIRROR";
-/// Where git repositories are kept between builds, if `--cache` does not say.
+/// Default of `--cache` of `muster release build`.
 pub const CACHE: &str = "MUSTER_CACHE";
-/// The same, if that is not said: the user's caches.
+/// Cache directory of the user.
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
-/// The same on a machine that says it otherwise.
+/// Home directory of the user; its `.cache` is used without [`CACHE_HOME`].
 pub const HOME: &str = "HOME";
+
+/// The author of a change, for history: MUSTER_AUTHOR, or the user on this machine, such as `jo@build7`. Not authenticated.
+pub(crate) fn author() -> String {
+    if let Some(author) = std::env::var(AUTHOR).ok().filter(|author| !author.is_empty()) {
+        return author;
+    }
+    let user = [USER, LOGIN_NAME].iter().find_map(|name| std::env::var(name).ok());
+    let user = user.filter(|user| !user.is_empty());
+    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
+    let host = rustix::system::uname();
+    format!("{user}@{}", host.nodename().to_string_lossy())
+}

@@ -1,4 +1,4 @@
-//! `muster backup`: an environment in a file.
+//! `muster backup`: saves an environment to a file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,45 +12,40 @@ use muster_wire::backup::{BackupManifest, BackupTrailer};
 use serde::Serialize;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::state_dir;
-use crate::store_args::StoreArgs;
-use crate::terminal::{Notes, Terminal, size, stdout_for_bytes};
-
-use super::rows::count;
+use crate::args::store::StoreArgs;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Notes, Terminal, count, size, stdout_unless_terminal};
 
 /// Save an environment to a file
 ///
-/// The file holds the environment's keys as they were at one moment, and the reports with their logs. It is made while
-/// everything goes on, and takes the place of an older file of the same name only when it is whole and was read back.
+/// The file contains a consistent snapshot of the environment's keys, the bundles of its releases, and the reports with
+/// their logs. The environment stays in service. An existing file is replaced only after the new one was verified.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The server makes it. With --store and --blobs no server is needed: an embedded store must not be in use by one then.
+The server creates the backup. With --store and --blobs no server is needed; an embedded store must not be in use then.
 
-The bundles of the releases are in it; what belongs to running servers is not. \
-`tar --zstd -tf FILE` lists what is.
+State of running servers is not included. `tar --zstd -tf FILE` lists the content.
 
 Exit codes:
-  0   it was made; logs that could not be found are noted
-  1   it was not, and no file was changed
-  2   cannot tell: the server is not there, or fell silent; no file was changed
+  0   success; a note lists missing logs
+  1   failure; no file was changed
+  2   unknown: the server cannot be reached or stopped answering; no file was changed
 
 Examples:
   muster backup prod.backup
   muster backup - | ssh archive 'cat > prod.backup'
   muster backup prod.backup --store embedded:/var/lib/muster/store --blobs /var/lib/muster/blobs --env prod")]
 pub struct Args {
-    /// The file to write; - is standard output
+    /// File to write; - is standard output
     file: PathBuf,
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// What was saved.
+/// Result of the backup.
 #[derive(Debug, Serialize)]
-struct Saved {
+struct BackupOutput {
     file: PathBuf,
     bytes: u64,
     #[serde(flatten)]
@@ -59,58 +54,57 @@ struct Saved {
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let origin = Origin::open(args, globals, terminal).await?;
+    let source = BackupSource::open(args, globals, terminal).await?;
     if args.file.as_os_str() == "-" {
-        let Some(out) = stdout_for_bytes() else {
-            let failure = Failure::usage("a backup is not text, and is not written to a terminal");
-            return Err(failure.hint("name a file, or send it on with a pipe"));
+        let Some(out) = stdout_unless_terminal() else {
+            let failure = Failure::usage("a backup is binary and cannot be written to a terminal");
+            return Err(failure.hint("give a file, or use a pipe"));
         };
-        let (_, bytes) = origin.write(out, &mut terminal.notes).await?;
-        terminal.notes.note(format_args!("{} of {} written", size(bytes), origin.env()));
+        let (_, bytes) = source.write(out, &mut terminal.notes).await?;
+        terminal.notes.note(format_args!("{} of {} written", size(bytes), source.env()));
         return Ok(Exit::Yes);
     }
-    let unfinished = Unfinished::create(&args.file)?;
-    let (file, bytes) =
-        origin.write(unfinished.file.try_clone().map_err(unfinished.failed())?, &mut terminal.notes).await?;
-    file.sync_all().map_err(unfinished.failed())?;
-    terminal.notes.progress("reading it back …");
-    let read_back = File::open(&unfinished.path).context("cannot read it back").map_err(Failure::failed)?;
-    let contents = verify(read_back).context("what was written is not whole").map_err(Failure::failed)?;
+    let partial = PartialFile::create(&args.file)?;
+    let (file, bytes) = source.write(partial.file.try_clone().map_err(partial.failed())?, &mut terminal.notes).await?;
+    file.sync_all().map_err(partial.failed())?;
+    terminal.notes.progress("verifying …");
+    let read_back = File::open(&partial.path).context("cannot read the backup").map_err(Failure::failed)?;
+    let contents = verify(read_back).context("the written backup is incomplete").map_err(Failure::failed)?;
     terminal.notes.end_progress();
-    unfinished.into_place(&args.file)?;
-    let saved = Saved {
+    partial.into_place(&args.file)?;
+    let output = BackupOutput {
         file: args.file.clone(),
         bytes,
         missing_blobs: contents.ending.missing.len(),
         manifest: contents.manifest,
     };
-    missing(&contents.ending, &mut terminal.notes);
-    terminal.out.answer(&saved, |out| {
-        let BackupManifest { env, revision, keys, nodes, .. } = &saved.manifest;
+    note_missing(&contents.ending, &mut terminal.notes);
+    terminal.out.answer(&output, |out| {
+        let BackupManifest { env, revision, keys, nodes, .. } = &output.manifest;
         let (keys, nodes, blobs) = (count(*keys, "key"), count(*nodes, "node"), count(contents.ending.blobs, "log"));
         out.line(format_args!("{env} at revision {revision}: {nodes}, {keys}, {blobs}"));
-        out.line(format_args!("{}: {}, whole", args.file.display(), size(saved.bytes)));
+        out.line(format_args!("{}: {}, verified", args.file.display(), size(output.bytes)));
     });
     Ok(Exit::Yes)
 }
 
-fn missing(ending: &BackupTrailer, notes: &mut Notes) {
+fn note_missing(ending: &BackupTrailer, notes: &mut Notes) {
     if let Some(first) = ending.missing.first() {
         let logs = count(ending.missing.len(), "log");
-        notes.note(format_args!("{logs} could not be found, and will be missing, such as {first:.12}…"));
+        notes.note(format_args!("the backup lacks {logs} that could not be found, such as {first:.12}…"));
     }
 }
 
-/// Where the backup comes from.
-enum Origin {
+/// The source of a backup.
+enum BackupSource {
     Server(Session),
     Store { taken: std::cell::RefCell<Option<backup::Backup>>, env: EnvName, blobs: Blobs },
 }
 
-impl Origin {
+impl BackupSource {
     async fn open(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Self, Failure> {
         if args.store.store.is_none() {
-            return Ok(Origin::Server(Session::open(globals).await?));
+            return Ok(BackupSource::Server(Session::open(globals).await?));
         }
         let blobs = args.store.blobs_dir(globals)?;
         let env = super::restore::env_of_store(globals)?;
@@ -120,26 +114,26 @@ impl Origin {
                 BackupError::Store(_) => Failure::cannot_tell(error),
                 BackupError::Nothing { .. } => Failure::failed(error).hint("choose another environment with --env"),
                 BackupError::Destroying { .. } => Failure::failed(error),
-                BackupError::Restoring { .. } => Failure::failed(error).hint("bring the restore to its end first"),
+                BackupError::Restoring { .. } => Failure::failed(error).hint("complete the restore first"),
             })?;
         let blobs = Blobs::open_beside_servers(&blobs).with_context(|| format!("cannot use {}", blobs.display()));
-        Ok(Origin::Store { taken: Some(taken).into(), env, blobs: blobs.map_err(Failure::failed)? })
+        Ok(BackupSource::Store { taken: Some(taken).into(), env, blobs: blobs.map_err(Failure::failed)? })
     }
 
     fn env(&self) -> &EnvName {
         match self {
-            Origin::Server(session) => &session.env,
-            Origin::Store { env, .. } => env,
+            BackupSource::Server(session) => &session.env,
+            BackupSource::Store { env, .. } => env,
         }
     }
 
-    /// Writes the backup; gives back where to, and how much it was.
+    /// Writes the backup; returns the writer and the number of bytes.
     async fn write<W: Write>(&self, mut to: W, notes: &mut Notes) -> Result<(W, u64), Failure> {
         match self {
-            Origin::Server(session) => {
-                let mut download = session.told(session.client().backup(&session.env).await)?;
+            BackupSource::Server(session) => {
+                let mut download = session.map_err(session.client().backup(&session.env).await)?;
                 let mut bytes = 0;
-                while let Some(piece) = session.told(download.next().await)? {
+                while let Some(piece) = session.map_err(download.next().await)? {
                     to.write_all(piece.as_ref()).context("cannot write the backup").map_err(Failure::failed)?;
                     bytes += piece.as_ref().len() as u64;
                     notes.progress(format_args!("{} …", size(bytes)));
@@ -148,10 +142,10 @@ impl Origin {
                 to.flush().context("cannot write the backup").map_err(Failure::failed)?;
                 Ok((to, bytes))
             }
-            Origin::Store { taken, blobs, .. } => {
+            BackupSource::Store { taken, blobs, .. } => {
                 let Some(taken) = taken.take() else { return Ok((to, 0)) };
                 notes.progress("writing …");
-                let written = taken.write(blobs, Counted { to, bytes: 0 }).map_err(Failure::failed)?;
+                let written = taken.write(blobs, CountingWriter { to, bytes: 0 }).map_err(Failure::failed)?;
                 notes.end_progress();
                 Ok((written.to.to, written.to.bytes))
             }
@@ -159,13 +153,13 @@ impl Origin {
     }
 }
 
-/// Counts what is written.
-struct Counted<W> {
+/// Counts the bytes that are written.
+struct CountingWriter<W> {
     to: W,
     bytes: u64,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes)?;
         self.bytes += written as u64;
@@ -177,13 +171,13 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// A file under another name, until it is whole. Readable for its owner only: logs say a lot.
-struct Unfinished {
+/// A file with a temporary name until it is complete. Mode 0600: logs may contain secrets.
+struct PartialFile {
     path: PathBuf,
     file: File,
 }
 
-impl Unfinished {
+impl PartialFile {
     fn create(target: &Path) -> Result<Self, Failure> {
         use std::os::unix::fs::OpenOptionsExt;
         let mut name = target.as_os_str().to_owned();
@@ -199,7 +193,7 @@ impl Unfinished {
         move |error| Failure::failed(anyhow::Error::new(error).context(format!("cannot write {path}")))
     }
 
-    /// Gives it its name, durably.
+    /// Renames the file to its final name and syncs the directory.
     fn into_place(self, target: &Path) -> Result<(), Failure> {
         fs::rename(&self.path, target).map_err(self.failed())?;
         let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -207,23 +201,9 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        // After a rename there is nothing under this name any more.
+        // After the rename this name does not exist any more.
         let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl StoreArgs {
-    /// Where the blobs are, for a command that works on the store itself.
-    pub(super) fn blobs_dir(&self, globals: &Globals) -> Result<PathBuf, Failure> {
-        match (&self.blobs, &globals.state) {
-            (Some(blobs), _) => Ok(blobs.clone()),
-            (None, Some(state)) => Ok(state_dir::blobs_in(state)),
-            (None, None) => {
-                let failure = Failure::usage("where the reports and their logs are was not said");
-                Err(failure.hint("--blobs DIR says it; or --state DIR, if they are with the server's state"))
-            }
-        }
     }
 }

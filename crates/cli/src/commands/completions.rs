@@ -1,14 +1,13 @@
-//! `muster completions`: what shells need to complete `muster`.
+//! `muster completions`: prints completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
 
-/// Print the completions for a shell
+/// Print the completion script for a shell
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,7 +15,7 @@ Examples:
   muster completions zsh > ~/.zfunc/_muster
   muster completions fish > ~/.config/fish/completions/muster.fish")]
 pub struct Args {
-    /// The shell
+    /// Shell
     shell: Shell,
 }
 

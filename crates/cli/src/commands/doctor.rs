@@ -1,28 +1,25 @@
-//! `muster doctor`: whether what Muster stands on is sound.
+//! `muster doctor`: checks the health of the store and of the servers.
 
 use muster_server::doctor;
 use muster_wire::doctor::{DoctorFinding, DoctorReport, DoctorVerdict};
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::store_args::StoreArgs;
-use crate::terminal::{Out, Table, Terminal};
+use crate::args::store::StoreArgs;
+use crate::connect::Connection;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Table, Terminal, count};
 
-use super::rows::count;
-
-/// Examine the store and the servers
+/// Check the health of the store and of the servers
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The server looks at its store (whether it answers and how fast, each member, space, alarms, history, versions), at the \
-other replicas, at who holds which controller, at clocks, and at whether all replicas see the same blobs. With --store, \
-the store is asked directly, without a server; then nothing is said about servers.
+The server checks its store (latency, members, space, alarms, history, versions), the other replicas, the holders of \
+controllers, clocks, and whether all replicas share the same blobs. With --store the store is checked directly, without a \
+server; then servers are not checked.
 
 Exit codes:
-  0   all is well; there may be warnings
-  1   something failed, and is named
-  2   cannot tell: no server answers, or something could not be found out
+  0   healthy; there may be warnings
+  1   a check failed
+  2   unknown: no server answers, or a check could not be completed
 
 Examples:
   muster doctor
@@ -35,38 +32,38 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let examination = match &args.store.store {
-        None => ask_server(globals).await?,
-        Some(_) => ask_store(args, terminal).await?,
+        None => check_by_server(globals).await?,
+        Some(_) => check_store(args, terminal).await?,
     };
     terminal.out.answer(&examination, |out| show(&examination.findings, out));
     Ok(exit(&examination.findings))
 }
 
-async fn ask_server(globals: &Globals) -> Result<DoctorReport, Failure> {
-    let server = Server::find(globals)?;
-    // The time that the examination takes is no part of the way there and back.
-    let health = now();
+async fn check_by_server(globals: &Globals) -> Result<DoctorReport, Failure> {
+    let server = Connection::find(globals)?;
+    // A fast request measures the round trip without the time of the checks.
+    let sent = now();
     server.client.alive().await.map_err(|error| server.failure(error))?;
-    let way = now().duration_since(health);
+    let round_trip = now().duration_since(sent);
     let mut examination = server.client.doctor().await.map_err(|error| server.failure(error))?;
     let answered = now();
-    let asked = answered.checked_sub(way).unwrap_or(answered);
+    let asked = answered.checked_sub(round_trip).unwrap_or(answered);
     examination.findings.push(doctor::clock("this machine → server", asked, examination.now, answered));
     Ok(examination)
 }
 
-async fn ask_store(args: &Args, terminal: &mut Terminal) -> Result<DoctorReport, Failure> {
+async fn check_store(args: &Args, terminal: &mut Terminal) -> Result<DoctorReport, Failure> {
     let store = args.store.open_existing(&mut terminal.notes).await?;
     let facts = doctor::ask_store(store.as_ref()).await;
     Ok(DoctorReport { findings: doctor::judge_store(&facts), now: now() })
 }
 
 fn now() -> jiff::Timestamp {
-    #[expect(clippy::disallowed_methods, reason = "this machine's clock is what is examined")]
+    #[expect(clippy::disallowed_methods, reason = "this command compares the clock of this machine")]
     jiff::Timestamp::now()
 }
 
-/// What failed is certain; what could not be told might have.
+/// A failed check is definite, and outweighs an unknown one.
 fn exit(findings: &[DoctorFinding]) -> Exit {
     match findings.iter().map(|finding| finding.verdict).max() {
         Some(DoctorVerdict::Failed) => Exit::No,
@@ -76,7 +73,7 @@ fn exit(findings: &[DoctorFinding]) -> Exit {
 }
 
 fn show(findings: &[DoctorFinding], out: &mut Out) {
-    let mut table = Table::new(["CHECK", "VERDICT", "OF", "SEEN"]).painted(1);
+    let mut table = Table::new(["CHECK", "VERDICT", "OF", "SEEN"]).color_column(1);
     for finding in findings {
         table.row([
             finding.check.word().to_owned(),
@@ -101,13 +98,13 @@ fn show(findings: &[DoctorFinding], out: &mut Out) {
         parts.push(format!("{failed} failed"));
     }
     if unknown > 0 {
-        parts.push(format!("{unknown} could not be told"));
+        parts.push(format!("{unknown} unknown"));
     }
     if warnings > 0 {
         parts.push(count(warnings, "warning"));
     }
     if parts.is_empty() {
-        out.line("all is well");
+        out.line("healthy");
     } else {
         out.line(parts.join(", "));
     }

@@ -1,17 +1,12 @@
-//! The verbs: one file each. The dispatcher is a table of contents, and does nothing else.
+//! Commands: one file per verb, one folder per noun. This file has the list of commands and the dispatcher.
 
 mod backup;
-mod changes;
-mod check_single_version;
 mod completions;
-mod current_version;
 mod data;
 pub(crate) mod design;
 mod doctor;
 pub(crate) mod env;
 mod failures;
-mod filter_args;
-mod hosts_at_version;
 mod item;
 mod key;
 mod lookup;
@@ -20,61 +15,59 @@ mod pause;
 mod release;
 mod restore;
 mod rollout;
-mod rows;
-mod running_versions;
 mod runs;
 mod serve;
 mod status;
 mod trigger_update;
 mod up;
 mod verify_hosts;
+mod versions;
 
 use std::future::Future;
 
 use clap::Subcommand;
 
 use crate::args::{Cli, Globals};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     Status(status::Args),
-    /// Look at nodes, and have them run
+    /// List, show and run nodes
     #[command(subcommand)]
     Node(node::Command),
     Runs(runs::Args),
     Failures(failures::Args),
     TriggerUpdate(trigger_update::Args),
-    /// Move from one version to the next in waves: plan, start, follow, stop, go back
+    /// Update to another version in waves: plan, start, follow, pause, roll back
     #[command(subcommand)]
     Rollout(rollout::Command),
-    VerifyHosts(verify_hosts::Args),
-    CurrentVersion(current_version::Args),
-    RunningVersions(running_versions::Args),
-    HostsAtVersion(hosts_at_version::Args),
-    CheckSingleVersion(check_single_version::Args),
-    /// Set and look at configuration data for content, in layers
+    VerifyHostsRequest(verify_hosts::Args),
+    CurrentVersion(versions::CurrentVersionArgs),
+    RunningVersions(versions::RunningVersionsArgs),
+    HostsAtVersion(versions::HostsAtVersionArgs),
+    CheckSingleVersion(versions::CheckSingleVersionArgs),
+    /// Set and show configuration data in layers
     #[command(subcommand)]
     Data(data::Command),
     Lookup(lookup::Args),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
     Pauses(pause::ListArgs),
-    /// Plan, apply, look at and destroy environments
+    /// Plan, apply, show and destroy environments
     #[command(subcommand)]
     Env(env::Command),
-    /// Check and look at designs in directories, without a server
+    /// Check and query designs in directories, without a server
     #[command(subcommand)]
     Design(design::Command),
     /// Read and write the documents of an environment's design on the server
     #[command(subcommand)]
     Item(item::Command),
-    /// Build releases, and look into them
+    /// Build, verify, push and compare releases
     #[command(subcommand)]
     Release(release::Command),
-    /// Make and look at the keys that releases are signed with
+    /// Generate, show and trust the keys that sign releases
     #[command(subcommand)]
     Key(key::Command),
     Doctor(doctor::Args),
@@ -85,7 +78,7 @@ pub enum Command {
     Completions(completions::Args),
 }
 
-/// Carries out what was typed.
+/// Runs the parsed command.
 pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let Cli { globals, command } = cli;
     match command {
@@ -98,11 +91,11 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Failures(args) => question(failures::run(&args, &globals, terminal)),
         Command::TriggerUpdate(args) => online(trigger_update::run(&args, &globals, terminal)),
         Command::Rollout(command) => rollout(command, &globals, terminal),
-        Command::VerifyHosts(args) => question(verify_hosts::run(&args, &globals, terminal)),
-        Command::CurrentVersion(args) => online(current_version::run(&args, &globals, terminal)),
-        Command::RunningVersions(args) => online(running_versions::run(&args, &globals, terminal)),
-        Command::HostsAtVersion(args) => online(hosts_at_version::run(&args, &globals, terminal)),
-        Command::CheckSingleVersion(args) => question(check_single_version::run(&args, &globals, terminal)),
+        Command::VerifyHostsRequest(args) => question(verify_hosts::run(&args, &globals, terminal)),
+        Command::CurrentVersion(args) => online(versions::current(&args, &globals, terminal)),
+        Command::RunningVersions(args) => online(versions::running(&args, &globals, terminal)),
+        Command::HostsAtVersion(args) => online(versions::hosts_at(&args, &globals, terminal)),
+        Command::CheckSingleVersion(args) => question(versions::check_single(&args, &globals, terminal)),
         Command::Data(data::Command::Set(args)) => online(data::set::run(&args, &globals, terminal)),
         Command::Data(data::Command::Get(args)) => online(data::get::run(&args, &globals, terminal)),
         Command::Data(data::Command::List(args)) => online(data::list::run(&args, &globals, terminal)),
@@ -119,7 +112,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
         Command::Env(env::Command::Destroy(args)) => online(env::destroy::run(&args, &globals, terminal)),
         Command::Design(design::Command::Check(args)) => design::check::run(&args, &globals, terminal),
         Command::Design(design::Command::Show(args)) => design::show::run(&args, &globals, terminal),
-        Command::Design(design::Command::Why(args)) => design::why::run(&args, &globals, terminal),
+        Command::Design(design::Command::Reason(args)) => design::why::run(&args, &globals, terminal),
         Command::Design(design::Command::Diff(args)) => design::diff::run(&args, &globals, terminal),
         Command::Design(design::Command::Schema(args)) => design::schema::run(&args, &globals, terminal),
         Command::Design(design::Command::Explain(args)) => design::explain::run(&args, terminal),
@@ -147,7 +140,7 @@ pub fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<Exit, Failure> {
 }
 
 fn rollout(command: rollout::Command, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    use rollout::{Command, abort, history, nodes, pause, plan, promote, rollback, show, slots, start, status};
+    use rollout::{Command, abort, history, pause, plan, promote, retry, rollback, show, skip, slots, start, status};
     match command {
         Command::Plan(args) => online(plan::run(&args, globals, terminal)),
         Command::Start(args) => online(start::run(&args, globals, terminal)),
@@ -156,8 +149,8 @@ fn rollout(command: rollout::Command, globals: &Globals, terminal: &mut Terminal
         Command::Resume(args) => online(pause::resume(&args, globals, terminal)),
         Command::Abort(args) => online(abort::run(&args, globals, terminal)),
         Command::Promote(args) => online(promote::run(&args, globals, terminal)),
-        Command::Skip(args) => online(nodes::skip(&args, globals, terminal)),
-        Command::Retry(args) => online(nodes::retry(&args, globals, terminal)),
+        Command::Skip(args) => online(skip::run(&args, globals, terminal)),
+        Command::Retry(args) => online(retry::run(&args, globals, terminal)),
         Command::Rollback(args) => online(rollback::run(&args, globals, terminal)),
         Command::History(args) => online(history::run(&args, globals, terminal)),
         Command::Show(args) => online(show::run(&args, globals, terminal)),
@@ -166,19 +159,23 @@ fn rollout(command: rollout::Command, globals: &Globals, terminal: &mut Terminal
     }
 }
 
-/// Runs a command that is a server: it uses every processor that there is.
+/// Runs a server, on all processors.
 fn serving(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot start")))?.block_on(command)
+    runtime
+        .map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot start the runtime")))?
+        .block_on(command)
 }
 
-/// Runs a command that asks the server. One thread is enough to wait for an answer, and is there at once.
+/// Runs a client command on one thread, which starts fast.
 fn online(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::cannot_tell(anyhow::Error::new(error).context("cannot start")))?.block_on(command)
+    runtime
+        .map_err(|error| Failure::cannot_tell(anyhow::Error::new(error).context("cannot start the runtime")))?
+        .block_on(command)
 }
 
-/// The same for a command whose exit code 1 is an answer: whatever keeps it from asking is not "no".
+/// Runs a command whose exit code 1 is the answer "no": an error becomes exit code 2.
 fn question(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    online(command).map_err(Failure::unanswered)
+    online(command).map_err(Failure::as_cannot_tell)
 }

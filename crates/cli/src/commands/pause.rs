@@ -1,4 +1,4 @@
-//! `muster pause`, `muster resume` and `muster pauses`: nodes that are not to run.
+//! `muster pause`, `muster resume` and `muster pauses`: keep nodes from running.
 
 use clap::ArgGroup;
 use jiff::{SignedDuration, Timestamp};
@@ -7,25 +7,22 @@ use muster_core::node::pause::PauseScope;
 use muster_wire::data::{PauseRow, SetPause};
 
 use crate::args::Globals;
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Table, Terminal, age};
+use crate::args::filter::{node_arg, role_arg};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal, age, count};
+use crate::variables::author;
 
-use super::data::{node, role};
-use super::rows::count;
-
-/// Keep nodes from running: of a role, one node, or all
+/// Keep nodes from running: the nodes of a role, one node, or all
 #[derive(Clone, Debug, clap::Args)]
-#[command(group = ArgGroup::new("whom").required(true), after_help = "\
-A run that is under way goes on to its end. Validations go on, and so does what others count on: a paused node stays in \
-service. A pause of the same nodes takes the place of the one before; several for different ones add up.
+#[command(group = ArgGroup::new("target").required(true), after_help = "\
+A run in progress finishes. Validations continue, and a paused node stays in service. A pause with the same target replaces \
+the previous one; pauses with different targets are independent.
 
 Exit codes:
-  0   they are paused
-  1   refused: there is no such role or node
-  2   cannot tell: ask again, which is safe
+  0   paused
+  1   refused: the role or node does not exist
+  2   unknown: retry, which is safe
 
 Examples:
   muster pause --role db --reason 'disk swap' --for 2h
@@ -33,62 +30,62 @@ Examples:
   muster pause --all --reason 'network maintenance' --for 90m")]
 pub struct PauseArgs {
     #[command(flatten)]
-    whom: Whom,
-    /// Why: shown to everybody who finds these nodes standing still
+    target: PauseTarget,
+    /// Reason, shown in the status of these nodes
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// It ends by itself after so long, such as 90s, 30m, 2h or 3d [default: when it is ended]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    /// Duration, such as 90s, 30m, 2h or 3d [default: until `muster resume`]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration_arg)]
     lasts: Option<SignedDuration>,
-    /// Even if no node has this role or this name yet
+    /// Allow a role or node that the design does not have yet
     #[arg(long)]
     force: bool,
 }
 
-/// End a pause; where there is none, nothing is changed
+/// End a pause; a no-op if there is none
 #[derive(Clone, Debug, clap::Args)]
-#[command(group = ArgGroup::new("whom").required(true), after_help = "\
+#[command(group = ArgGroup::new("target").required(true), after_help = "\
 Exit codes:
-  0   it has ended; or there was none
-  1   there is no such environment
-  2   cannot tell: ask again, which is safe
+  0   ended, or there was none
+  1   the environment does not exist
+  2   unknown: retry, which is safe
 
 Examples:
   muster resume --role db
   muster resume --all")]
 pub struct ResumeArgs {
     #[command(flatten)]
-    whom: Whom,
+    target: PauseTarget,
 }
 
-/// List the pauses that hold nodes back, by whom and why
+/// List the active pauses with author and reason
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   they were listed
-  1   there is no such environment
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  1   the environment does not exist
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster pauses
   muster pauses -o json | jq '.items[].reason'")]
 pub struct ListArgs {}
 
-/// Which nodes.
+/// The nodes to pause.
 #[derive(Clone, Debug, clap::Args)]
-struct Whom {
-    /// The nodes of a role
-    #[arg(long, value_name = "ROLE", value_parser = role, group = "whom")]
+struct PauseTarget {
+    /// Nodes of a role
+    #[arg(long, value_name = "ROLE", value_parser = role_arg, group = "target")]
     role: Option<Role>,
     /// One node
-    #[arg(long, value_name = "NODE", value_parser = node, group = "whom")]
+    #[arg(long, value_name = "NODE", value_parser = node_arg, group = "target")]
     host: Option<NodeName>,
     /// All nodes of the environment
-    #[arg(long, group = "whom")]
+    #[arg(long, group = "target")]
     all: bool,
 }
 
-impl Whom {
+impl PauseTarget {
     fn scope(&self) -> PauseScope {
         match (&self.role, &self.host) {
             (Some(role), _) => PauseScope::Role { role: role.clone() },
@@ -98,52 +95,52 @@ impl Whom {
     }
 }
 
-/// `90s`, `30m`, `2h`, `3d`; or any of them in a row.
-fn duration(text: &str) -> Result<SignedDuration, String> {
-    let wrong = || "expected a time such as 90s, 30m, 2h or 3d".to_owned();
-    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
-    let long = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
-    if long >= SignedDuration::from_secs(1) { Ok(long) } else { Err(wrong()) }
+/// Parses `90s`, `30m`, `2h`, `3d`, or a combination. A day has 24 hours.
+fn duration_arg(text: &str) -> Result<SignedDuration, String> {
+    let invalid = || "expected a time such as 90s, 30m, 2h or 3d".to_owned();
+    let span: jiff::Span = text.parse().map_err(|_| invalid())?;
+    let long = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| invalid())?;
+    if long >= SignedDuration::from_secs(1) { Ok(long) } else { Err(invalid()) }
 }
 
 pub(super) async fn pause(args: &PauseArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let seconds = args.lasts.map(|long| u64::try_from(long.as_secs()).unwrap_or(u64::MAX));
     let set = SetPause { reason: args.reason.clone(), seconds, force: args.force };
-    let done = session.client().pause(&session.env, &args.whom.scope(), &set, &author()).await;
-    let done = session.told(done)?;
+    let done = session.client().pause(&session.env, &args.target.scope(), &set, &author()).await;
+    let done = session.map_err(done)?;
     terminal.out.answer(&done, |out| {
         let PauseRow { paused, nodes } = &done.pause;
         let lasts = paused.pause.until.map_or_else(
-            || "until somebody ends it".to_owned(),
+            || "until `muster resume`".to_owned(),
             |until| format!("until {}", until.strftime("%Y-%m-%d %H:%M:%S UTC")),
         );
         let (scope, nodes, revision) = (&paused.scope, count(*nodes, "node"), done.revision);
         out.line(format_args!("{scope} is paused {lasts}: {nodes} (revision {revision})"));
     });
     if let Some(before) = &done.before {
-        terminal.notes.note(format_args!("it took the place of another pause: {before}"));
+        terminal.notes.note(format_args!("this replaces another pause: {before}"));
     }
     Ok(Exit::Yes)
 }
 
 pub(super) async fn resume(args: &ResumeArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let scope = args.whom.scope();
-    let done = session.told(session.client().resume(&session.env, &scope, &author()).await)?;
+    let scope = args.target.scope();
+    let done = session.map_err(session.client().resume(&session.env, &scope, &author()).await)?;
     terminal.out.answer(&done, |out| match &done.before {
         Some(before) => out.line(format_args!("ended: {before} (revision {})", done.revision)),
         None => out.line(format_args!("{scope} was not paused")),
     });
     for other in &done.still {
-        terminal.notes.note(format_args!("still: {}", other.paused));
+        terminal.notes.note(format_args!("still paused: {}", other.paused));
     }
     Ok(Exit::Yes)
 }
 
 pub(super) async fn list(_: &ListArgs, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let page = session.told(session.client().pauses(&session.env).await)?;
+    let page = session.map_err(session.client().pauses(&session.env).await)?;
     let now = terminal.now;
     terminal.out.answer(&page, |out| {
         if page.items.is_empty() {

@@ -1,4 +1,4 @@
-//! `muster restore`: an environment from a file.
+//! `muster restore`: restores an environment from a backup.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Seek, Write};
@@ -14,31 +14,28 @@ use muster_wire::backup::{RestoreQuery, RestoreResponse};
 use muster_wire::problem::ProblemCode;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::store_args::StoreArgs;
-use crate::terminal::{Out, Terminal, age};
+use crate::args::store::StoreArgs;
+use crate::connect::Connection;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, age, count, version_cell};
 use crate::variables;
-
-use super::rows::{self, count};
 
 /// Restore an environment from a file that `muster backup` made
 ///
-/// The file is read through first, and one that is not whole changes nothing. The environment begins a new life: agents
-/// that know a later state than the backup take it for newer, run the version that it says, and prove themselves anew.
+/// The file is verified first; an incomplete file changes nothing. The environment gets a new epoch: agents with a later
+/// state than the backup accept it as newer, run its version, and validate again.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The server does it. With --store and --blobs no server is needed; that is how an environment moves from an embedded \
-store to etcd, or back. The releases are not in the file: bring them along.
+The server restores the backup. With --store and --blobs no server is needed, which can move an environment from an \
+embedded store to etcd, or back.
 
-A restore that is cut off leaves a mark, and questions about the environment are answered with \"cannot tell\" until it \
-is complete: run the same command again. With --env the environment gets another name than it had.
+An interrupted restore leaves a marker, and requests for the environment are refused until the restore is complete: run \
+the same command again. With --env the environment gets another name.
 
 Exit codes:
-  0   it was restored, or --check found nothing against it
-  1   it was not: the file is not whole, the environment is there already, or the store failed
-  2   cannot tell: the server is not there, or fell silent; run the same command again, which is safe
+  0   success; with --check: the backup can be restored
+  1   failure: the file is incomplete, the environment exists already, or the store failed
+  2   unknown: the server cannot be reached or stopped answering; retry, which is safe
 
 Examples:
   muster restore prod.backup --check
@@ -46,15 +43,15 @@ Examples:
   muster restore prod.backup --replace
   muster restore prod.backup --store etcd://10.0.0.1:2379 --blobs /srv/muster/blobs")]
 pub struct Args {
-    /// The file to restore; - is standard input
+    /// Backup to restore; - is standard input
     file: PathBuf,
-    /// Take the place of what is there: keys that the backup does not have go
+    /// Replace an existing environment: keys that the backup does not have are deleted
     #[arg(long)]
     replace: bool,
-    /// Change nothing: read the file through, and say what would be done
+    /// Verify the file and print the changes without making them
     #[arg(long)]
     check: bool,
-    /// Do not ask before something is replaced
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -63,30 +60,30 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut file = open(&args.file)?;
-    terminal.notes.progress("reading it through …");
+    terminal.notes.progress("verifying …");
     let contents = verify(&file).map_err(|error| unreadable(&args.file, error))?;
-    file.rewind().context("cannot read it again").map_err(Failure::failed)?;
+    file.rewind().context("cannot read the backup again").map_err(Failure::failed)?;
     terminal.notes.end_progress();
     let env = globals.env.clone().unwrap_or_else(|| contents.manifest.env.clone());
     if env != contents.manifest.env {
-        terminal.notes.note(format_args!("the backup is of {}, and is restored as {env}", contents.manifest.env));
+        terminal.notes.note(format_args!("the backup of {} is restored as {env}", contents.manifest.env));
     }
     let restored = match &args.store.store {
-        None => through_server(args, globals, terminal, file, &contents, env).await?,
-        Some(_) => directly(args, globals, terminal, file, &contents, env).await?,
+        None => restore_by_server(args, globals, terminal, file, &contents, env).await?,
+        Some(_) => restore_to_store(args, globals, terminal, file, &contents, env).await?,
     };
     terminal.out.answer(&restored, |out| show(&restored, terminal.now, out));
     if restored.missing_blobs > 0 {
         let logs = count(restored.missing_blobs, "log");
-        terminal.notes.note(format_args!("{logs} could not be found when the backup was made, and cannot be shown"));
+        terminal.notes.note(format_args!("{logs} are missing in the backup"));
     }
     if !restored.check {
-        terminal.notes.note("every node runs once more and proves itself anew: muster status shows how far they are");
+        terminal.notes.note("every node runs and validates again; `muster status` shows the progress");
     }
     Ok(Exit::Yes)
 }
 
-async fn through_server(
+async fn restore_by_server(
     args: &Args,
     globals: &Globals,
     terminal: &mut Terminal,
@@ -94,12 +91,10 @@ async fn through_server(
     contents: &Contents,
     env: EnvName,
 ) -> Result<RestoreResponse, Failure> {
-    let server = Server::find(globals)?;
+    let server = Connection::find(globals)?;
     if args.replace && !args.check && !args.yes {
-        let there = match server.client.status(&env).await {
-            Ok(status) => {
-                Some(format!("{} at {}", count(status.nodes, "node"), rows::version(status.desired.as_ref())))
-            }
+        let existing = match server.client.status(&env).await {
+            Ok(status) => Some(format!("{} at {}", count(status.nodes, "node"), version_cell(status.desired.as_ref()))),
             Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownEnvironment) => {
                 None
             }
@@ -108,8 +103,8 @@ async fn through_server(
             }
             Err(error) => return Err(server.failure(error)),
         };
-        if let Some(there) = there {
-            confirm(&env, &there, contents, terminal)?;
+        if let Some(existing) = existing {
+            confirm(&env, &existing, contents, terminal)?;
         }
     }
     terminal.notes.progress("restoring …");
@@ -119,7 +114,7 @@ async fn through_server(
     restored.map_err(|error| server.failure(error))
 }
 
-async fn directly(
+async fn restore_to_store(
     args: &Args,
     globals: &Globals,
     terminal: &mut Terminal,
@@ -134,19 +129,19 @@ async fn directly(
         .map_err(Failure::failed)?;
     let by = format!("process {} with muster restore", std::process::id());
     let target = Target { store, blobs: Arc::new(blobs), env, replace: args.replace, by, now: terminal.now };
-    let planned = file.try_clone().context("cannot read it again").map_err(Failure::failed)?;
+    let planned = file.try_clone().context("cannot read the backup again").map_err(Failure::failed)?;
     let planned = backup::check(planned, contents, &target).await.map_err(refused)?;
     if args.check {
         return Ok(planned);
     }
     if planned.removed + planned.unchanged > 0 && !planned.resumed && !args.yes {
-        let there = format!("{} that are not in the backup", count(planned.removed, "key"));
-        confirm(&target.env, &there, contents, terminal)?;
+        let existing = format!("{} that are not in the backup", count(planned.removed, "key"));
+        confirm(&target.env, &existing, contents, terminal)?;
     }
     let notes = &mut terminal.notes;
     let (keys, blobs) = (contents.manifest.keys, contents.ending.blobs);
     let progress = |Progress { keys: key, blobs: blob }: Progress| {
-        // Often enough to be seen to move, and not for each of a hundred thousand.
+        // Not for each of a hundred thousand keys.
         if (key + blob).is_multiple_of(64) {
             notes.progress(format_args!("{key} of {keys} keys, {blob} of {blobs} logs …"));
         }
@@ -156,20 +151,20 @@ async fn directly(
     restored.map_err(refused)
 }
 
-/// Asks before something goes. Where nobody can be asked, the command has to say it.
-fn confirm(env: &EnvName, there: &str, contents: &Contents, terminal: &mut Terminal) -> Result<(), Failure> {
+/// Asks for confirmation before data is deleted. Without a terminal `--yes` is required.
+fn confirm(env: &EnvName, existing: &str, contents: &Contents, terminal: &mut Terminal) -> Result<(), Failure> {
     let manifest = &contents.manifest;
     let backup = format!(
         "the backup of {}, with {} at {}",
         manifest.taken,
         count(manifest.nodes, "node"),
-        rows::version(manifest.current_version.as_ref())
+        version_cell(manifest.current_version.as_ref())
     );
     if !io::stdin().is_terminal() {
-        let failure = Failure::usage(format!("{env} is there ({there}), and would be replaced by {backup}"));
-        return Err(failure.hint("--yes says that this is meant"));
+        let failure = Failure::usage(format!("{env} exists ({existing}) and would be replaced by {backup}"));
+        return Err(failure.hint("confirm with --yes"));
     }
-    terminal.notes.ask(format_args!("{env} is there ({there}). Replace it by {backup}? [y/N] "));
+    terminal.notes.prompt(format_args!("{env} exists ({existing}). Replace it by {backup}? [y/N] "));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).context("cannot read the answer").map_err(Failure::failed)?;
     match answer.trim() {
@@ -189,7 +184,7 @@ fn show(restored: &RestoreResponse, now: Timestamp, out: &mut Out) {
     let removed = if *removed > 0 { format!(", {removed} removed") } else { String::new() };
     out.line(format_args!("{keys} put{unchanged}{removed}, {}", count(*blobs, "log")));
     if let Some(revision) = restored.revision {
-        out.line(format_args!("a new epoch begins: {} (revision {revision})", restored.epoch));
+        out.line(format_args!("new epoch: {} (revision {revision})", restored.epoch));
     }
 }
 
@@ -197,19 +192,19 @@ fn open(path: &Path) -> Result<File, Failure> {
     if path.as_os_str() != "-" {
         return File::open(path).with_context(|| format!("cannot read {}", path.display())).map_err(Failure::failed);
     }
-    // It is read twice: once to know that it is whole.
-    let mut file = tempfile::tempfile().context("cannot make a temporary file").map_err(Failure::failed)?;
+    // The backup is read twice: first to verify it.
+    let mut file = tempfile::tempfile().context("cannot create a temporary file").map_err(Failure::failed)?;
     let copied = io::copy(&mut io::stdin(), &mut file).and_then(|_| file.flush()).and_then(|()| file.rewind());
-    copied.context("cannot take in what comes from standard input").map_err(Failure::failed)?;
+    copied.context("cannot read standard input").map_err(Failure::failed)?;
     Ok(file)
 }
 
 fn unreadable(path: &Path, error: ReadError) -> Failure {
     let hint = match &error {
         ReadError::Truncated | ReadError::Damaged { .. } => {
-            Some("take another copy, or an older backup; nothing was changed")
+            Some("copy the file again, or use an older backup; nothing was changed")
         }
-        ReadError::Foreign(_) => Some("`muster backup FILE` makes one"),
+        ReadError::Foreign(_) => Some("`muster backup FILE` creates one"),
         ReadError::Format { .. } | ReadError::Io(_) | ReadError::Stopped => None,
     };
     let failure = Failure::failed(anyhow::Error::new(error).context(format!("cannot restore {}", path.display())));
@@ -219,27 +214,27 @@ fn unreadable(path: &Path, error: ReadError) -> Failure {
 fn refused(error: RestoreError) -> Failure {
     let hint = match &error {
         RestoreError::Refused(RefusedRestore::Exists { .. }) => {
-            Some("--replace takes away what is there and is not in the backup")
+            Some("--replace replaces the environment and deletes keys that are not in the backup")
         }
         RestoreError::Refused(RefusedRestore::AnotherRestore { .. }) => {
-            Some("restore that file again to complete it, or choose this one with --replace")
+            Some("restore that backup again to complete it, or use this one with --replace")
         }
-        RestoreError::Refused(RefusedRestore::Destroying { .. }) => Some("restore it when it is gone"),
-        RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it goes on where it was"),
+        RestoreError::Refused(RefusedRestore::Destroying { .. }) => Some("retry when the environment is destroyed"),
+        RestoreError::Store(_) | RestoreError::Blobs(_) => Some("run the same command again: it continues"),
         RestoreError::Read(_) | RestoreError::Look(_) | RestoreError::Overtaken { .. } | RestoreError::Marker(_) => {
             None
         }
     };
-    // Before anything was begun, nothing is known; afterwards the mark says how it stands.
+    // A failure to read the store before the start: the state is unknown. Later the marker shows it.
     let exit = if matches!(error, RestoreError::Look(_)) { Exit::CannotTell } else { Exit::No };
     let failure = Failure::new(exit, error);
     hint.into_iter().fold(failure, Failure::hint)
 }
 
-/// The environment that is meant in a store: without a server, nobody can say which is the only one.
+/// The environment of a store. Without a server there is no default.
 pub(super) fn env_of_store(globals: &Globals) -> Result<EnvName, Failure> {
     globals.env.clone().ok_or_else(|| {
-        let failure = Failure::usage("which environment is meant was not said");
-        failure.hint(format!("choose it with --env, or with {}", variables::ENV))
+        let failure = Failure::usage("--env is missing");
+        failure.hint(format!("choose the environment with --env or {}", variables::ENV))
     })
 }

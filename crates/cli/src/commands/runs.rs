@@ -1,33 +1,30 @@
-//! `muster runs`: the runs of the whole fleet, and what they failed of.
+//! `muster runs`: lists the runs of all nodes, and groups failed nodes by their error.
 
 use jiff::Timestamp;
+use muster_core::report::Cause;
 use muster_core::report::failure_groups::{FailureGroup, GroupMember};
-use muster_core::report::{Cause, Outcome, Verdict};
 use muster_wire::runs::RunRow;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Out, Table, Terminal, age, duration, plain};
+use crate::args::filter::node_or_host_arg;
+use crate::args::filter::{NodeFilter, node_filter_help};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{NONE, Out, Table, Terminal, age, count, duration, run_result, text};
 
-use super::filter_args::{NodeFilter, node_filter_help};
-use super::node::show::node_or_host;
-use super::rows::{NONE, count};
-
-/// So many names of a group are shown.
+/// Names that are listed in one group.
 const NAMES: usize = 10;
 
-/// List the newest runs of the fleet; with --failed what has failed, the same failures together
+/// List the newest runs of all nodes; with --failed, group failed nodes by their error
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = concat!("\
-Failures are the same if resource, file, line and message are, but for the names and addresses of nodes, times and \
-identifiers. `muster failures` lists the same nodes one by one.
+Two failures are in one group if resource, file, line and message are equal, except for names and addresses of nodes, \
+times and identifiers. `muster failures` lists the same nodes one by one.
 
 Exit codes:
-  0   they were listed; with --failed: no node has failed
-  1   with --failed: some have
-  2   cannot tell: no server, no such environment, or a server that has not read its store yet
+  0   success; with --failed: no node has failed
+  1   with --failed: some nodes have failed
+  2   unknown: no server, no such environment, or the server has not loaded its store yet
 
 Examples:
   muster runs --limit 20
@@ -37,13 +34,13 @@ Examples:
 
 ", node_filter_help!()))]
 pub struct Args {
-    /// The nodes whose last run failed, those together that failed in the same way
+    /// Nodes whose last run failed, grouped by error
     #[arg(long)]
     failed: bool,
-    /// Only those of this node
-    #[arg(long, value_name = "NODE", value_parser = node_or_host)]
+    /// Only runs of this node
+    #[arg(long, value_name = "NODE", value_parser = node_or_host_arg)]
     node: Option<String>,
-    /// How many runs at most
+    /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "failed")]
     limit: usize,
     #[command(flatten)]
@@ -54,28 +51,28 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let session = Session::open(globals).await?;
     let mut filter = args.filter.text();
     if let Some(node) = &args.node {
-        // By its name or its host name, as elsewhere.
-        let detail = session.told(session.client().node(&session.env, node).await)?;
+        // The node may be given by its host name.
+        let detail = session.map_err(session.client().node(&session.env, node).await)?;
         filter.push_str(&format!(" name={}", detail.row.node));
     }
     let filter = filter.trim();
     let now = terminal.now;
     if !args.failed {
-        let page = session.told(session.client().runs(&session.env, filter, args.limit).await)?;
-        terminal.out.answer(&page, |out| runs(&page.items, now, out));
+        let page = session.map_err(session.client().runs(&session.env, filter, args.limit).await)?;
+        terminal.out.answer(&page, |out| show_runs(&page.items, now, out));
         if page.items.is_empty() {
-            terminal.notes.note(format_args!("no node of {} has made a run yet", session.env));
+            terminal.notes.note(format_args!("no node of {} has run yet", session.env));
         }
         return Ok(Exit::Yes);
     }
-    let page = session.told(session.client().failure_groups(&session.env, filter).await)?;
+    let page = session.map_err(session.client().failure_groups(&session.env, filter).await)?;
     let none = page.items.is_empty();
     terminal.out.answer(&page, |out| {
-        for (place, group) in page.items.iter().enumerate() {
-            if place > 0 {
+        for (index, group) in page.items.iter().enumerate() {
+            if index > 0 {
                 out.gap();
             }
-            failures(group, now, out);
+            show_failures(group, now, out);
         }
     });
     if none {
@@ -84,11 +81,12 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     Ok(Exit::yes_if(none))
 }
 
-fn runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
+fn show_runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
     if rows.is_empty() {
         return;
     }
-    let mut table = Table::new(["AGO", "NODE", "RUN", "VERSION", "RESULT", "TOOK", "CAUSES AND REASON"]).painted(4);
+    let mut table =
+        Table::new(["AGO", "NODE", "RUN", "VERSION", "RESULT", "TOOK", "CAUSES AND REASON"]).color_column(4);
     for RunRow { node, run, .. } in rows {
         let causes: Vec<String> = run.causes.iter().map(Cause::to_string).collect();
         let causes = if causes.is_empty() { NONE.to_owned() } else { causes.join(", ") };
@@ -98,27 +96,18 @@ fn runs(rows: &[RunRow], now: Timestamp, out: &mut Out) {
             node.to_string(),
             run.run.to_string(),
             run.version.to_string(),
-            result(run.outcome),
+            run_result(run.outcome),
             duration(run.ended.duration_since(run.started)),
-            plain::one_line(&format!("{causes}{reason}")),
+            text::one_line(&format!("{causes}{reason}")),
         ]);
     }
     out.table(table);
 }
 
-fn result(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Configured(result) => result.word().to_owned(),
-        Outcome::Previewed(result) => format!("preview: {}", result.word()),
-        Outcome::Validated(Verdict::Passed) => "validated".to_owned(),
-        Outcome::Validated(Verdict::Failed) => "invalid".to_owned(),
-    }
-}
-
-/// `37 nodes: Package[nova]: version not found (modules/nova/manifests/init.pp:12)`, and who they are.
-fn failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
+/// Shows `37 nodes: Package[nova]: version not found (modules/nova/manifests/init.pp:12)` and the names of the nodes.
+fn show_failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
     let nodes = &group.nodes;
-    out.line(format_args!("{}: {}", count(nodes.len(), "node"), plain::one_line(&group.error.to_string())));
+    out.line(format_args!("{}: {}", count(nodes.len(), "node"), text::one_line(&group.error.to_string())));
     let mut names: Vec<String> = nodes.iter().take(NAMES).map(|member| member.node.to_string()).collect();
     if nodes.len() > NAMES {
         names.push(format!("and {} more", nodes.len() - NAMES));
@@ -132,7 +121,7 @@ fn failures(group: &FailureGroup, now: Timestamp, out: &mut Out) {
         times.push(format!("attempt {most}"));
     }
     if let Some(next) = nodes.iter().filter_map(|member: &GroupMember| member.retry).min() {
-        times.push(format!("next try in {}", age(now, next)));
+        times.push(format!("next retry in {}", age(now, next)));
     }
     if !times.is_empty() {
         out.line(format_args!("  {}", times.join(", ")));

@@ -1,4 +1,4 @@
-//! `muster serve`: the server alone, for agents that somebody else starts.
+//! `muster serve`: runs a server without agents.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,30 +9,25 @@ use muster_server::{Clock, Config, LeasePace, Server, register_design};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Globals;
-use crate::discovery::{self, Announced, Places};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::logging;
-use crate::open_files;
-use crate::project::{self, Loaded};
-use crate::signals::Signals;
-use crate::signing_key::signing_key;
-use crate::state_dir::{blobs_in, state_dir};
-use crate::store_args::StoreArgs;
-use crate::terminal::Terminal;
+use crate::args::store::StoreArgs;
+use crate::connect::{Announcement, SearchPaths, announce};
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
+use crate::process::{Signals, blobs_in, log_to_stderr, raise_open_file_limit, state_dir};
+use crate::project::{self, LoadedProject, signing_key};
 
 /// Run the server
 ///
-/// Serves the environments that are in its store, until it is told to stop (Ctrl-C or SIGTERM). Agents and operators
-/// have no identities yet, so it listens on loopback addresses only.
+/// Serves the environments of its store until Ctrl-C or SIGTERM. Agents and operators are not authenticated yet, for which
+/// reason the server listens on loopback addresses only.
 ///
-/// On etcd, any number of servers may run side by side, with a directory of blobs that all of them see. Give the agents
-/// the addresses of several.
+/// With etcd any number of servers can run as replicas; they need a shared directory of blobs. Configure agents with the
+/// addresses of several replicas.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  it was told to stop
-  1  it could not start, or failed
+  0  stopped by a signal
+  1  the server could not start, or failed
 
 Examples:
   muster serve --store embedded:.muster/store
@@ -43,30 +38,30 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
-    /// The address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7300")]
     listen: SocketAddr,
-    /// Bring the environment and the releases of a project into the store first
+    /// Import the environment and the releases of a project first
     #[arg(long, value_name = "DIR")]
     project: Option<PathBuf>,
-    /// The key that signs the project's releases [default: keys/release.key in the state directory, made if it is not there]
+    /// Key that signs the releases of the project [default: keys/release.key in the state directory, generated if missing]
     #[arg(long, value_name = "FILE", requires = "project")]
     release_key: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    logging::to_stderr();
-    open_files::allow_all();
+    log_to_stderr();
+    raise_open_file_limit();
     let state = state_dir(globals.state.as_deref()).map_err(Failure::failed)?;
     let mut signals = Signals::new().context("cannot listen for signals").map_err(Failure::failed)?;
-    let loaded = match &args.project {
+    let project = match &args.project {
         None => None,
         Some(dir) => {
             let epoch = u64::try_from(terminal.now.as_second()).unwrap_or(0);
             Some(project::load(dir, globals.env.as_ref(), None, epoch, &mut terminal.notes)?)
         }
     };
-    // A cluster that is away keeps whoever opens it waiting for a while.
+    // Opening an unreachable cluster takes a while.
     let store = tokio::select! {
         opened = args.store.open(None, &mut terminal.notes) => opened?,
         () = signals.recv() => return Ok(Exit::Yes),
@@ -83,26 +78,26 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     let stop = CancellationToken::new();
     let server = tokio::select! {
         started = Server::start(config, store, stop.clone()) => started.map_err(Failure::failed)?,
-        // One that went away just now may do so for ever.
+        // The cluster may have become unreachable since.
         () = signals.recv() => return Ok(Exit::Yes),
     };
     let url = format!("http://{}", server.address());
-    let env = loaded.as_ref().map(|loaded| loaded.registration.env.clone());
-    if let Some(mut loaded) = loaded {
+    let env = project.as_ref().map(|project| project.registration.env.clone());
+    if let Some(mut project) = project {
         let key = signing_key(args.release_key.as_deref(), &state)?;
-        loaded.build(server.app(), key).await?;
-        let Loaded { registration, design, by, .. } = loaded;
+        project.build(server.app(), key).await?;
+        let LoadedProject { registration, design, by, .. } = project;
         register_design(server.app(), &registration, design, &by).await.map_err(Failure::failed)?;
     }
-    let places = Places::of_process().context("cannot tell where to announce the server").map_err(Failure::failed)?;
-    let announced = Announced {
+    let paths = SearchPaths::from_process().context("cannot announce the server").map_err(Failure::failed)?;
+    let announcement = Announcement {
         url: url.clone(),
         pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
         env,
         started: clock.now(),
         state,
     };
-    let _announcement = discovery::announce(&places, announced).map_err(Failure::failed)?;
+    let _announcement = announce(&paths, announcement).map_err(Failure::failed)?;
     terminal.out.line(format_args!("API: {url}"));
     terminal.out.flush();
 
@@ -113,7 +108,7 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     }
     let stopped = tokio::select! {
         stopped = serving => stopped,
-        // Asked twice, it waits for nobody.
+        // A second signal does not wait for open connections.
         () = signals.recv() => Ok(()),
     };
     stopped.map(|()| Exit::Yes).context("the server failed").map_err(Failure::failed)

@@ -1,4 +1,4 @@
-//! `muster status`: the environment on one screen.
+//! `muster status`: shows an environment on one screen.
 
 use muster_core::names::Version;
 use muster_core::node::status::NodeState;
@@ -8,22 +8,19 @@ use muster_wire::operator::EnvironmentStatus;
 use muster_wire::rollout::RolloutBrief;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Out, Terminal, plain};
+use crate::args::filter::{NodeFilter, node_filter_help};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, count, node_table, text};
 
-use super::filter_args::{NodeFilter, node_filter_help};
-use super::rows::{self, count};
-
-/// Show an environment on one screen: who stands where, who blocks and why
+/// Show an environment on one screen: states, versions, the rollout, and nodes that are not validated with the reason
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = concat!(node_filter_help!(), "
 
 Exit codes:
-  0   it was shown, good or bad; for a verdict ask verify-hosts or failures
-  1   there is no such environment, or the filter cannot be read
-  2   cannot tell: the server is not there, or is not up to date
+  0   success, independent of the state; `verify-hosts` and `failures` return a verdict
+  1   the environment does not exist, or the filter is invalid
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster status
@@ -37,7 +34,7 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let status = session.told(session.client().status_of(&session.env, &args.filter.text()).await)?;
+    let status = session.map_err(session.client().status_of(&session.env, &args.filter.text()).await)?;
     let now = terminal.now;
     terminal.out.answer(&status, |out| show(&status, now, out));
     Ok(Exit::Yes)
@@ -46,35 +43,35 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
 fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     if let Some(since) = status.store_unreachable_since {
         let (at, revision) = (since.strftime("%H:%M:%S"), status.revision);
-        out.line(format_args!("store: not reachable since {at} UTC; what follows is as of revision {revision}"));
+        out.line(format_args!("store: unreachable since {at} UTC; this is the state of revision {revision}"));
         out.gap();
     }
     let env = match &status.filter {
         None => status.env.to_string(),
-        Some(filter) => format!("{}, {}", status.env, plain::one_line(filter)),
+        Some(filter) => format!("{}, {}", status.env, text::one_line(filter)),
     };
-    match (&status.desired, on_the_way(status)) {
+    match (&status.desired, open_rollout(status)) {
         _ if status.filter.is_some() && status.nodes == 0 && status.leaving.is_empty() => {
-            out.line(format_args!("{env}: no such node"))
+            out.line(format_args!("{env}: no matching nodes"))
         }
-        // In the middle of a rollout nodes are well at what they should run, and that is not one version.
+        // During a rollout nodes are validated at several versions.
         (Some(_), Some(rollout)) => {
             let from = rollout.from.as_ref().map(|from| format!("from {from} ")).unwrap_or_default();
-            let go = if status.nodes == 1 { "goes" } else { "go" };
-            out.line(format_args!("{env}: {} {go} {from}to {}", count(status.nodes, "node"), rollout.to));
+            let are = if status.nodes == 1 { "is" } else { "are" };
+            out.line(format_args!("{env}: {} {are} updated {from}to {}", count(status.nodes, "node"), rollout.to));
         }
         (Some(version), None) if status.nodes > 0 && status.blocked == 0 => {
             let all = if status.nodes == 1 { "1 node".to_owned() } else { format!("all {} nodes", status.nodes) };
-            out.line(format_args!("{env}: {all} validated{}", at_which(status, version)));
+            out.line(format_args!("{env}: {all} validated{}", validated_versions(status, version)));
         }
         (Some(version), None) => {
             let nodes = count(status.nodes, "node");
             match &status.rollout {
-                Some(rollout) if was_left(rollout) => {
-                    let stay = if status.nodes == 1 { "stays where it is" } else { "stay where they are" };
-                    out.line(format_args!("{env}: {nodes} {stay}"));
+                Some(rollout) if was_aborted(rollout) => {
+                    let keep = if status.nodes == 1 { "keeps its version" } else { "keep their versions" };
+                    out.line(format_args!("{env}: {nodes} {keep}"));
                 }
-                // Who was set aside should run something else.
+                // Skipped nodes have another desired version.
                 Some(rollout) if rollout.phase == RolloutPhase::Completed && status.running.len() > 1 => {
                     out.line(format_args!("{env}: {nodes}; the environment should run {version}"));
                 }
@@ -82,49 +79,48 @@ fn show(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
             }
         }
         (None, _) => out.line(format_args!(
-            "{env}: {}, and no version was chosen yet: muster trigger-update VERSION",
+            "{env}: {}, no version yet; set one with `muster trigger-update VERSION`",
             count(status.nodes, "node")
         )),
     }
-    if status.blocked > 0 || on_the_way(status).is_some() {
+    if status.blocked > 0 || open_rollout(status).is_some() {
         out.line(format_args!("  state    {}", counts(status)));
     }
-    if status.blocked > 0 || on_the_way(status).is_some() || status.running.len() > 1 {
+    if status.blocked > 0 || open_rollout(status).is_some() || status.running.len() > 1 {
         out.line(format_args!("  running  {}", running(status)));
     }
     if let Some(brief) = status.rollout.as_ref().filter(|brief| brief.phase != RolloutPhase::Completed) {
-        rollout(brief, out);
+        show_rollout(brief, out);
     }
     if status.blocked > 0 {
         out.gap();
-        out.table(rows::table(&status.blockers, now));
+        out.table(node_table(&status.blockers, now));
         let hidden = status.blocked.saturating_sub(status.blockers.len());
         if hidden > 0 {
-            let filter = status.filter.as_ref().map(|filter| format!(" {}", plain::one_line(filter)));
+            let filter = status.filter.as_ref().map(|filter| format!(" {}", text::one_line(filter)));
             let more = count(hidden, "more node");
             out.line(format_args!("… and {more}: muster node list{}", filter.unwrap_or_default()));
         }
     }
-    pauses(status, out);
-    leaving(status, now, out);
-    troubles(status, out);
+    show_pauses(status, out);
+    show_leaving(status, now, out);
+    show_problems(status, out);
 }
 
-/// The rollout whose end decides whether all nodes run the same, if that has not come, and not everybody is told already.
-fn on_the_way(status: &EnvironmentStatus) -> Option<&RolloutBrief> {
+/// The rollout in progress, unless it has granted the version to all nodes at once.
+fn open_rollout(status: &EnvironmentStatus) -> Option<&RolloutBrief> {
     status.rollout.as_ref().filter(|brief| brief.phase.is_open() && !brief.at_once && status.nodes > 0)
 }
 
-/// Whether it was ended where it was: then nobody should run its version but those that it has moved.
-fn was_left(brief: &RolloutBrief) -> bool {
+/// True for an aborted rollout: only the nodes that it has updated should run its version.
+fn was_aborted(brief: &RolloutBrief) -> bool {
     matches!(brief.phase, RolloutPhase::Aborted { .. }) && !brief.at_once
 }
 
-/// What nodes that are well have proved to run. That is not what the environment should run where one was set aside, or a
-/// rollout was ended halfway.
-fn at_which(status: &EnvironmentStatus, version: &Version) -> String {
+/// The versions of validated nodes. They differ from the desired version if nodes were skipped or a rollout was aborted.
+fn validated_versions(status: &EnvironmentStatus, version: &Version) -> String {
     let should = match &status.rollout {
-        Some(rollout) if was_left(rollout) => String::new(),
+        Some(rollout) if was_aborted(rollout) => String::new(),
         Some(_) | None => format!("; the environment should run {version}"),
     };
     let mut versions = status.running.keys();
@@ -136,8 +132,8 @@ fn at_which(status: &EnvironmentStatus, version: &Version) -> String {
     }
 }
 
-/// How far the rollout is, and what holds it up.
-fn rollout(brief: &RolloutBrief, out: &mut Out) {
+/// Progress of the rollout, and the reason that it waits.
+fn show_rollout(brief: &RolloutBrief, out: &mut Out) {
     let RolloutBrief { id, to, wave, waves, healthy, failed, nodes, .. } = brief;
     let phase = match &brief.phase {
         RolloutPhase::Running if brief.at_once => "all at once".to_owned(),
@@ -152,51 +148,52 @@ fn rollout(brief: &RolloutBrief, out: &mut Out) {
     let nodes = count(usize::try_from(*nodes).unwrap_or(0), "node");
     out.line(format_args!("  rollout  {id} to {to}: {phase}, {healthy} of {nodes} healthy{failed}"));
     let why = match (&brief.phase, &brief.held_by) {
-        (RolloutPhase::Paused { why }, _) => Some(super::rollout::because_now(why, brief.failed)),
-        (_, Some(Hold::Promotion { .. })) => Some(format!("wave {wave} is well, and a person has to promote it")),
+        (RolloutPhase::Paused { why }, _) => Some(super::rollout::current_pause_reason(why, brief.failed)),
+        (_, Some(Hold::Promotion { .. })) => {
+            Some(format!("wave {wave} is healthy and waits for `muster rollout promote`"))
+        }
         (_, Some(hold)) => Some(hold.to_string()),
         (_, None) => None,
     };
     let next = brief.next.as_ref().map(|next| format!("next: {next}"));
     let rest: Vec<String> = why.into_iter().chain(next).collect();
     if !rest.is_empty() {
-        out.line(format_args!("           {}", plain::one_line(&rest.join("; "))));
+        out.line(format_args!("           {}", text::one_line(&rest.join("; "))));
     }
 }
 
-/// Who is kept from running, by whose word.
-fn pauses(status: &EnvironmentStatus, out: &mut Out) {
+fn show_pauses(status: &EnvironmentStatus, out: &mut Out) {
     if !status.pauses.is_empty() {
         out.gap();
     }
-    status.pauses.iter().for_each(|paused| out.line(plain::one_line(&paused.to_string())));
+    status.pauses.iter().for_each(|paused| out.line(text::one_line(&paused.to_string())));
 }
 
-/// Nodes that the design does not want any more, and what keeps them.
-fn leaving(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
+/// Nodes that leave the environment, with the reason that they are still there.
+fn show_leaving(status: &EnvironmentStatus, now: jiff::Timestamp, out: &mut Out) {
     if status.leaving.is_empty() {
         return;
     }
     let all = status.counts.get(&NodeState::Leaving).copied().unwrap_or(status.leaving.len());
     out.gap();
     out.line(format_args!("{} {}", count(all, "node"), if all == 1 { "leaves" } else { "leave" }));
-    out.table(rows::table(&status.leaving, now));
+    out.table(node_table(&status.leaving, now));
     let hidden = all.saturating_sub(status.leaving.len());
     if hidden > 0 {
         out.line(format_args!("… and {}: muster node list state=leaving", count(hidden, "more node")));
     }
 }
 
-/// What is wrong with the fleet or the store rather than with a node.
-fn troubles(status: &EnvironmentStatus, out: &mut Out) {
+/// Problems of the whole environment or of the store.
+fn show_problems(status: &EnvironmentStatus, out: &mut Out) {
     if !status.held_domains.is_empty() {
         out.gap();
     }
     for held in &status.held_domains {
         out.line(format_args!(
-            "failure domain {}: {} of {} nodes are silent at once, which is the network's fault or the server's: nobody \
-             there is declared lost",
-            plain::one_line(&held.failure_domain),
+            "failure domain {}: {} of {} nodes are silent, most likely because of the network or the server; they are not \
+             declared lost",
+            text::one_line(&held.failure_domain),
             held.silent,
             held.nodes
         ));
@@ -205,19 +202,19 @@ fn troubles(status: &EnvironmentStatus, out: &mut Out) {
         out.gap();
     }
     for (key, problem) in &status.unreadable {
-        out.line(format_args!("unreadable key {}: {}", plain::one_line(key), plain::one_line(problem)));
+        out.line(format_args!("unreadable key {}: {}", text::one_line(key), text::one_line(problem)));
     }
 }
 
-/// How many nodes stand where, the good news first.
+/// Number of nodes by state, validated first.
 fn counts(status: &EnvironmentStatus) -> String {
-    let words: Vec<String> = status
+    let states: Vec<String> = status
         .counts
         .iter()
         .rev()
-        .map(|(word, nodes): (&NodeState, &usize)| format!("{nodes} {}", word.as_str()))
+        .map(|(state, nodes): (&NodeState, &usize)| format!("{nodes} {}", state.as_str()))
         .collect();
-    words.join(", ")
+    states.join(", ")
 }
 
 fn running(status: &EnvironmentStatus) -> String {

@@ -1,4 +1,4 @@
-//! `muster trigger-update`: the fleet to a version, in the environment's own way.
+//! `muster trigger-update`: updates an environment with its own rollout strategy.
 
 use muster_core::names::Version;
 use muster_wire::operator::{TriggerUpdate, UpdateResponse};
@@ -6,31 +6,29 @@ use muster_wire::request::new_request_id;
 use muster_wire::rollout::{PlanRequest, StartRequest, StartTarget};
 
 use crate::args::{Format, Globals};
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::Terminal;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
+use crate::variables::author;
 
 use super::rollout::{start, watch};
 
-/// Move the environment to a version, in its own way
+/// Update the environment to a version, with its rollout strategy
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-This starts a rollout with the strategy of the environment's file; `muster rollout plan VERSION` shows beforehand what it \
-does. The first version of an environment, and --at-once, move every node in one transaction. Asking for the version that \
-the environment should run already changes nothing, and is done. The answer names the revision of the change: another \
-replica that is asked with --min-revision answers when it has seen it, and with exit code 2 if that takes too long.
+Starts a rollout with the strategy of the environment file; `muster rollout plan VERSION` shows the plan. The first version \
+of an environment, and --at-once, grant the version to every node in one transaction. A request for the current version \
+is a no-op. The answer has the revision of the change: with --min-revision another replica answers when it has seen that \
+revision, or with exit code 2 after a timeout.
 
-A release with a lower serial than the one that the environment should run is refused: a way back that is not meant \
-brings old faults back. --allow-older says that it is meant, for this version and until another one is set. To take a \
-rollout back, use `muster rollout rollback`.
+A release with a lower serial than the current one is refused, because an accidental downgrade brings old bugs back. \
+--allow-older allows it for this version, until another version is set. `muster rollout rollback` reverts a rollout.
 
 Exit codes:
-  0   it has begun; whether nodes have arrived is for rollout status and verify-hosts to say; with --watch: it is completed
-  1   it has not: no such release or environment, an older release, another rollout under way, or somebody else was
-      faster; with --watch: it failed
-  2   cannot tell whether it has: ask again, which is safe
+  0   started, or a no-op; with --watch: the rollout is completed
+  1   refused: no such release or environment, an older release, another rollout in progress, or a conflict; with
+      --watch: the rollout failed
+  2   unknown: retry, which is safe
 
 Examples:
   muster trigger-update v2
@@ -38,18 +36,18 @@ Examples:
   muster trigger-update v2 --at-once && muster verify-hosts v2 --wait
   muster trigger-update v1 --allow-older")]
 pub struct Args {
-    /// The version, such as v2; its release must be there
+    /// Version, such as v2; its release must have been pushed
     version: Version,
-    /// Let nodes go there from a later release
+    /// Allow a downgrade to an older release
     #[arg(long)]
     allow_older: bool,
-    /// Every node in one transaction, in place of whatever is under way: without waves, budgets and gates
+    /// Update every node in one transaction, without waves, budgets and gates; replaces a rollout in progress
     #[arg(long)]
     at_once: bool,
-    /// In place of the rollout that is under way
+    /// Replace the rollout in progress
     #[arg(long)]
     supersede: bool,
-    /// Follow it to its end
+    /// Follow the rollout until it ends
     #[arg(long)]
     watch: bool,
 }
@@ -57,18 +55,18 @@ pub struct Args {
 pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let Args { version, allow_older, at_once, .. } = args.clone();
-    // What is done at once takes the place of whatever is under way by itself.
+    // --at-once always replaces a rollout in progress.
     if args.supersede && !at_once {
         let plan = PlanRequest { allow_older, ..PlanRequest::to(version) };
         let request =
             StartRequest { what: StartTarget::Now(plan), request: new_request_id(), supersede: true, by: author() };
-        let answer = start::begin(&mut session, &request, terminal).await?;
-        return start::tell(&mut session, &answer, args.watch, globals.output, terminal).await;
+        let answer = start::start_rollout(&mut session, &request, terminal).await?;
+        return start::show_started(&mut session, &answer, args.watch, globals.output, terminal).await;
     }
     let update = TriggerUpdate { version, allow_older, at_once, by: author() };
-    let done = session.told(session.client().trigger(&session.env, &update).await)?;
+    let done = session.map_err(session.client().trigger(&session.env, &update).await)?;
     if !args.watch || globals.output == Format::Table {
-        terminal.out.answer(&done, |out| out.line(told(&session, &done)));
+        terminal.out.answer(&done, |out| out.line(result(&session, &done)));
         terminal.out.flush();
     }
     if args.watch
@@ -79,19 +77,19 @@ pub(super) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal)
     if done.changed {
         let to = &done.to;
         terminal.notes.note(match at_once || done.rollout.is_none() {
-            true => format!("muster verify-hosts {to} --wait waits until every node is there"),
-            false => "muster rollout status --watch follows it".to_owned(),
+            true => format!("wait until every node has validated {to}: muster verify-hosts {to} --wait"),
+            false => "follow the rollout: muster rollout status --watch".to_owned(),
         });
     }
     Ok(Exit::Yes)
 }
 
-fn told(session: &Session, done: &UpdateResponse) -> String {
+fn result(session: &Session, done: &UpdateResponse) -> String {
     let (env, to, revision) = (&session.env, &done.to, done.revision);
     let rollout = done.rollout.map(|id| format!(": rollout {id}")).unwrap_or_default();
     match (&done.from, done.changed) {
-        (_, false) => format!("{env} should run {to} already: nothing was changed"),
-        (Some(from), true) => format!("{env} goes from {from} to {to}{rollout} (revision {revision})"),
-        (None, true) => format!("{env} goes to {to}{rollout} (revision {revision})"),
+        (_, false) => format!("{env} is at {to} already: no changes"),
+        (Some(from), true) => format!("{env} is updated from {from} to {to}{rollout} (revision {revision})"),
+        (None, true) => format!("{env} is updated to {to}{rollout} (revision {revision})"),
     }
 }

@@ -1,4 +1,4 @@
-//! An environment in a file, and back.
+//! Tests of `muster backup` and `muster restore`.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,8 +8,8 @@ use muster_core::txn::{Op, Txn};
 use crate::fixture::{Fleet, Machine, version};
 use crate::snapshot;
 
-/// A fleet with reports and a file that holds it.
-async fn saved() -> (Fleet, String) {
+/// A fleet with reports, and its backup.
+async fn fleet_with_backup() -> (Fleet, String) {
     let fleet = Fleet::halfway().await;
     let file = fleet.machine.path("prod.backup").display().to_string();
     let text = fleet.muster(&["backup", &file]).await;
@@ -18,14 +18,14 @@ async fn saved() -> (Fleet, String) {
 }
 
 #[tokio::test]
-async fn it_is_saved_and_brought_back() {
-    let (fleet, file) = saved().await;
+async fn backup_is_restored() {
+    let (fleet, file) = fleet_with_backup().await;
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let text = fleet.muster(&["backup", &file]).await;
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[2].starts_with("quickstart at revision ") && lines[2].contains(": 4 nodes, "), "{text}");
-    assert!(lines[3].ends_with(", whole"), "{text}");
+    assert!(lines[3].ends_with(", verified"), "{text}");
 
     fleet.client.trigger_at_once(&fleet.env, version("v2")).await.unwrap();
     snapshot!(fleet.muster(&["restore", &file]).await, @"
@@ -35,29 +35,29 @@ async fn it_is_saved_and_brought_back() {
     hint: --replace takes away what is there and is not in the backup
     ");
     let asked = fleet.muster(&["restore", &file, "--replace"]).await;
-    assert!(asked.starts_with("exit 64\n") && asked.contains("hint: --yes says that this is meant"), "{asked}");
+    assert!(asked.starts_with("exit 64\n") && asked.contains("hint: confirm with --yes"), "{asked}");
     let checked = fleet.muster(&["restore", &file, "--replace", "--check"]).await;
     assert!(checked.starts_with("exit 0\n--- stdout\nquickstart would be restored: 4 nodes at v1, of "), "{checked}");
     assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv2\n");
 
     let restored = fleet.muster(&["restore", &file, "--replace", "--yes"]).await;
     assert!(restored.starts_with("exit 0\n--- stdout\nquickstart was restored: 4 nodes at v1, of "), "{restored}");
-    assert!(restored.contains("\na new epoch begins: "), "{restored}");
+    assert!(restored.contains("\nnew epoch: "), "{restored}");
     assert_eq!(fleet.muster(&["current-version"]).await, "exit 0\n--- stdout\nv1\n");
 }
 
 #[tokio::test]
-async fn an_environment_gets_another_name() {
-    let (fleet, file) = saved().await;
+async fn restore_with_env_renames_the_environment() {
+    let (fleet, file) = fleet_with_backup().await;
     let text = fleet.muster(&["restore", &file, "--env", "staging", "-o", "json", "-q"]).await;
     assert!(text.contains("\"env\": \"staging\"") && text.contains("\"env\": \"quickstart\""), "{text}");
     assert_eq!(fleet.muster(&["current-version", "--env", "staging"]).await, "exit 0\n--- stdout\nv1\n");
 }
 
 #[tokio::test]
-async fn it_goes_without_a_server_too() {
-    let (fleet, file) = saved().await;
-    let machine = fleet.end().await;
+async fn backup_and_restore_work_without_a_server() {
+    let (fleet, file) = fleet_with_backup().await;
+    let machine = fleet.stop().await;
     let place = |name: &str| machine.path(name).display().to_string();
     let store = format!("embedded:{}", place("other"));
     let to = ["--store", &store, "--blobs", &place("other-blobs")];
@@ -80,10 +80,10 @@ async fn it_goes_without_a_server_too() {
 }
 
 #[tokio::test]
-async fn what_is_not_whole_changes_nothing() {
-    let (fleet, file) = saved().await;
-    let whole = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &whole[..whole.len() - 100]).unwrap();
+async fn incomplete_backup_changes_nothing() {
+    let (fleet, file) = fleet_with_backup().await;
+    let complete = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &complete[..complete.len() - 100]).unwrap();
     snapshot!(fleet.muster(&["restore", &file, "--replace", "--yes"]).await, @"
     exit 1
     --- stderr
@@ -97,12 +97,12 @@ async fn what_is_not_whole_changes_nothing() {
     let text = fleet.muster(&["backup", "/nowhere/x.backup"]).await;
     assert!(text.starts_with("exit 1\n--- stderr\nerror: cannot write /nowhere/x.backup."), "{text}");
     let left: Vec<_> = std::fs::read_dir(fleet.machine.dir.path()).unwrap().collect();
-    assert_eq!(left.len(), 4, "nothing unfinished is left: {left:?}");
+    assert_eq!(left.len(), 4, "no partial file is left: {left:?}");
 }
 
 #[tokio::test]
-async fn while_it_is_being_restored_nothing_is_told() {
-    let (fleet, file) = saved().await;
+async fn interrupted_restore_blocks_requests() {
+    let (fleet, file) = fleet_with_backup().await;
     let marker = r#"{"digest":"sha256:other","since":"2026-11-15T10:00:00Z","by":"somebody"}"#;
     let put = Txn::new().op(Op::put(Keys::new(&fleet.env).restoring(), marker));
     fleet.app.store.commit(put).await.unwrap();
@@ -131,7 +131,7 @@ async fn while_it_is_being_restored_nothing_is_told() {
 }
 
 #[tokio::test]
-async fn it_passes_through_a_pipe() {
+async fn backup_passes_through_a_pipe() {
     let fleet = Fleet::halfway().await;
     let output = fleet.machine.muster(&["backup", "-"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(0));

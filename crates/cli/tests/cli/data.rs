@@ -1,10 +1,10 @@
-//! `muster data`, `muster lookup`
+//! Tests of `muster data` and `muster lookup`.
 
 use crate::fixture::Fleet;
 use crate::snapshot;
 
 #[tokio::test]
-async fn data_are_set_shown_and_taken_away_in_layers() {
+async fn data_are_set_listed_and_unset_in_layers() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["data", "list"]).await, @"
     exit 0
@@ -74,7 +74,7 @@ async fn data_are_set_shown_and_taken_away_in_layers() {
 }
 
 #[tokio::test]
-async fn what_is_refused_says_what_to_do() {
+async fn refused_data_have_a_hint() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["data", "set", "port", "80", "--role", "wep"]).await, @"
     exit 1
@@ -106,7 +106,7 @@ async fn what_is_refused_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_lookup_says_what_a_node_sees_and_why() {
+async fn lookup_shows_value_and_origin() {
     let fleet = Fleet::halfway().await;
     let _ = fleet.muster(&["data", "set", "port", "80", "-m", "as ever"]).await;
     let _ = fleet.muster(&["data", "set", "port", "81", "--host", "web1"]).await;

@@ -1,9 +1,9 @@
-//! `muster design …`
+//! Tests of `muster design …`.
 
 use crate::fixture::{Machine, read_terminal, terminal, write};
 use crate::snapshot;
 
-/// A design whose values pass through four layers, one of which takes a list member out, beside one that overlays it.
+/// A design with four layers, one of which removes a list member, and a directory that overlays it.
 fn site() -> Machine {
     let machine = Machine::new();
     let file = |name: &str, text: &str| write(&machine.path("elsewhere").join(name), text);
@@ -55,7 +55,7 @@ spec:
 }
 
 #[tokio::test]
-async fn a_good_design_is_said_to_be_good() {
+async fn valid_design_has_no_findings() {
     let machine = site();
     snapshot!(machine.run(&["design", "check", "site"]).await, @"
     exit 0
@@ -86,7 +86,7 @@ async fn a_good_design_is_said_to_be_good() {
 }
 
 #[tokio::test]
-async fn everything_that_is_wrong_is_told_in_one_pass() {
+async fn all_errors_are_reported_together() {
     let machine = site();
     let file = |name: &str, text: &str| write(&machine.path("elsewhere").join(name), text);
     file("site/bad.yaml", "kind: HostProfile\nname: bad\nextends: [edgy]\nspec: {flavour: small}\n");
@@ -119,7 +119,7 @@ async fn everything_that_is_wrong_is_told_in_one_pass() {
 }
 
 #[tokio::test]
-async fn warnings_fail_where_they_are_denied() {
+async fn denied_warnings_fail() {
     let machine = site();
     write(
         &machine.path("elsewhere/site/idle.yaml"),
@@ -142,7 +142,7 @@ async fn warnings_fail_where_they_are_denied() {
 }
 
 #[tokio::test]
-async fn what_is_the_same_in_several_environments_is_told_once() {
+async fn finding_in_several_environments_is_printed_once() {
     let machine = site();
     let file = |name: &str, text: &str| write(&machine.path("elsewhere").join(name), text);
     file("site/environments/lab.yaml", "cloud: metal\nroles:\n  db: {cardinality: 1, flavor: small}\n");
@@ -172,7 +172,7 @@ async fn what_is_the_same_in_several_environments_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_node_is_shown_with_all_layers_merged() {
+async fn node_is_shown_with_all_layers_merged() {
     let machine = site();
     snapshot!(machine.run(&["design", "show", "site", "lab", "web1"]).await, @r#"
     exit 0
@@ -233,110 +233,41 @@ async fn a_node_is_shown_with_all_layers_merged() {
 }
 
 #[tokio::test]
-async fn what_is_shown_can_be_read_again() {
+async fn shown_design_is_a_valid_design() {
     let machine = site();
     let shown = machine.run(&["design", "show", "site", "lab"]).await;
-    let text = shown.strip_prefix("exit 0\n--- stdout\n").expect("it is shown");
+    let text = shown.strip_prefix("exit 0\n--- stdout\n").expect("success");
     write(&machine.path("elsewhere/again/all.yaml"), text);
     assert_eq!(machine.run(&["design", "show", "again"]).await, shown);
 }
 
-/// Whatever a text holds, it is the same text when it is read again; and a number stays a number.
+/// Strings that YAML could read as another type, or that need quotes.
+#[rustfmt::skip]
+const AMBIGUOUS: &[&str] = &[
+    "", " ", " a", "a ", "a\nb", "a\n", "\na", "\n", "a\n\n", "  a\nb", "x\n  y\n z", "a\tb", "\t", "~", "null",
+    "Null", "true", "yes", "No", "on", "y", "0x1F", "0o17", "017", "0b1", "1_000", "1e3", "1.", ".5", "1.5",
+    "+1", "-1", ".inf", "-.Inf", ".NaN", "=", "<<", "- a", "-", "a: b", "a:", ":a", "#c", "a #c", "a#c", "'!x'",
+    "!x", "!*", "&a", "*a", "%x", "@x", "`x", "|", ">", "{a}", "[a]", "a, b", "'", "\"", "'a'", "\"a\"", "---",
+    "...", "--- a", "?", "? a", "2001-01-01", "12:30", "1:20:30", "ä", "🦀", "\u{1b}[31m", "\u{85}", "\u{2028}",
+    "\u{7f}", "it's \"so\"", "\\", "a\\nb",
+];
+
+/// Strings stay strings and numbers stay numbers when the output is read again.
 #[tokio::test]
-async fn text_that_looks_like_something_else_is_quoted() {
-    let nasty = [
-        "",
-        " ",
-        " a",
-        "a ",
-        "a\nb",
-        "a\n",
-        "\na",
-        "\n",
-        "a\n\n",
-        "  a\nb",
-        "x\n  y\n z",
-        "a\tb",
-        "\t",
-        "~",
-        "null",
-        "Null",
-        "true",
-        "yes",
-        "No",
-        "on",
-        "y",
-        "0x1F",
-        "0o17",
-        "017",
-        "0b1",
-        "1_000",
-        "1e3",
-        "1.",
-        ".5",
-        "1.5",
-        "+1",
-        "-1",
-        ".inf",
-        "-.Inf",
-        ".NaN",
-        "=",
-        "<<",
-        "- a",
-        "-",
-        "a: b",
-        "a:",
-        ":a",
-        "#c",
-        "a #c",
-        "a#c",
-        "'!x'",
-        "!x",
-        "!*",
-        "&a",
-        "*a",
-        "%x",
-        "@x",
-        "`x",
-        "|",
-        ">",
-        "{a}",
-        "[a]",
-        "a, b",
-        "'",
-        "\"",
-        "'a'",
-        "\"a\"",
-        "---",
-        "...",
-        "--- a",
-        "?",
-        "? a",
-        "2001-01-01",
-        "12:30",
-        "1:20:30",
-        "ä",
-        "🦀",
-        "\u{1b}[31m",
-        "\u{85}",
-        "\u{2028}",
-        "\u{7f}",
-        "it's \"so\"",
-        "\\",
-        "a\\nb",
-    ];
-    let mut values: Vec<serde_json::Value> = nasty.iter().map(|text| serde_json::json!({ "value": text })).collect();
+async fn strings_round_trip_through_yaml() {
+    let mut values: Vec<serde_json::Value> =
+        AMBIGUOUS.iter().map(|text| serde_json::json!({ "value": text })).collect();
     values.extend([1.into(), (-7).into(), 1.5.into(), true.into(), serde_json::json!([]), serde_json::json!({})]);
     let parameters: serde_json::Map<_, _> = (0..).map(|at: usize| format!("k{at}")).zip(values).collect();
     let document = serde_json::json!({"kind": "HostProfile", "name": "p", "spec": {"driver": {"name": "x", "parameters": parameters}}});
     let machine = Machine::new();
     write(&machine.path("elsewhere/first/p.yaml"), &document.to_string());
     let first = machine.run(&["design", "show", "first", "HostProfile/p", "-o", "json"]).await;
-    let told: serde_json::Value =
+    let printed: serde_json::Value =
         serde_json::from_str(first.strip_prefix("exit 0\n--- stdout\n").expect(&first)).unwrap();
-    let (told, written) = (&told["spec"]["driver"]["parameters"], &document["spec"]["driver"]["parameters"]);
+    let (printed, written) = (&printed["spec"]["driver"]["parameters"], &document["spec"]["driver"]["parameters"]);
     for (key, value) in written.as_object().unwrap() {
-        assert_eq!(told[key], *value);
+        assert_eq!(printed[key], *value);
     }
     let yaml = machine.run(&["design", "show", "first", "HostProfile/p"]).await;
     write(&machine.path("elsewhere/again/p.yaml"), yaml.strip_prefix("exit 0\n--- stdout\n").expect(&yaml));
@@ -344,7 +275,7 @@ async fn text_that_looks_like_something_else_is_quoted() {
 }
 
 #[tokio::test]
-async fn who_said_so_is_told_layer_by_layer() {
+async fn why_shows_each_layer_of_a_value() {
     let machine = site();
     snapshot!(machine.run(&["design", "why", "site", "web1", "platform.kernel"]).await, @"
     exit 0
@@ -406,6 +337,11 @@ async fn who_said_so_is_told_layer_by_layer() {
      12 |   tags: ['!gpu', fast]
         |          ^^^^^^
     ");
+}
+
+#[tokio::test]
+async fn why_prints_yaml() {
+    let machine = site();
     snapshot!(machine.run(&["design", "why", "site", "HostProfile/edge", "platform", "-o", "yaml"]).await, @r#"
     exit 0
     --- stdout
@@ -478,26 +414,26 @@ async fn who_said_so_is_told_layer_by_layer() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_says_what_is() {
+async fn unknown_name_has_a_suggestion() {
     let machine = site();
     for (args, expected) in [
         (&["show", "site", "web3"][..], "error: the design has no node web3\nhint: did you mean web1?\n"),
-        (&["show", "site", "edge"], "error: the design has no node edge\nhint: there is HostProfile/edge\n"),
+        (&["show", "site", "edge"], "error: the design has no node edge\nhint: did you mean HostProfile/edge?\n"),
         (
             &["show", "site", "HostProfle/edge"],
             "error: the design has no document of kind HostProfle\nhint: did you mean HostProfile/edge?\n",
         ),
         (
             &["why", "site", "web1", "platform.kernle"],
-            "error: node web1 has no platform.kernle\nhint: did you mean kernel? at platform there is image, kernel\n",
+            "error: node web1 has no platform.kernle\nhint: did you mean kernel? platform has image, kernel\n",
         ),
         (
             &["why", "site", "web1", "platform.image.x"],
-            "error: node web1 has no platform.image.x\nhint: platform.image is a single value: nothing is below it\n",
+            "error: node web1 has no platform.image.x\nhint: platform.image is a single value without keys\n",
         ),
         (
             &["explain", "M7777"],
-            "error: there is no finding \"M7777\"\nhint: `muster design explain` lists all of them\n",
+            "error: there is no finding \"M7777\"\nhint: `muster design explain` lists all codes\n",
         ),
         (&["schema", "Netwrk"], "error: there is no kind \"Netwrk\"\nhint: did you mean Network?\n"),
     ] {
@@ -508,8 +444,8 @@ async fn what_is_not_there_says_what_is() {
         (&["check", "sight"][..], "error: there is no directory sight\n"),
         (&["show", "site", "sight", "web1"], "error: there is no directory sight\n"),
         (&["show", "site/nodes.yaml"], "error: site/nodes.yaml is not a directory\n"),
-        (&["why", "site", "web1"], "error: a node and a path are needed after the directories\n"),
-        (&["why", "site", "web1", "a..b"], "error: cannot read the path \"a..b\": "),
+        (&["why", "site", "web1"], "error: a node and a path are required after the directories\n"),
+        (&["why", "site", "web1", "a..b"], "error: invalid path \"a..b\": "),
     ] {
         let text = machine.run(&[&["design"], args].concat()).await;
         assert!(text.starts_with(&format!("exit 64\n--- stderr\n{expected}")), "{args:?}: {text}");
@@ -517,7 +453,7 @@ async fn what_is_not_there_says_what_is() {
 }
 
 #[tokio::test]
-async fn of_several_environments_one_is_chosen() {
+async fn several_environments_require_env() {
     let machine = site();
     write(&machine.path("elsewhere/site/environments/lab.yaml"), "roles:\n  db: {cardinality: 2, flavor: tiny}\n");
     std::fs::remove_file(machine.path("elsewhere/site/nodes.yaml")).unwrap();
@@ -532,7 +468,7 @@ async fn of_several_environments_one_is_chosen() {
 }
 
 #[tokio::test]
-async fn findings_have_colours_on_a_terminal() {
+async fn findings_are_colored_on_a_terminal() {
     let machine = site();
     write(&machine.path("elsewhere/site/bad.yaml"), "kind: HostProfile\nname: bad\nspec: {flavour: small}\n");
     let (reader, terminal) = terminal();
@@ -583,7 +519,7 @@ async fn every_code_is_explained() {
 }
 
 #[tokio::test]
-async fn two_designs_are_compared_by_what_is_in_effect() {
+async fn diff_compares_effective_values() {
     let machine = site();
     let copy = |from: &str, to: &str, change: &dyn Fn(String) -> String| {
         let text = std::fs::read_to_string(machine.path("elsewhere/site").join(from)).unwrap();
@@ -593,7 +529,7 @@ async fn two_designs_are_compared_by_what_is_in_effect() {
     for to in ["moved", "other"] {
         ["environments/prod.yaml", "profiles.yaml", "nodes.yaml"].iter().for_each(|file| copy(file, to, &same));
     }
-    // From one profile to the one above it: nodes are what they were.
+    // Moving a value to another profile does not change the nodes.
     let moved = |text: String| {
         text.replace("  platform: {image: jammy}\n", "").replace("{kernel: hwe}", "{kernel: hwe, image: jammy}")
     };
@@ -645,7 +581,7 @@ async fn two_designs_are_compared_by_what_is_in_effect() {
 }
 
 #[tokio::test]
-async fn a_design_with_errors_is_asked_all_the_same_unless_a_secret_would_be_seen() {
+async fn design_with_errors_is_shown_unless_it_has_a_secret() {
     let machine = site();
     let other = machine.path("elsewhere/site/other.yaml");
     write(&other, "kind: HostProfile\nname: other\nspec: {tagz: [a]}\n");
@@ -682,9 +618,9 @@ async fn a_design_with_errors_is_asked_all_the_same_unless_a_secret_would_be_see
 
     write(&other, "kind: HostProfile\nname: other\nspec:\n  oob:\n    type: ipmi\n    credential: hunter2\n");
     for args in [&["why", "site", "HostProfile/other", "oob"][..], &["show", "site"], &["show", "site", "web1"]] {
-        let told = machine.run(&[&["design"], args].concat()).await;
-        assert!(told.starts_with("exit 1\n--- stderr\nerror[M1023]"), "{told}");
-        assert!(told.contains("error: no value is shown: a secret is written as text"), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let text = machine.run(&[&["design"], args].concat()).await;
+        assert!(text.starts_with("exit 1\n--- stderr\nerror[M1023]"), "{text}");
+        assert!(text.contains("error: values are not printed: the design contains a secret as plain text"), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }

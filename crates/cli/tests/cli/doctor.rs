@@ -1,4 +1,4 @@
-//! Whether what Muster stands on is sound.
+//! Tests of `muster doctor`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use muster_etcd_rig::{Cluster, Options};
 
 use crate::fixture::{Fleet, Machine};
 
-/// What differs from machine to machine.
+/// Replaces values that differ between machines.
 const FILTERS: [(&str, &str); 10] = [
     (r"http://127\.0\.0\.1:\d+ on \S+, process \d+", "URL on HOST, process N"),
     (r"\b[a-z0-9-]+-[0-9a-f]{6}\b", "REPLICA"),
@@ -24,18 +24,18 @@ const FILTERS: [(&str, &str); 10] = [
     (r"(embedded:)?/[^\s:]*/\.tmp\w+/work/\.muster/store", "STORE"),
 ];
 
-/// Without the width of its columns, which depends on where the temporary files are.
-fn examined(text: &str) -> String {
-    let words =
+/// Joins the cells of a table: column widths depend on the path of the temporary directory.
+fn cells(text: &str) -> String {
+    let cells =
         |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(" | ");
-    text.lines().map(words).collect::<Vec<_>>().join("\n")
+    text.lines().map(cells).collect::<Vec<_>>().join("\n")
 }
 
 #[tokio::test]
-async fn all_is_well() {
+async fn healthy_server_passes_all_checks() {
     let fleet = Fleet::start().await;
     fleet.clock.store(Timestamp::now().as_second(), Ordering::SeqCst);
-    // A server that has just started takes its controllers a moment later.
+    // A new server acquires its controllers a moment later.
     let is_held = |fleets: &BTreeMap<EnvName, muster_core::fleet::Fleet>| {
         let both = [ControllerName::Leaders, ControllerName::Liveness];
         fleets.get(&fleet.env).is_some_and(|fleet| both.iter().all(|name| fleet.controllers().contains_key(name)))
@@ -43,7 +43,7 @@ async fn all_is_well() {
     fleet.app.view.subscribe_servers().wait_for(|_| is_held(&fleet.app.view.fleets())).await.unwrap();
     let text = fleet.muster(&["doctor"]).await;
     insta::with_settings!({ filters => FILTERS.to_vec() }, {
-        insta::assert_snapshot!(examined(&text), @"
+        insta::assert_snapshot!(cells(&text), @"
         exit 0
         --- stdout
         CHECK | VERDICT | OF | SEEN
@@ -68,13 +68,13 @@ async fn all_is_well() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_wrong_by_days_fails() {
+async fn clock_skew_of_days_fails() {
     let fleet = Fleet::start().await;
     let text = fleet.muster(&["doctor"]).await;
     assert!(text.starts_with("exit 1\n"), "{text}");
     insta::with_settings!({ filters => FILTERS.to_vec() }, {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("clock")).collect();
-        insta::assert_snapshot!(examined(&lines.join("\n")), @"
+        insta::assert_snapshot!(cells(&lines.join("\n")), @"
         clock | failed | this machine → server | N s behind
         clock this machine → server: let a time service (chrony, systemd-timesyncd) set the clocks of both machines
         ");
@@ -82,7 +82,7 @@ async fn a_clock_that_is_wrong_by_days_fails() {
 }
 
 #[tokio::test]
-async fn a_store_is_examined_without_a_server() {
+async fn store_is_checked_without_a_server() {
     let fleet = Fleet::start().await;
     let store = format!("embedded:{}", fleet.machine.path("work/.muster/store").display());
     let text = fleet.muster(&["doctor", "--store", &store]).await;
@@ -94,22 +94,22 @@ async fn a_store_is_examined_without_a_server() {
         hint: if a server has it open, leave --store out: then that one is asked
         ");
     });
-    let machine = fleet.end().await;
+    let machine = fleet.stop().await;
     let text = machine.run(&["doctor", "--store", &store]).await;
-    assert!(text.starts_with("exit 0\n") && text.ends_with("all is well\n"), "{text}");
+    assert!(text.starts_with("exit 0\n") && text.ends_with("healthy\n"), "{text}");
     let text = machine.run(&["doctor", "--store", "embedded:nothing"]).await;
     assert_eq!(text, "exit 2\n--- stderr\nerror: there is no store at nothing\n");
     assert!(!machine.path("elsewhere/nothing").exists());
 }
 
 #[tokio::test]
-async fn without_a_server_nothing_can_be_told() {
+async fn without_a_server_the_result_is_unknown() {
     let text = Machine::new().run(&["doctor"]).await;
     assert!(text.starts_with("exit 2\n--- stderr\nerror: no server was found"), "{text}");
 }
 
 #[tokio::test]
-async fn a_member_that_died_is_named() {
+async fn dead_etcd_member_is_named() {
     let cluster = Cluster::start(Options::members(3)).await;
     let machine = Machine::new();
     let text = machine.run(&["doctor", "--store", &cluster.spec()]).await;

@@ -1,18 +1,18 @@
-//! `muster env …`: designs on a server.
+//! Tests of `muster env …` and `muster item …`.
 
 use std::io::Write;
 
 use crate::fixture::{Fleet, read_terminal, terminal, write};
 use crate::snapshot;
 
-/// A server, and a directory with a design that it does not know yet.
+/// A server, and a directory with a design that was not applied yet.
 async fn server() -> Fleet {
     let fleet = Fleet::start().await;
     site(&fleet, 2);
     fleet
 }
 
-/// The design with so many web servers.
+/// Writes the design with a number of web servers.
 fn site(fleet: &Fleet, web: usize) {
     let file = |name: &str, text: &str| write(&fleet.machine.path("elsewhere").join(name), text);
     let roles = format!(
@@ -23,7 +23,7 @@ fn site(fleet: &Fleet, web: usize) {
 }
 
 #[tokio::test]
-async fn a_plan_says_what_would_be_done_and_does_nothing() {
+async fn plan_changes_nothing() {
     let fleet = server().await;
     snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @"
     exit 0
@@ -41,18 +41,7 @@ async fn a_plan_says_what_would_be_done_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn server_finding_lists_the_affected_nodes() {
-    let fleet = Fleet::start().await;
-    site(&fleet, 5);
-    let profile = "kind: HostProfile\nname: edge\nspec: {platform: {kernel_params: {hugepagesz: 1G}}}\n";
-    write(&fleet.machine.path("elsewhere/site/profiles.yaml"), profile);
-    let shown = fleet.muster(&["env", "plan", "lab", "site"]).await;
-    assert!(shown.contains("warning[M1401]"), "{shown}");
-    assert!(shown.contains("note: this affects web1, web2, web3 and 2 more nodes\n"), "{shown}");
-}
-
-#[tokio::test]
-async fn what_was_applied_is_nothing_to_do_and_a_change_is_exactly_the_difference() {
+async fn plan_shows_only_the_difference() {
     let fleet = server().await;
     let applied = fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "the first"]).await;
     snapshot!(applied, @"
@@ -116,7 +105,7 @@ fn site_profile(fleet: &Fleet) {
 }
 
 #[tokio::test]
-async fn a_plan_that_the_world_has_outrun_is_refused() {
+async fn stale_plan_is_refused() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     site(&fleet, 3);
@@ -174,7 +163,7 @@ async fn a_plan_that_the_world_has_outrun_is_refused() {
 }
 
 #[tokio::test]
-async fn a_plan_keeps_the_numbers_that_it_was_made_with() {
+async fn saved_plan_keeps_its_cardinality() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     let more = ["--cardinality", "web=3"];
@@ -188,7 +177,7 @@ async fn a_plan_keeps_the_numbers_that_it_was_made_with() {
 }
 
 #[tokio::test]
-async fn an_empty_checkout_removes_nothing_unless_that_is_meant() {
+async fn empty_design_requires_remove_all() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     std::fs::create_dir_all(fleet.machine.path("elsewhere/checkout/site")).unwrap();
@@ -206,13 +195,13 @@ async fn an_empty_checkout_removes_nothing_unless_that_is_meant() {
     hint: look whether the directory is what you take it for; `muster env destroy lab` takes the environment down, and --remove-all (`remove_all` in the API) removes the nodes alone
     ");
     let all_there = fleet.muster(&["env", "plan", "lab", "site"]).await;
-    assert!(all_there.contains("nothing to do; 3 nodes to keep"), "{all_there}");
+    assert!(all_there.contains("no changes; 3 nodes to keep"), "{all_there}");
     let meant = fleet.muster(&["env", "apply", "lab", "checkout/site", "--no-wait", "--remove-all", "-q"]).await;
     assert!(meant.starts_with("exit 0\n") && meant.contains("lab follows design 2"), "{meant}");
 }
 
 #[tokio::test]
-async fn what_the_server_finds_and_what_else_it_has_is_said() {
+async fn server_findings_and_other_sources_are_printed() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     write(&fleet.machine.path("elsewhere/over/edge.yaml"), "kind: HostProfile\nname: edge\nspec: {tags: [over]}\n");
@@ -239,17 +228,17 @@ async fn what_the_server_finds_and_what_else_it_has_is_said() {
       |       ^^^^
     help: if that is meant, say so with "overlay: true"; else rename one of them
     "#);
-    // Whatever way it is applied, it is said once.
+    // Each way of applying prints the finding once.
     fleet.muster(&["env", "plan", "lab", "over", "--out", "plan.json"]).await.clear();
-    let warned = |told: &str| told.starts_with("exit 0\n") && told.matches("warning[M1005]").count() == 1;
+    let warned = |text: &str| text.starts_with("exit 0\n") && text.matches("warning[M1005]").count() == 1;
     let saved = fleet.muster(&["env", "apply", "lab", "over", "--plan", "plan.json", "--no-wait"]).await;
-    assert!(warned(&saved) && saved.contains("sources too"), "{saved}");
+    assert!(warned(&saved) && saved.contains("has other sources"), "{saved}");
     let both = fleet.muster(&["env", "apply", "lab", "site", "over", "--no-wait"]).await;
-    assert!(warned(&both) && !both.contains("sources too"), "{both}");
+    assert!(warned(&both) && !both.contains("has other sources"), "{both}");
 }
 
 #[tokio::test]
-async fn errors_are_found_here_with_the_paths_of_this_machine() {
+async fn local_errors_have_local_paths() {
     let fleet = server().await;
     write(&fleet.machine.path("elsewhere/site/profiles.yaml"), "kind: HostProfile\nname: edge\nspec: {tag: [front]}\n");
     snapshot!(fleet.muster(&["env", "plan", "lab", "site"]).await, @r#"
@@ -267,10 +256,10 @@ async fn errors_are_found_here_with_the_paths_of_this_machine() {
 }
 
 #[tokio::test]
-async fn errors_that_only_the_server_can_find_name_the_same_paths() {
+async fn server_errors_have_local_paths() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
-    // It says something of a document of the other source, and is wrong about one that nobody has.
+    // It overlays a document of the other source, and refers to one that does not exist.
     let overlay = "kind: HostProfile\nname: edge\noverlay: true\nspec: {rack: r9}\n";
     write(&fleet.machine.path("elsewhere/over/edge.yaml"), overlay);
     snapshot!(fleet.muster(&["env", "plan", "lab", "over"]).await, @r#"
@@ -289,7 +278,18 @@ async fn errors_that_only_the_server_can_find_name_the_same_paths() {
 }
 
 #[tokio::test]
-async fn an_environment_tells_of_its_design() {
+async fn server_finding_lists_the_affected_nodes() {
+    let fleet = Fleet::start().await;
+    site(&fleet, 5);
+    let profile = "kind: HostProfile\nname: edge\nspec: {platform: {kernel_params: {hugepagesz: 1G}}}\n";
+    write(&fleet.machine.path("elsewhere/site/profiles.yaml"), profile);
+    let shown = fleet.muster(&["env", "plan", "lab", "site"]).await;
+    assert!(shown.contains("warning[M1401]"), "{shown}");
+    assert!(shown.contains("note: this affects web1, web2, web3 and 2 more nodes\n"), "{shown}");
+}
+
+#[tokio::test]
+async fn environment_shows_its_design() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait", "--message", "the first"]).await.clear();
     site(&fleet, 3);
@@ -329,7 +329,7 @@ async fn an_environment_tells_of_its_design() {
 }
 
 #[tokio::test]
-async fn nothing_is_destroyed_by_mistake() {
+async fn destroy_requires_confirmation() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     snapshot!(fleet.muster(&["env", "destroy", "lab"]).await, @"
@@ -354,7 +354,7 @@ async fn nothing_is_destroyed_by_mistake() {
 }
 
 #[tokio::test]
-async fn whoever_sits_there_is_asked_for_the_name() {
+async fn destroy_asks_for_the_name_on_a_terminal() {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     let (mut reader, terminal) = terminal();
@@ -367,18 +367,18 @@ async fn whoever_sits_there_is_asked_for_the_name() {
     drop(child);
     assert_eq!(status.code(), Some(1));
     let text = read_terminal(reader).replace('\r', "");
-    let asked = "lab will be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, number 1.\nAll nodes are \
-                 stopped and removed, and everything that is known of them goes. There is no way back.\nType the \
-                 environment's name to go on: ";
+    let asked = "lab will be destroyed: 3 nodes (1 db, 2 web) without a version, 3 silent; its design, revision 1.\nAll nodes \
+                 are stopped and removed with all of their data. This cannot be undone.\nType the name of the \
+                 environment to continue: ";
     assert!(text.contains(asked), "{text}");
     assert!(text.ends_with(": nothing was done\n"), "{text}");
     assert!(fleet.muster(&["env", "list"]).await.contains("lab"));
 }
 
 #[tokio::test]
-async fn whoever_does_not_wait_long_enough_is_told_who_is_missing() {
+async fn apply_timeout_lists_unconverged_nodes() {
     let fleet = server().await;
-    // Nobody brings machines up here.
+    // Without a driver no machines are provisioned.
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "--timeout", "0s", "-q"]).await, @"
     exit 1
     --- stdout
@@ -401,6 +401,12 @@ async fn whoever_does_not_wait_long_enough_is_told_who_is_missing() {
     --- stdout
     lab: nothing to do; 3 nodes to keep
     ");
+}
+
+#[tokio::test]
+async fn apply_without_changes_prints_the_plan_as_json() {
+    let fleet = server().await;
+    fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
     snapshot!(fleet.muster(&["env", "apply", "lab", "site", "-o", "json"]).await, @r#"
     exit 0
     --- stdout
@@ -462,16 +468,21 @@ async fn whoever_does_not_wait_long_enough_is_told_who_is_missing() {
     "#);
 }
 
-#[tokio::test]
-async fn documents_are_written_read_and_deleted_through_the_api() {
+/// A server with the design of `site`, and a file with two documents.
+async fn server_with_documents_file() -> Fleet {
     let fleet = server().await;
     fleet.muster(&["env", "apply", "lab", "site", "--no-wait"]).await.clear();
-    let lab = ["--env", "lab"];
-    let run = async |args: &[&str]| fleet.muster(&[args, &lab].concat()).await;
     write(
         &fleet.machine.path("elsewhere/edge.yaml"),
         "# by hand\nkind: HostProfile\nname: edge\noverlay: true\nspec: {tags: [api]} # kept\n---\nkind: acme/Thing/v1\nname: one\nspec: {a: 1}\n",
     );
+    fleet
+}
+
+#[tokio::test]
+async fn documents_are_written_and_listed() {
+    let fleet = server_with_documents_file().await;
+    let run = async |args: &[&str]| fleet.muster(&[args, &["--env", "lab"]].concat()).await;
     snapshot!(run(&["item", "put", "-f", "edge.yaml", "--dry-run"]).await, @"
     exit 0
     --- stdout
@@ -511,6 +522,13 @@ async fn documents_are_written_read_and_deleted_through_the_api() {
     KIND           NAME  SOURCES  FILE
     acme/Thing/v1  one   api      acme%2FThing%2Fv1/one.yaml:2
     ");
+}
+
+#[tokio::test]
+async fn written_documents_are_shown_planned_and_deleted() {
+    let fleet = server_with_documents_file().await;
+    let run = async |args: &[&str]| fleet.muster(&[args, &["--env", "lab"]].concat()).await;
+    run(&["item", "put", "-f", "edge.yaml"]).await.clear();
     snapshot!(run(&["item", "get", "HostProfile", "edge"]).await, @"
     exit 0
     --- stdout

@@ -1,4 +1,4 @@
-//! A real server on a real store, and `muster` to ask it.
+//! A real server on an embedded store, and the `muster` binary as its client.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,16 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
-use muster_cli::discovery::{Announced, Announcement, Places, announce};
+use muster_cli::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
 use muster_core::names::{EnvName, Role, RunId};
 use muster_core::node::liveness::LivenessTimeouts;
-use muster_core::report::reason::{Need, RunReason};
-use muster_core::txn::Generation;
-
 use muster_core::node::status::Activity;
+use muster_core::report::reason::{Need, RunReason};
 use muster_core::report::{
     Cause, CheckResult, Counts, Facts, Interfaces, Outcome, Report, ResourceError, RunResult, Verdict,
 };
+use muster_core::txn::Generation;
 use muster_server::{App, Clock, Config, FirstVersion, LeasePace, Registration, Server, register};
 pub(crate) use muster_testkit::records::{node, version};
 use muster_testkit::records::{node_records, release_records};
@@ -33,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const PASSED: Outcome = Outcome::Validated(Verdict::Passed);
 pub(crate) const QUICKSTART: [(&str, &str); 4] = [("db1", "db"), ("web1", "web"), ("web2", "web"), ("lb1", "lb")];
 
-/// What differs from run to run, and nothing else.
+/// Replaces values that differ between runs.
 pub(crate) const FILTERS: [(&str, &str); 8] = [
     (r"\(revision \d+\)", "(revision N)"),
     (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:PORT"),
@@ -45,7 +44,7 @@ pub(crate) const FILTERS: [(&str, &str); 8] = [
     (r#"("?)(epoch|number)("?): \d+"#, "$1$2$3: N"),
 ];
 
-/// The whole contract of a command: exit code, standard output, standard error.
+/// Compares exit code, standard output and standard error of a command.
 #[macro_export]
 macro_rules! snapshot {
     ($shown:expr, @$expected:literal) => {{
@@ -56,7 +55,7 @@ macro_rules! snapshot {
     }};
 }
 
-/// A machine with a user, who may run servers and `muster`.
+/// The directories of a machine and a user.
 pub(crate) struct Machine {
     pub(crate) dir: tempfile::TempDir,
 }
@@ -74,11 +73,11 @@ impl Machine {
         self.dir.path().join(name)
     }
 
-    pub(crate) fn places(&self) -> Places {
-        Places { current_dir: self.path("elsewhere"), user_dir: self.path("run/muster") }
+    pub(crate) fn places(&self) -> SearchPaths {
+        SearchPaths { current_dir: self.path("elsewhere"), user_dir: self.path("run/muster") }
     }
 
-    /// `muster` with these arguments, in a directory that has nothing to do with the server's.
+    /// `muster` with these arguments, outside of the directory of the server.
     pub(crate) fn muster(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
         command
@@ -96,7 +95,7 @@ impl Machine {
     }
 }
 
-/// An output as people would describe it.
+/// Exit code and both streams as text.
 #[must_use = "compare it with what is expected"]
 pub(crate) fn shown(output: &Output) -> String {
     let part = |name: &str, bytes: &[u8]| {
@@ -107,7 +106,7 @@ pub(crate) fn shown(output: &Output) -> String {
     format!("exit {code}\n{}{}", part("stdout", &output.stdout), part("stderr", &output.stderr))
 }
 
-/// A running server with an environment, on a machine.
+/// A running server with an environment.
 pub(crate) struct Fleet {
     pub(crate) machine: Machine,
     pub(crate) env: EnvName,
@@ -116,7 +115,7 @@ pub(crate) struct Fleet {
     pub(crate) url: String,
     pub(crate) streams: BTreeMap<String, SyncStream>,
     pub(crate) clock: Arc<AtomicI64>,
-    announcement: Option<Announcement>,
+    announcement: Option<AnnouncementGuard>,
     tasks: JoinSet<std::io::Result<()>>,
     stop: CancellationToken,
 }
@@ -126,7 +125,7 @@ impl Fleet {
         Self::start_with(Machine::new(), &QUICKSTART).await
     }
 
-    /// The quickstart in the middle of its first version: one of each that people ask about.
+    /// The quickstart with one validated, one failed, one silent and one pending node.
     pub(crate) async fn halfway() -> Self {
         let mut fleet = Self::start().await;
         fleet.validate("db1", 1).await;
@@ -151,7 +150,7 @@ impl Fleet {
         fleet
     }
 
-    /// The quickstart as everybody wants it.
+    /// The quickstart with all nodes validated.
     pub(crate) async fn validated() -> Self {
         let mut fleet = Self::start().await;
         for (name, _) in QUICKSTART {
@@ -167,7 +166,7 @@ impl Fleet {
         fleet
     }
 
-    /// Starts a server on the machine's state.
+    /// Starts a server on the state of the machine.
     pub(crate) async fn serve(machine: Machine) -> Self {
         let state = machine.path("work/.muster");
         std::fs::create_dir_all(&state).unwrap();
@@ -180,7 +179,7 @@ impl Fleet {
         // Five days and some hours ago.
         let start = Timestamp::now().as_second() - 5 * 86_400 - 43_200;
         let clock = Arc::new(AtomicI64::new(start));
-        let hand = clock.clone();
+        let time = clock.clone();
         let config = Config {
             listen: "127.0.0.1:0".parse().unwrap(),
             blobs: state.join("blobs"),
@@ -189,21 +188,21 @@ impl Fleet {
                 grace: SignedDuration::from_secs(60),
             },
             lease: LeasePace::default(),
-            clock: Clock::from_fn(move || Timestamp::from_second(hand.load(Ordering::SeqCst)).unwrap()),
+            clock: Clock::from_fn(move || Timestamp::from_second(time.load(Ordering::SeqCst)).unwrap()),
         };
         let stop = CancellationToken::new();
         let server = Server::start(config, store, stop.clone()).await.unwrap();
         let (app, url) = (server.app().clone(), format!("http://{}", server.address()));
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run());
-        let announced = Announced {
+        let announcement = Announcement {
             url: url.clone(),
             pid: std::process::id().try_into().unwrap(),
             env: None,
             started: Timestamp::from_second(start).unwrap(),
             state,
         };
-        let announcement = Some(announce(&machine.places(), announced).unwrap());
+        let announcement = Some(announce(&machine.places(), announcement).unwrap());
         Self {
             client: Client::new(&url).unwrap(),
             env: EnvName::new("quickstart").unwrap(),
@@ -232,8 +231,8 @@ impl Fleet {
         register(&self.app, &registration).await.unwrap();
     }
 
-    /// Ends the server; its state stays.
-    pub(crate) async fn end(mut self) -> Machine {
+    /// Stops the server; its state is kept.
+    pub(crate) async fn stop(mut self) -> Machine {
         self.streams.clear();
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -260,7 +259,7 @@ impl Fleet {
             outcome,
             version: version("v1"),
             digest: "sha256:1".into(),
-            // Newer than whatever the server has chosen by now.
+            // Newer than any generation of the server.
             generation: Generation { epoch: 4_000_000_000, number: 1 },
             causes: vec![Cause::AgentStarted, Cause::Version { version: version("v1") }],
             reason: None,
@@ -288,12 +287,12 @@ impl Fleet {
         self.client.report(&self.env, report).await.unwrap();
     }
 
-    /// The node's validation passes, at v1.
+    /// Reports a passed validation at v1.
     pub(crate) async fn validate(&self, name: &str, seq: u64) {
         self.send(&self.report(name, seq, PASSED)).await;
     }
 
-    /// The node's validation passes, at a version.
+    /// Reports a passed validation at a version.
     pub(crate) async fn validate_at(&self, name: &str, seq: u64, at: &str) {
         self.send(&Report { version: version(at), ..self.report(name, seq, PASSED) }).await;
     }
@@ -305,12 +304,12 @@ impl Fleet {
         self.streams.insert(name.to_owned(), stream);
     }
 
-    /// What `muster` says, with its exit code.
+    /// Runs `muster`; returns its exit code and output.
     pub(crate) async fn muster(&self, args: &[&str]) -> String {
         self.machine.run(args).await
     }
 
-    /// The same with something on standard input.
+    /// Runs `muster` with standard input.
     pub(crate) async fn muster_with(&self, args: &[&str], input: &str) -> String {
         let mut child = self.machine.muster(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -320,7 +319,7 @@ impl Fleet {
     }
 }
 
-/// A terminal of 72 columns: where to read what is written to it, and what to give to a command.
+/// A terminal of 72 columns: the end to read from, and the end for a command.
 pub(crate) fn terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let reader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
@@ -333,10 +332,10 @@ pub(crate) fn terminal() -> (File, File) {
     (reader.into(), terminal)
 }
 
-/// All that was written to a terminal that nobody holds any more: the command has ended and was dropped.
+/// Reads the output of a terminal after the command has ended and was dropped.
 pub(crate) fn read_terminal(mut reader: File) -> String {
     let mut text = Vec::new();
-    // A terminal whose other end is closed ends with an error.
+    // Reading from a closed terminal ends with an error.
     let _ = reader.read_to_end(&mut text);
     String::from_utf8(text).unwrap()
 }

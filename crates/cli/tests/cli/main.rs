@@ -1,29 +1,25 @@
-//! The command line as its users meet it: the real binary, asking a real server on a real store in this process.
+//! Tests of the command line: the real binary, with a server on an embedded store in this process.
 //!
-//! Nothing here depends on the machine: each test has directories of its own, the environment of a command is empty but
-//! for what the test says, and the server's clock stands still, some days ago, so that ages are the same each time.
+//! The tests do not depend on the machine: each has directories of its own, commands run with an empty environment, and the
+//! clock of the server is stopped some days ago, which keeps ages constant.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod backup;
+mod connect;
 mod data;
 mod design;
 mod doctor;
 mod env;
-mod failures;
-mod filters;
-mod finding;
+mod fake_agents;
 mod fixture;
 mod nodes;
 mod output;
 mod pauses;
-mod pushing;
 mod reference;
 mod release;
-mod robots;
 mod rollouts;
 mod runs;
-mod serve;
 mod status;
 mod usage;
 mod verify_hosts;

@@ -1,10 +1,10 @@
-//! `muster node list`, `muster node show`, `muster env list`
+//! Tests of `muster node list`, `muster node show`, `muster env list`, `muster failures`, and of filters.
 
 use crate::fixture::{Fleet, Machine};
 use crate::snapshot;
 
 #[tokio::test]
-async fn the_list_has_the_order_of_the_design() {
+async fn nodes_are_listed_in_design_order() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "list"]).await, @"
     exit 0
@@ -18,7 +18,7 @@ async fn the_list_has_the_order_of_the_design() {
 }
 
 #[tokio::test]
-async fn the_list_as_data() {
+async fn nodes_are_listed_as_json() {
     let fleet = Fleet::start_with(Machine::new(), &[("db1", "db")]).await;
     snapshot!(fleet.muster(&["node", "list", "-o", "json"]).await, @r#"
     exit 0
@@ -48,7 +48,7 @@ async fn the_list_as_data() {
 }
 
 #[tokio::test]
-async fn a_node_that_failed_shows_where_and_the_log() {
+async fn failed_node_shows_error_and_log() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "show", "web1"]).await, @"
     exit 0
@@ -76,7 +76,7 @@ async fn a_node_that_failed_shows_where_and_the_log() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_fit_shows_its_checks() {
+async fn validated_node_shows_its_checks() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "show", "db1"]).await, @"
     exit 0
@@ -103,7 +103,7 @@ async fn a_node_that_is_fit_shows_its_checks() {
 }
 
 #[tokio::test]
-async fn a_node_that_never_reported() {
+async fn node_without_reports_is_shown() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "show", "web2"]).await, @"
     exit 0
@@ -121,7 +121,7 @@ async fn a_node_that_never_reported() {
 }
 
 #[tokio::test]
-async fn a_node_as_data() {
+async fn node_is_shown_as_json() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "show", "lb1", "-o", "json"]).await, @r#"
     exit 0
@@ -241,14 +241,14 @@ async fn a_node_as_data() {
 }
 
 #[tokio::test]
-async fn a_node_by_its_host_name() {
+async fn node_is_found_by_host_name() {
     let fleet = Fleet::start_with(Machine::new(), &[("db1_blue", "db")]).await;
     let text = fleet.muster(&["node", "show", "db1-blue"]).await;
     assert!(text.starts_with("exit 0\n--- stdout\nnode        db1_blue (role db)\n"), "{text}");
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_there() {
+async fn unknown_node_has_a_hint() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["node", "show", "db7"]).await, @"
     exit 1
@@ -259,7 +259,7 @@ async fn a_node_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn environments() {
+async fn environments_are_listed() {
     let fleet = Fleet::start().await;
     fleet.register("staging", &[("db1", "db")]).await;
     snapshot!(fleet.muster(&["env", "list"]).await, @"
@@ -293,6 +293,151 @@ async fn environments() {
             "applied": null
           },
           "destroying": false
+        }
+      ],
+      "revision": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn filter_terms_must_all_match() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["node", "list", "role=web,lb", "state!=silent"]).await, @"
+    exit 0
+    --- stdout
+    NODE  STATE    FOR  RUNS  WHY
+    web1  failed   5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    lb1   pending  5d   -     waiting for role web: 0 of 2 active
+    ");
+    snapshot!(fleet.muster(&["node", "list", "reason=not_compiled liveness=connected"]).await, @"
+    exit 0
+    --- stdout
+    NODE  STATE   FOR  RUNS  WHY
+    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    ");
+    snapshot!(fleet.muster(&["node", "list", "!reason", "name=d*", "version=v1", "active=true"]).await, @"
+    exit 0
+    --- stdout
+    NODE  STATE      FOR  RUNS  WHY
+    db1   validated  5d   v1
+    ");
+    snapshot!(fleet.muster(&["node", "list", "label.rack=r1"]).await, @"
+    exit 0
+    --- stderr
+    note: quickstart has no such node
+    ");
+}
+
+#[tokio::test]
+async fn status_counts_the_matching_nodes() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["status", "role=web"]).await, @"
+    exit 0
+    --- stdout
+    quickstart, role=web: 2 nodes should run v1
+      state    1 failed, 1 silent
+      running  nothing yet on 2 nodes
+
+    NODE  STATE   FOR  RUNS  WHY
+    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    web2  silent  5d   -     its agent is not connected
+    ");
+    snapshot!(fleet.muster(&["status", "role=db"]).await, @"
+    exit 0
+    --- stdout
+    quickstart, role=db: 1 node validated at v1
+    ");
+    snapshot!(fleet.muster(&["status", "name=none*"]).await, @"
+    exit 0
+    --- stdout
+    quickstart, name=none*: no such node
+    ");
+}
+
+#[tokio::test]
+async fn invalid_filter_has_a_hint() {
+    let fleet = Fleet::start().await;
+    snapshot!(fleet.muster(&["node", "list", "role=web", "stat=pending"]).await, @r#"
+    exit 1
+    --- stderr
+    error: cannot read the filter at character 10, "stat=pending": there is no key "stat"
+    hint: did you mean state? there is name, role, state, reason, version, desired, liveness, active, phase, failure_domain, profile, label.NAME
+    "#);
+    snapshot!(fleet.muster(&["status", "label.owner=\"the team"]).await, @r#"
+    exit 1
+    --- stderr
+    error: cannot read the filter at character 13, "label.owner=\"the team": the quote " is not closed
+    hint: close it with "; on a command line the shell takes quotes away, so quote the whole term too
+    "#);
+    snapshot!(fleet.muster(&["node", "list", "role>web"]).await, @r#"
+    exit 1
+    --- stderr
+    error: cannot read the filter at character 5, "role>web": '>' cannot stand there
+    hint: values are compared with = and !=, and * stands for any text: name=web*
+    "#);
+}
+
+#[tokio::test]
+async fn failures_is_empty_when_no_node_failed() {
+    let fleet = Fleet::validated().await;
+    snapshot!(fleet.muster(&["failures"]).await, @"
+    exit 0
+    --- stderr
+    note: no node of quickstart has failed
+    ");
+    snapshot!(fleet.muster(&["failures", "-q"]).await, @"exit 0");
+    snapshot!(fleet.muster(&["failures", "-q", "-o", "json"]).await, @r#"
+    exit 0
+    --- stdout
+    {
+      "items": [],
+      "revision": N
+    }
+    "#);
+}
+
+#[tokio::test]
+async fn failures_lists_failed_nodes() {
+    let fleet = Fleet::halfway().await;
+    snapshot!(fleet.muster(&["failures"]).await, @"
+    exit 1
+    --- stdout
+    NODE  STATE   FOR  RUNS  WHY
+    web1  failed  5d   -     Syntax error at '}' (releases/v1/site.pp:12); attempt 2
+    ");
+    snapshot!(fleet.muster(&["failures", "-o", "json"]).await, @r#"
+    exit 1
+    --- stdout
+    {
+      "items": [
+        {
+          "node": "web1",
+          "role": "web",
+          "standing": "failed",
+          "since": "TIME",
+          "running": null,
+          "desired": "v1",
+          "why": {
+            "why": "failed",
+            "reason": {
+              "kind": "not_compiled"
+            },
+            "errors": [
+              {
+                "file": "releases/v1/site.pp",
+                "line": 12,
+                "message": "Syntax error at '}'"
+              }
+            ],
+            "attempt": 2,
+            "retry": null
+          },
+          "active": false,
+          "link": {
+            "state": "connected",
+            "since": "TIME"
+          }
         }
       ],
       "revision": N

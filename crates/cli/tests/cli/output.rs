@@ -1,4 +1,4 @@
-//! Standard output and standard error: pipes, colours, full disks.
+//! Tests of standard output and standard error: pipes, colors, full disks.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::snapshot;
 const ESCAPE: u8 = 0x1b;
 
 #[tokio::test]
-async fn a_pipe_that_nobody_reads_is_no_error() {
+async fn closed_pipe_is_not_an_error() {
     let fleet = Fleet::halfway().await;
     for (args, code) in [(&["node", "list"][..], 0), (&["status", "-o", "json"], 0), (&["failures"], 1)] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -20,8 +20,8 @@ async fn a_pipe_that_nobody_reads_is_no_error() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_enough_may_go() {
-    // More than a pipe holds, so that the command is still writing when the reader goes.
+async fn reader_may_close_the_pipe_early() {
+    // More than the buffer of a pipe: the command is still writing when the reader closes it.
     let names: Vec<String> = (1..=2_000).map(|number| format!("web{number}")).collect();
     let nodes: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "web")).collect();
     let fleet = Fleet::start_with(Machine::new(), &nodes).await;
@@ -38,7 +38,7 @@ async fn a_reader_that_has_enough_may_go() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_written_is_no_answer() {
+async fn write_error_is_exit_code_2() {
     let fleet = Fleet::validated().await;
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = fleet.machine.muster(&["status"]).stdout(full).spawn().unwrap().wait_with_output().await.unwrap();
@@ -51,7 +51,7 @@ async fn an_answer_that_cannot_be_written_is_no_answer() {
 }
 
 #[tokio::test]
-async fn without_a_terminal_there_is_no_colour() {
+async fn output_without_terminal_has_no_color() {
     let fleet = Fleet::halfway().await;
     for args in
         [&["status"][..], &["node", "list"], &["node", "show", "web1"], &["failures"], &["status", "--env", "no"]]
@@ -63,24 +63,20 @@ async fn without_a_terminal_there_is_no_colour() {
 }
 
 #[tokio::test]
-async fn colour_can_be_demanded_and_forbidden() {
+async fn color_option_overrides_detection() {
     let fleet = Fleet::halfway().await;
-    let coloured =
+    let colored =
         fleet.machine.muster(&["node", "list", "--color", "always"]).spawn().unwrap().wait_with_output().await.unwrap();
-    assert!(coloured.stdout.contains(&ESCAPE));
+    assert!(colored.stdout.contains(&ESCAPE));
     let plain = fleet.machine.muster(&["node", "list"]).spawn().unwrap().wait_with_output().await.unwrap();
-    assert_eq!(
-        anstream::adapter::strip_bytes(&coloured.stdout).into_vec(),
-        plain.stdout,
-        "colour changes nothing else"
-    );
+    assert_eq!(anstream::adapter::strip_bytes(&colored.stdout).into_vec(), plain.stdout, "colors change nothing else");
     let plain =
         fleet.machine.muster(&["node", "list", "--color", "never"]).spawn().unwrap().wait_with_output().await.unwrap();
     assert!(!plain.stdout.contains(&ESCAPE));
 }
 
 #[tokio::test]
-async fn on_a_terminal_there_is_colour_unless_no_color_is_set() {
+async fn terminal_output_is_colored_without_no_color() {
     let fleet = Fleet::halfway().await;
     let on_terminal = async |no_color: &str| {
         let (reader, terminal) = fixture::terminal();

@@ -1,10 +1,10 @@
-//! `muster pause`, `muster resume`, `muster pauses`
+//! Tests of `muster pause`, `muster resume` and `muster pauses`.
 
 use crate::fixture::Fleet;
 use crate::snapshot;
 
 #[tokio::test]
-async fn nodes_are_paused_shown_and_resumed() {
+async fn pause_is_listed_and_resumed() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster(&["pauses"]).await, @"
     exit 0
@@ -27,7 +27,7 @@ async fn nodes_are_paused_shown_and_resumed() {
     assert!(shown.starts_with("exit 0\n--- stdout\nthe environment is paused until 20"), "{shown}");
     let shown = fleet.muster(&["resume", "--all"]).await;
     assert!(shown.contains("\nended: the environment is paused by jo@desk: network (until 20"), "{shown}");
-    assert!(shown.ends_with("\nnote: still: role web is paused by jo@desk: a longer one\n"), "{shown}");
+    assert!(shown.ends_with("\nnote: still paused: role web is paused by jo@desk: a longer one\n"), "{shown}");
     snapshot!(fleet.muster(&["pauses"]).await, @"
     exit 0
     --- stdout
@@ -59,7 +59,7 @@ async fn nodes_are_paused_shown_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_pause_says_whom_it_is_for_and_why() {
+async fn pause_requires_target_and_reason() {
     let fleet = Fleet::start().await;
     for wrong in [
         &["pause", "--role", "web"][..],

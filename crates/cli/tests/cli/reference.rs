@@ -1,4 +1,4 @@
-//! The reference of the command line is the help of every command, checked in as a page of the book.
+//! Checks that the command line reference of the book is the help of every command.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use muster_cli::args::Cli;
 
 #[test]
-fn the_checked_in_reference_is_the_real_one() {
+fn checked_in_reference_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/cli-reference.md");
     let real = reference();
     if std::env::var_os("UPDATE_CLI_REFERENCE").is_some() {
@@ -15,15 +15,15 @@ fn the_checked_in_reference_is_the_real_one() {
     let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         checked_in == real,
-        "docs/src/cli-reference.md is not what `muster --help` says: run `make reference`, and read the difference"
+        "docs/src/cli-reference.md is not current: run `make reference`, and review the difference"
     );
 }
 
 fn reference() -> String {
     let mut page =
-        "# Command line reference\n\nThis page is made from `muster --help` and the help of every command.\n"
+        "# Command line reference\n\nThis page is generated from `muster --help` and the help of every command.\n"
             .to_owned();
-    // The variables that are set here must not show.
+    // The values of variables of this process must not show.
     let mut root = Cli::command().term_width(100).bin_name("muster");
     root.build();
     describe(&mut root, &mut page);

@@ -1,4 +1,4 @@
-//! `muster key …` and `muster release …`, as far as they need no server.
+//! Tests of `muster key …` and `muster release …`, with and without a server.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use muster_testkit::release::ScriptRelease;
 
-use crate::fixture::{Machine, shown, write};
+use crate::fixture::{Fleet, Machine, shown, write};
 use crate::snapshot;
 
-/// What differs from key to key.
+/// Replaces values that differ between keys.
 const KEYS: [(&str, &str); 4] = [
     (r"\b[0-9a-f]{16}\b", "KEYID"),
     (r"ed25519:[A-Za-z0-9+/]{43}=", "ed25519:PUBLIC"),
@@ -27,7 +27,7 @@ macro_rules! with_keys {
     }};
 }
 
-pub(crate) fn small_release(dir: &Path) {
+fn small_release(dir: &Path) {
     ScriptRelease::new("exit 0").write(dir);
     write(&dir.join("data/common.yaml"), "greeting: Hello\n");
 }
@@ -40,7 +40,7 @@ async fn with_release_and_key() -> Machine {
 }
 
 #[tokio::test]
-async fn a_key_is_made_once_and_shown() {
+async fn key_is_generated_once_and_shown() {
     let machine = Machine::new();
     with_keys!(machine.run(&["key", "new", "--comment", "anna, production"]).await, @"
     exit 0
@@ -74,7 +74,7 @@ async fn a_key_is_made_once_and_shown() {
 }
 
 #[tokio::test]
-async fn a_release_is_built_signed_and_verified() {
+async fn release_is_built_signed_and_verified() {
     let machine = with_release_and_key().await;
     let build = ["release", "build", "site", "--version", "v2", "--sign", "release.key", "--out", "built"];
     with_keys!(machine.run(&build).await, @"
@@ -134,7 +134,7 @@ async fn a_release_is_built_signed_and_verified() {
 }
 
 #[tokio::test]
-async fn programs_get_everything_that_was_built() {
+async fn build_prints_json() {
     let machine = with_release_and_key().await;
     let build =
         "release build site --version v2 --sign release.key --out built --serial 7 --expires 90d --previous v1 -o json";
@@ -168,7 +168,7 @@ async fn programs_get_everything_that_was_built() {
 }
 
 #[tokio::test]
-async fn without_a_key_it_is_built_and_said_to_be_refused() {
+async fn unsigned_release_is_built_with_a_note() {
     let machine = with_release_and_key().await;
     with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--out", "built"]).await, @"
     exit 0
@@ -195,7 +195,7 @@ async fn without_a_key_it_is_built_and_said_to_be_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_built_says_why() {
+async fn invalid_release_is_not_built() {
     let machine = with_release_and_key().await;
     let elsewhere = machine.path("elsewhere");
     let build = ["release", "build", "site", "--version", "v2", "--out", "built"];
@@ -250,7 +250,7 @@ async fn what_cannot_be_built_says_why() {
 }
 
 #[tokio::test]
-async fn what_is_bad_is_told_apart_from_what_cannot_be_told() {
+async fn bad_release_differs_from_unreadable_release() {
     let machine = with_release_and_key().await;
     let elsewhere = machine.path("elsewhere");
     assert!(machine.run(&["key", "new", "--out", "other.key"]).await.starts_with("exit 0"));
@@ -300,20 +300,20 @@ async fn what_is_bad_is_told_apart_from_what_cannot_be_told() {
 }
 
 #[tokio::test]
-async fn two_releases_are_compared_file_by_file() {
+async fn releases_without_changes_have_no_differences() {
     let machine = with_release_and_key().await;
-    let elsewhere = machine.path("elsewhere");
-    assert!(
-        machine.run(&["release", "build", "site", "--version", "v1", "--out", "built"]).await.starts_with("exit 0")
-    );
+    let built = machine.run(&["release", "build", "site", "--version", "v1", "--out", "built"]).await;
+    assert!(built.starts_with("exit 0"), "{built}");
     snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site"]).await, @"
     exit 0
     --- stdout
     no difference
     ");
-    write(&elsewhere.join("site/data/common.yaml"), "greeting: Welcome\n");
-    write(&elsewhere.join("site/data/more.yaml"), "more: true\n");
-    fs::remove_file(elsewhere.join("site/apply")).unwrap();
+}
+
+#[tokio::test]
+async fn releases_are_compared_file_by_file() {
+    let machine = with_built_and_changed_release().await;
     snapshot!(machine.run(&["release", "diff", "built/v1.release.json", "site"]).await, @"
     exit 1
     --- stdout
@@ -340,6 +340,28 @@ async fn two_releases_are_compared_file_by_file() {
 
     1 added, 1 removed, 1 changed
     ");
+    snapshot!(machine.run(&["release", "diff", "./nowhere", "site"]).await, @"
+    exit 64
+    --- stderr
+    error: there is no file or directory ./nowhere
+    ");
+}
+
+/// A release that was built as v1, and changed afterwards.
+async fn with_built_and_changed_release() -> Machine {
+    let machine = with_release_and_key().await;
+    let elsewhere = machine.path("elsewhere");
+    let built = machine.run(&["release", "build", "site", "--version", "v1", "--out", "built"]).await;
+    assert!(built.starts_with("exit 0"), "{built}");
+    write(&elsewhere.join("site/data/common.yaml"), "greeting: Welcome\n");
+    write(&elsewhere.join("site/data/more.yaml"), "more: true\n");
+    fs::remove_file(elsewhere.join("site/apply")).unwrap();
+    machine
+}
+
+#[tokio::test]
+async fn releases_are_compared_as_json() {
+    let machine = with_built_and_changed_release().await;
     snapshot!(machine.run(&["release", "diff", "site", "built/v1.release.json", "--text", "-o", "json"]).await, @r#"
     exit 1
     --- stdout
@@ -387,11 +409,6 @@ async fn two_releases_are_compared_file_by_file() {
       ]
     }
     "#);
-    snapshot!(machine.run(&["release", "diff", "./nowhere", "site"]).await, @"
-    exit 64
-    --- stderr
-    error: there is no file or directory ./nowhere
-    ");
 }
 
 fn commit(repository: &Path, file: &str, text: &str) {
@@ -408,7 +425,7 @@ fn commit(repository: &Path, file: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn repositories_become_part_of_a_release_and_are_pinned() {
+async fn repositories_are_included_and_pinned() {
     let machine = with_release_and_key().await;
     let elsewhere = machine.path("elsewhere");
     write(
@@ -435,10 +452,10 @@ async fn repositories_become_part_of_a_release_and_are_pinned() {
     assert!(lock.contains("nova:") && lock.contains("source: ../src/nova.git"), "{lock}");
     commit(&elsewhere.join("src/nova.git"), "manifests/init.pp", "class nova { }\n");
     let again = machine.run(&build).await;
-    assert!(again.contains("version    v2 (as it was)") && !again.contains("note"), "{again}");
+    assert!(again.contains("version    v2 (unchanged)") && !again.contains("note"), "{again}");
     let update: Vec<&str> = build.iter().copied().chain(["--update", "nova"]).collect();
     let moved = machine.run(&update).await;
-    assert!(moved.contains("(main, was ") && !moved.contains("as it was"), "{moved}");
+    assert!(moved.contains("(main, was ") && !moved.contains("unchanged"), "{moved}");
     with_keys!(machine.run(&["release", "build", "site", "--version", "v2", "--update", "nava"]).await, @r#"
     exit 64
     --- stderr
@@ -446,9 +463,9 @@ async fn repositories_become_part_of_a_release_and_are_pinned() {
     "#);
 }
 
-/// Ctrl-C while git waits for a place that never answers: nothing is left, and nobody goes on behind it.
+/// Ctrl-C while git waits for a server that never answers.
 #[tokio::test]
-async fn who_cancels_a_build_leaves_nothing_behind() {
+async fn cancelled_build_leaves_no_files() {
     let machine = with_release_and_key().await;
     let elsewhere = machine.path("elsewhere");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -457,7 +474,7 @@ async fn who_cancels_a_build_leaves_nothing_behind() {
     write(&elsewhere.join("site/repos.yaml"), &repos);
     let build = ["release", "build", "site", "--version", "v2", "--out", "built", "--cache", "c"];
     let child = machine.muster(&build).spawn().unwrap();
-    // Once git is connected it is in the middle of it.
+    // Git has connected.
     let (mut connection, _) = listener.accept().await.unwrap();
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -466,19 +483,18 @@ async fn who_cancels_a_build_leaves_nothing_behind() {
     --- stderr
     error: cancelled; nothing was changed
     ");
-    // Whoever spoke for git is gone too, so the connection ends.
+    // All processes of git have ended: the connection is closed.
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut Vec::new()).await;
     assert!(!elsewhere.join("built").exists() && !elsewhere.join("site/repos.lock").exists());
 }
 
-/// Everything that differs between two machines at once, and the real binary: umask, time zone, folder, clock of the
-/// files, and the order in which they were made.
+/// The real binary with another umask, time zone, directory, file times, and order of creation.
 #[tokio::test]
-async fn two_machines_build_the_same_bundle() {
+async fn bundle_is_the_same_on_two_machines() {
     let mut digests = Vec::new();
     for (number, umask, zone) in [(0, 0o022, "UTC"), (1, 0o077, "Pacific/Kiritimati")] {
         let machine = Machine::new();
-        let dir = machine.path("elsewhere").join(["site", "another/place/for/it"][number]);
+        let dir = machine.path("elsewhere").join(["site", "another/directory"][number]);
         small_release(&dir);
         if number == 1 {
             fs::remove_dir_all(&dir).unwrap();
@@ -494,7 +510,7 @@ async fn two_machines_build_the_same_bundle() {
             }
         }
         let args = ["release", "build", dir.to_str().unwrap(), "--version", "v1", "--out", "built", "-o", "json"];
-        // The shell is there to set the umask of the process.
+        // The shell sets the umask.
         let program = env!("CARGO_BIN_EXE_muster");
         let mut shell = std::process::Command::new("/bin/sh");
         shell.arg("-c").arg(format!("umask {umask:04o}; exec \"$0\" \"$@\"")).arg(program).args(args);
@@ -505,4 +521,90 @@ async fn two_machines_build_the_same_bundle() {
         digests.push((answer["digest"].clone(), answer["content"].clone()));
     }
     assert_eq!(digests[0], digests[1]);
+}
+
+async fn fleet_with_release() -> Fleet {
+    let fleet = Fleet::halfway().await;
+    small_release(&fleet.machine.path("elsewhere/site"));
+    run_ok(&fleet, &["key", "new"]).await;
+    let build = ["release", "build", "site", "--version", "v3", "--sign", "release.key", "--out", "built"];
+    run_ok(&fleet, &[&build[..], &["--serial", "3"]].concat()).await;
+    fleet
+}
+
+/// Runs a command that must succeed.
+async fn run_ok(fleet: &Fleet, args: &[&str]) -> String {
+    let text = fleet.muster(args).await;
+    assert!(text.starts_with("exit 0\n"), "{args:?}: {text}");
+    text
+}
+
+#[tokio::test]
+async fn release_is_pushed_listed_and_compared() {
+    let fleet = fleet_with_release().await;
+    let pushed = run_ok(&fleet, &["release", "push", "built/v3.release.json"]).await;
+    assert!(pushed.contains("v3 was registered in quickstart (serial 3)"), "{pushed}");
+    assert!(pushed.contains("quickstart has no list of trusted keys"), "{pushed}");
+    let again = run_ok(&fleet, &["release", "push", "built/v3.release.json"]).await;
+    assert!(again.contains("v3 exists already"), "{again}");
+
+    let listed = run_ok(&fleet, &["release", "list"]).await;
+    let versions: Vec<&str> = listed.lines().skip(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(versions, ["v3", "v2", "v1*"], "{listed}");
+    let shown = run_ok(&fleet, &["release", "show", "v3"]).await;
+    assert!(shown.contains("serial     3\n") && shown.contains("bundle     183 B\n"), "{shown}");
+    let unknown = fleet.muster(&["release", "show", "v9"]).await;
+    assert!(unknown.starts_with("exit 1\n") && unknown.contains("there is no release v9"), "{unknown}");
+
+    run_ok(&fleet, &["release", "diff", "v3", "built/v3.release.json"]).await;
+    std::fs::write(fleet.machine.path("elsewhere/site/data/common.yaml"), "greeting: Hallo\n").unwrap();
+    let differs = fleet.muster(&["release", "diff", "v3", "site", "--text"]).await;
+    assert!(differs.starts_with("exit 1\n") && differs.contains("+greeting: Hallo"), "{differs}");
+
+    let build = ["release", "build", "site", "--version", "v3", "--sign", "release.key", "--out", "other"];
+    run_ok(&fleet, &build).await;
+    let refused = fleet.muster(&["release", "push", "other/v3.release.json"]).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("a release never changes"), "{refused}");
+}
+
+#[tokio::test]
+async fn trusted_keys_are_rotated() {
+    let fleet = fleet_with_release().await;
+    run_ok(&fleet, &["key", "new", "--out", "new.key"]).await;
+    run_ok(&fleet, &["key", "new", "--out", "strange.key"]).await;
+    let none = run_ok(&fleet, &["key", "list"]).await;
+    assert!(none.contains("quickstart has no list of trusted keys"), "{none}");
+
+    let trusted = run_ok(&fleet, &["key", "trust", "new.key.pub", "--sign", "release.key"]).await;
+    assert!(trusted.contains("trusted keys of quickstart (serial 1):"), "{trusted}");
+    let listed = run_ok(&fleet, &["key", "list"]).await;
+    assert_eq!(listed.matches("ed25519:").count(), 2, "{listed}");
+    let refused = fleet.muster(&["key", "trust", "strange.key.pub", "--sign", "strange.key"]).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("no such key is trusted here"), "{refused}");
+
+    let shown = run_ok(&fleet, &["key", "show", "release.key", "-o", "json"]).await;
+    let id = shown.split("\"id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let several = ["key", "trust", "--sign", "new.key", "--sign", "release.key", "--remove", &id];
+    run_ok(&fleet, &several).await;
+    let listed = run_ok(&fleet, &["key", "list", "-o", "json"]).await;
+    assert_eq!(listed.matches("\"signature\":").count(), 2, "{listed}");
+    let refused = fleet.muster(&["release", "push", "built/v3.release.json"]).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("nobody who is trusted in quickstart"), "{refused}");
+    let unknown = fleet.muster(&["key", "trust", "--sign", "new.key", "--remove", &id]).await;
+    assert!(unknown.starts_with("exit 64\n"), "{unknown}");
+}
+
+#[tokio::test]
+async fn removing_the_current_key_requires_force() {
+    let fleet = fleet_with_release().await;
+    run_ok(&fleet, &["key", "new", "--out", "new.key"]).await;
+    run_ok(&fleet, &["release", "push", "built/v3.release.json"]).await;
+    run_ok(&fleet, &["trigger-update", "v3", "--at-once"]).await;
+    run_ok(&fleet, &["key", "trust", "new.key.pub", "--sign", "release.key"]).await;
+    let shown = run_ok(&fleet, &["key", "show", "release.key", "-o", "json"]).await;
+    let id = shown.split("\"id\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let remove = ["key", "trust", "--sign", "new.key", "--remove", &id];
+    let refused = fleet.muster(&remove).await;
+    assert!(refused.starts_with("exit 1\n") && refused.contains("quickstart runs release v3"), "{refused}");
+    run_ok(&fleet, &[&remove[..], &["--force"]].concat()).await;
 }

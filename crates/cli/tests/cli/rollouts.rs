@@ -1,19 +1,20 @@
-//! `muster rollout …`: real rollouts, of agents that do as they are told.
+//! Tests of `muster rollout …`: real rollouts with fake agents.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{RolloutPhase, RolloutRecord};
+
 use muster_testkit::wait::until_changed;
 
+use crate::fake_agents::FakeAgents;
 use crate::fixture::{Fleet, Machine, shown, version, write};
-use crate::robots::Robots;
 use crate::snapshot;
 
 const WEBS: [(&str, &str); 4] = [("web1", "web"), ("web2", "web"), ("web3", "web"), ("web4", "web")];
 
-/// One node, then all others, as many at once as there are; nothing is waited for but that each is well.
+/// One node, then all others at once, without soak times.
 const QUICK: &str = "\
 waves: [{nodes: 1, soak: 0s}, {percent: 100, soak: 0s}]
 max_unavailable: 100%
@@ -22,7 +23,7 @@ soak: 0s
 failures: {canary: 0, wave: 0, total: 0}
 ";
 
-/// The same, and a person lets the second wave begin.
+/// The same, with a manual promotion of the first wave.
 const CAREFUL: &str = "\
 waves: [{nodes: 1, soak: 0s, promote: manual}, {percent: 100, soak: 0s}]
 max_unavailable: 100%
@@ -31,68 +32,69 @@ soak: 0s
 failures: {canary: 0, wave: 0, total: 0}
 ";
 
-/// More than any of these takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any of these tests takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Four nodes at v1, which a whole rollout has validated, with agents.
-async fn webs() -> (Fleet, Robots) {
+/// Four nodes with agents at v1, which a complete rollout has validated.
+async fn webs() -> (Fleet, FakeAgents) {
     let fleet = Fleet::start_with(Machine::new(), &WEBS).await;
     for (name, text) in [("quick", QUICK), ("careful", CAREFUL)] {
         write(&fleet.machine.path(&format!("elsewhere/{name}.yaml")), text);
     }
     let back = format!("{QUICK}on_failure: rollback\n");
     write(&fleet.machine.path("elsewhere/back.yaml"), &back);
-    let robots = Robots::start(&fleet, &WEBS).await;
+    let agents = FakeAgents::start(&fleet, &WEBS).await;
     until(&fleet, "all run v1", |fleet| {
         fleet.running().get(&version("v1")).is_some_and(|nodes| nodes.len() == WEBS.len())
     })
     .await;
-    (fleet, robots)
+    (fleet, agents)
 }
 
-/// The same at v2, so that there is something to go back to, with a way on to v1.
-async fn at_v2() -> (Fleet, Robots) {
-    let (fleet, robots) = webs().await;
+/// The same at v2, which has v1 to roll back to.
+async fn at_v2() -> (Fleet, FakeAgents) {
+    let (fleet, agents) = webs().await;
     let done = fleet.client.trigger_at_once(&fleet.env, version("v2")).await.unwrap();
     let id = done.rollout.unwrap();
     record(&fleet, id, "is completed", |record| record.phase == RolloutPhase::Completed).await;
-    (fleet, robots)
+    (fleet, agents)
 }
 
-async fn until(fleet: &Fleet, what: &str, is_so: impl Fn(&muster_core::fleet::Fleet) -> bool) {
-    let holds = || fleet.app.view.fleets().get(&fleet.env).is_some_and(&is_so);
+async fn until(fleet: &Fleet, what: &str, condition: impl Fn(&muster_core::fleet::Fleet) -> bool) {
+    let holds = || fleet.app.view.fleets().get(&fleet.env).is_some_and(&condition);
     until_changed(what, fleet.app.view.subscribe(), holds).await;
 }
 
-async fn record(fleet: &Fleet, id: RolloutId, what: &str, is_so: impl Fn(&RolloutRecord) -> bool) {
+async fn record(fleet: &Fleet, id: RolloutId, what: &str, condition: impl Fn(&RolloutRecord) -> bool) {
     let what = format!("rollout {id} {what}");
-    until(fleet, &what, |fleet| fleet.rollouts().get(&id).is_some_and(|(record, _)| is_so(record))).await;
+    until(fleet, &what, |fleet| fleet.rollouts().get(&id).is_some_and(|(record, _)| condition(record))).await;
 }
 
 /// The first wave has passed its gate.
-fn waits(record: &RolloutRecord) -> bool {
+fn waits_for_promotion(record: &RolloutRecord) -> bool {
     record.waves.first().is_some_and(|wave| wave.gate.is_some())
 }
 
 async fn watched(fleet: &Fleet, args: &[&str]) -> String {
     let child = fleet.machine.muster(args).stdin(Stdio::null()).spawn().unwrap();
-    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("it ends by itself");
+    let ended = tokio::time::timeout(TIMEOUT, child.wait_with_output()).await.expect("the command ends");
     shown(&ended.unwrap())
 }
 
-/// Ctrl-C, once something is there to be read: the exit code, and what was said.
+/// Sends Ctrl-C after the first line; returns the exit code and standard error.
 async fn interrupted(fleet: &Fleet, args: &[&str]) -> (Option<i32>, String) {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let mut child = fleet.machine.muster(args).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it says something").unwrap();
+    let first = tokio::time::timeout(TIMEOUT, lines.next_line()).await.expect("the command prints a line").unwrap();
     assert!(first.is_some());
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    // Read to its end, so that nobody waits for room in the pipe.
+    // Read to the end: a full pipe would block the command.
     let rest = async { while lines.next_line().await.unwrap().is_some() {} };
-    let ((), ended) =
-        tokio::time::timeout(PATIENCE, async { tokio::join!(rest, child.wait_with_output()) }).await.expect("it ends");
+    let ((), ended) = tokio::time::timeout(TIMEOUT, async { tokio::join!(rest, child.wait_with_output()) })
+        .await
+        .expect("the command ends");
     let ended = ended.unwrap();
     (ended.status.code(), String::from_utf8(ended.stderr).unwrap())
 }
@@ -100,8 +102,8 @@ async fn interrupted(fleet: &Fleet, args: &[&str]) -> (Option<i32>, String) {
 const TO_V2: [&str; 7] = ["v2", "--strategy", "quick.yaml", "--seed", "7", "-q", "--color=never"];
 
 #[tokio::test]
-async fn a_plan_is_shown_saved_and_carried_out_as_it_is() {
-    let (fleet, _robots) = webs().await;
+async fn saved_plan_is_executed_as_shown() {
+    let (fleet, _agents) = webs().await;
     let shown = fleet.muster(&["rollout", "plan", "v2", "--strategy", "quick.yaml", "--seed", "7"]).await;
     snapshot!(shown, @"
     exit 0
@@ -129,19 +131,22 @@ async fn a_plan_is_shown_saved_and_carried_out_as_it_is() {
     assert_eq!(planned.len(), WEBS.len());
 
     let ended = watched(&fleet, &["rollout", "start", "v2", "--plan", "v2.yaml", "--watch"]).await;
-    assert!(ended.starts_with("exit 0\n--- stdout\nquickstart goes from v1 to v2: rollout 1 (revision "), "{ended}");
+    assert!(
+        ended.starts_with("exit 0\n--- stdout\nquickstart is updated from v1 to v2: rollout 1 (revision "),
+        "{ended}"
+    );
     assert!(ended.contains("wave 1 (web): 1 of 1 node healthy; passed\n"), "{ended}");
     assert!(ended.contains("rollout 1 is completed: 4 of 4 nodes healthy\n"), "{ended}");
     let ran = fleet.muster(&["rollout", "show", "1", "-o", "json"]).await;
     let ran: serde_json::Value = serde_json::from_str(ran.split_once("stdout\n").unwrap().1).unwrap();
-    assert_eq!(names(&ran), planned, "what was planned is what happened");
+    assert_eq!(names(&ran), planned, "the rollout follows the plan");
     let text = fleet.muster(&["rollout", "show"]).await;
-    assert!(text.contains("wave 2: passed") && !text.contains("the plan's order was"), "{text}");
+    assert!(text.contains("wave 2: passed") && !text.contains("order of the plan"), "{text}");
     let after: Vec<usize> = planned.iter().map(|name| text.find(&format!("\n{name} ")).unwrap()).collect();
     assert!(after.is_sorted(), "{text}");
 }
 
-/// The nodes of a plan, or of a rollout, wave by wave.
+/// The nodes of a plan or of a rollout, in the order of its waves.
 fn names(of: &serde_json::Value) -> Vec<String> {
     let waves = of["waves"].as_array().unwrap();
     let nodes = waves.iter().flat_map(|wave| wave["nodes"].as_array().unwrap());
@@ -149,11 +154,11 @@ fn names(of: &serde_json::Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plan_that_the_world_has_outrun_is_refused_and_it_is_said_how() {
-    let (fleet, robots) = webs().await;
+async fn stale_plan_is_refused_with_the_difference() {
+    let (fleet, agents) = webs().await;
     let saved = fleet.muster(&[&["rollout", "plan"][..], &TO_V2, &["--out", "v2.plan"]].concat()).await;
     assert!(saved.starts_with("exit 0\n"), "{saved}");
-    robots.break_at("web3", "v1");
+    agents.break_at("web3", "v1");
     fleet
         .send(&muster_core::report::Report {
             incarnation: 1,
@@ -184,8 +189,8 @@ async fn a_plan_that_the_world_has_outrun_is_refused_and_it_is_said_how() {
 }
 
 #[tokio::test]
-async fn a_strategy_with_mistakes_is_refused_with_its_places() {
-    let (fleet, _robots) = webs().await;
+async fn invalid_strategy_is_refused_with_positions() {
+    let (fleet, _agents) = webs().await;
     write(&fleet.machine.path("elsewhere/bad.yaml"), "waves: [{percent: 120}]\nmax_unavailable: {wbe: 1}\n");
     snapshot!(fleet.muster(&["rollout", "plan", "v2", "--strategy", "bad.yaml"]).await, @r#"
     exit 1
@@ -206,16 +211,16 @@ async fn a_strategy_with_mistakes_is_refused_with_its_places() {
 }
 
 #[tokio::test]
-async fn a_first_node_that_fails_stops_it() {
-    let (fleet, robots) = at_v2().await;
-    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+async fn failed_canary_pauses_the_rollout() {
+    let (fleet, agents) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| agents.break_at(name, "v1"));
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "quick.yaml", "--seed", "7", "--watch"];
     let ended = watched(&fleet, &start).await;
     assert!(ended.starts_with("exit 1\n"), "{ended}");
     assert!(ended.contains(": its run failed: Package[nova]: no such version (manifests/site.pp:12)\n"), "{ended}");
     assert!(ended.contains("rollout 2 is paused because 1 node has failed, and 0 are tolerated"), "{ended}");
     assert!(ended.contains("next: muster rollout rollback            go back to v2\n"), "{ended}");
-    assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.grants, 1, "one node was touched");
+    assert_eq!(fleet.app.view.fleets()[&fleet.env].rollouts()[&RolloutId(2)].0.grants, 1, "one node was granted");
 
     snapshot!(fleet.muster(&["rollout", "status"]).await, @"
     exit 1
@@ -248,15 +253,15 @@ async fn a_first_node_that_fails_stops_it() {
     NODE  STATE   FOR  RUNS  WHY
     web2  failed  5d   -     Package[nova]: no such version (manifests/site.pp:12)
     ");
-    // The fence is a revision, and how many writes came before it depends on who was faster.
+    // The fence is a revision, and the number of earlier writes varies.
     let slots = fleet.muster(&["rollout", "slots", "list"]).await;
     let (head, row) = slots.trim_end().rsplit_once('\n').unwrap();
     assert_eq!(head, "exit 0\n--- stdout\nNODE  ROLE  ROLLOUT  VERSION  STATE   GRANTED  DEADLINE  FENCE");
     let fence = row.strip_prefix("web2  web   2        v1       failed  5d       -         ");
     assert!(fence.is_some_and(|fence| fence.parse::<u64>().is_ok()), "{slots}");
 
-    // Somebody has mended it.
-    WEBS.iter().for_each(|(name, _)| robots.repair(name, "v1"));
+    // The version is repaired.
+    WEBS.iter().for_each(|(name, _)| agents.repair(name, "v1"));
     let retried = fleet.muster(&["rollout", "retry", "--failed"]).await;
     assert!(retried.starts_with("exit 0\n"), "{retried}");
     let ended = watched(&fleet, &["rollout", "status", "--watch"]).await;
@@ -269,38 +274,38 @@ async fn a_first_node_that_fails_stops_it() {
     1   v1    v2  completed  5d       0ms   4        unknown  at once
     ");
     let limited = fleet.muster(&["rollout", "history", "--limit", "1"]).await;
-    assert!(limited.ends_with("note: 1 older; --limit shows more\n"), "{limited}");
+    assert!(limited.ends_with("note: 1 older rollouts; show more with --limit\n"), "{limited}");
 }
 
 #[tokio::test]
-async fn who_watches_is_led_into_the_rollback() {
-    let (fleet, robots) = at_v2().await;
-    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+async fn watch_follows_the_rollback() {
+    let (fleet, agents) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| agents.break_at(name, "v1"));
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "back.yaml", "--seed", "7", "--watch"];
     let ended = watched(&fleet, &start).await;
-    assert!(ended.starts_with("exit 1\n"), "the version that was asked for does not run: {ended}");
-    for said in [
+    assert!(ended.starts_with("exit 1\n"), "the requested version does not run: {ended}");
+    for expected in [
         "rollout 2 is rolled back because 1 node has failed, and 0 are tolerated in the first wave of a stage\n",
         "  failed: web2: its run failed: Package[nova]: no such version (manifests/site.pp:12)\n",
-        "  rollout 3 takes it back\n",
-        "quickstart, rollout 3: back to v2 (takes rollout 2 back), 1 node, 1 wave\n",
+        "  rollout 3 rolls it back\n",
+        "quickstart, rollout 3: back to v2 (rolls back rollout 2), 1 node, 1 wave\n",
         "rollout 3 is completed: 1 of 1 node healthy\n",
-        "\nrollout 2 was taken back because 1 node has failed",
+        "\nrollout 2 was rolled back because 1 node has failed",
         "(manifests/site.pp:12)\n",
     ] {
-        assert!(ended.contains(said), "{said:?} is not in {ended}");
+        assert!(ended.contains(expected), "{expected:?} is not in {ended}");
     }
     let of_old = fleet.muster(&["rollout", "status", "2"]).await;
     assert!(of_old.starts_with("exit 1\n") && of_old.contains("rolled back by rollout 3"), "{of_old}");
     let of_new = fleet.muster(&["rollout", "status"]).await;
-    assert!(of_new.starts_with("exit 0\n"), "what went back is there: {of_new}");
+    assert!(of_new.starts_with("exit 0\n"), "the rollback is completed: {of_new}");
     let plain = fleet.muster(&["status"]).await;
     assert!(plain.contains("all 4 nodes validated at v2"), "{plain}");
 }
 
 #[tokio::test]
-async fn a_person_promotes_pauses_and_resumes() {
-    let (fleet, _robots) = webs().await;
+async fn rollout_waits_for_promotion() {
+    let (fleet, _agents) = webs().await;
     let start = ["rollout", "start", "v2", "--strategy", "careful.yaml", "--seed", "7"];
     snapshot!(fleet.muster(&start).await, @"
     exit 0
@@ -309,7 +314,7 @@ async fn a_person_promotes_pauses_and_resumes() {
     --- stderr
     note: muster rollout status --watch follows it
     ");
-    record(&fleet, RolloutId(1), "waits for a person", waits).await;
+    record(&fleet, RolloutId(1), "waits for promotion", waits_for_promotion).await;
     snapshot!(fleet.muster(&["rollout", "status"]).await, @"
     exit 0
     --- stdout
@@ -337,41 +342,6 @@ async fn a_person_promotes_pauses_and_resumes() {
     exit 1
     --- stderr
     error: rollout 1 to v2 is running: it has sent 1 node there, of which 1 is validated; end it with `muster rollout abort`, or take its place with --supersede
-    ");
-    snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
-    exit 0
-    --- stdout
-    rollout 1 is paused: nothing more is granted (revision N)
-    --- stderr
-    note: muster rollout resume lets it go on; muster rollout rollback goes back
-    ");
-    snapshot!(fleet.muster(&["rollout", "pause"]).await, @"
-    exit 0
-    --- stdout
-    rollout 1 was paused already
-    --- stderr
-    note: muster rollout resume lets it go on; muster rollout rollback goes back
-    ");
-    assert_eq!(
-        interrupted(&fleet, &["rollout", "status", "--watch"]).await,
-        (Some(130), "note: rollout 1 goes on; muster rollout status --watch follows it again\n".to_owned(),)
-    );
-    let late = fleet.muster(&["rollout", "status", "--watch", "--timeout", "1s"]).await;
-    assert!(late.starts_with("exit 2\n"), "a person's pause is no end: {late}");
-    assert!(late.ends_with("note: it has not ended within 1s, and goes on without being watched\n"), "{late}");
-    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
-    exit 0
-    --- stdout
-    rollout 1 goes on (revision N)
-    --- stderr
-    note: muster rollout status --watch follows it
-    ");
-    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
-    exit 0
-    --- stdout
-    rollout 1 was not paused
-    --- stderr
-    note: muster rollout status --watch follows it
     ");
     snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
     exit 0
@@ -403,11 +373,54 @@ async fn a_person_promotes_pauses_and_resumes() {
 }
 
 #[tokio::test]
-async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
-    let (fleet, _robots) = at_v2().await;
+async fn operator_pauses_and_resumes() {
+    let (fleet, _agents) = webs().await;
+    let start = ["rollout", "start", "v2", "--strategy", "careful.yaml", "--seed", "7", "-q"];
+    assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
+    record(&fleet, RolloutId(1), "waits for promotion", waits_for_promotion).await;
+    snapshot!(fleet.muster(&["rollout", "pause", "--reason", "lunch"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 is paused: nothing more is granted (revision N)
+    --- stderr
+    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    ");
+    snapshot!(fleet.muster(&["rollout", "pause"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 was paused already
+    --- stderr
+    note: muster rollout resume lets it go on; muster rollout rollback goes back
+    ");
+    assert_eq!(
+        interrupted(&fleet, &["rollout", "status", "--watch"]).await,
+        (Some(130), "note: rollout 1 continues; follow it again with `muster rollout status --watch`\n".to_owned(),)
+    );
+    let late = fleet.muster(&["rollout", "status", "--watch", "--timeout", "1s"]).await;
+    assert!(late.starts_with("exit 2\n"), "a pause by an operator is not the end: {late}");
+    assert!(late.ends_with("note: the rollout did not end within 1s; it continues\n"), "{late}");
+    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 goes on (revision N)
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+    snapshot!(fleet.muster(&["rollout", "resume"]).await, @"
+    exit 0
+    --- stdout
+    rollout 1 was not paused
+    --- stderr
+    note: muster rollout status --watch follows it
+    ");
+}
+
+#[tokio::test]
+async fn aborted_rollout_is_rolled_back() {
+    let (fleet, _agents) = at_v2().await;
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "careful.yaml", "--seed", "7", "-q"];
     assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
-    record(&fleet, RolloutId(2), "waits for a person", waits).await;
+    record(&fleet, RolloutId(2), "waits for promotion", waits_for_promotion).await;
     assert!(fleet.muster(&["rollout", "pause", "-q"]).await.starts_with("exit 0\n"));
     snapshot!(fleet.muster(&["rollout", "promote"]).await, @"
     exit 0
@@ -451,7 +464,7 @@ async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
     --- stderr
     note: muster rollout status --watch follows it
     ");
-    // Typed twice, or by a script after it went back by itself.
+    // A second rollback is refused.
     snapshot!(fleet.muster(&["rollout", "rollback"]).await, @"
     exit 1
     --- stderr
@@ -472,9 +485,9 @@ async fn it_can_be_ended_where_it_is_and_taken_back_by_hand() {
 }
 
 #[tokio::test]
-async fn another_one_takes_its_place_and_nodes_are_set_aside() {
-    let (fleet, robots) = at_v2().await;
-    WEBS.iter().for_each(|(name, _)| robots.break_at(name, "v1"));
+async fn rollout_is_superseded_and_nodes_are_skipped() {
+    let (fleet, agents) = at_v2().await;
+    WEBS.iter().for_each(|(name, _)| agents.break_at(name, "v1"));
     let start = ["rollout", "start", "v1", "--allow-older", "--strategy", "quick.yaml", "--seed", "7", "-q"];
     assert!(fleet.muster(&start).await.starts_with("exit 0\n"));
     record(&fleet, RolloutId(2), "stops", |record| matches!(record.phase, RolloutPhase::Paused { .. })).await;
@@ -487,16 +500,13 @@ async fn another_one_takes_its_place_and_nodes_are_set_aside() {
     };
     let failed = failed.unwrap();
     let released = fleet.muster(&["rollout", "slots", "release", failed]).await;
-    assert!(released.contains(&format!("rollout 2: {failed} no longer counts for the budget")), "{released}");
-    let aside = fleet.muster(&["rollout", "skip", failed]).await;
-    assert!(aside.contains(&format!("rollout 2 goes on without {failed}")), "{aside}");
-    assert!(aside.contains("note: the rollout is paused; muster rollout resume lets it go on"), "{aside}");
+    assert!(released.contains(&format!("rollout 2: {failed} no longer counts against the budget")), "{released}");
+    let skipped = fleet.muster(&["rollout", "skip", failed]).await;
+    assert!(skipped.contains(&format!("rollout 2 skips {failed}")), "{skipped}");
+    assert!(skipped.contains("note: the rollout is paused; continue it with `muster rollout resume`"), "{skipped}");
     let status = fleet.muster(&["rollout", "status"]).await;
     assert!(status.contains("because 1 node had failed, and 0 are tolerated"), "{status}");
-    assert!(
-        status.contains("; it is set aside now\n") && status.contains(&format!("\nskipped: {failed}\n")),
-        "{status}"
-    );
+    assert!(status.contains("; it is skipped now\n") && status.contains(&format!("\nskipped: {failed}\n")), "{status}");
     let promoted = fleet.muster(&["rollout", "promote"]).await;
     let refused = "no wave of rollout 2 waits for being promoted: it is paused: 1 node has failed";
     assert!(promoted.starts_with("exit 1\n") && promoted.contains(refused), "{promoted}");
@@ -507,14 +517,14 @@ async fn another_one_takes_its_place_and_nodes_are_set_aside() {
     assert!(other.starts_with("exit 1\n") && other.contains("rollout 2"), "{other}");
     let start = ["rollout", "start", "v2", "--strategy", "quick.yaml", "--supersede", "--watch"];
     let ended = watched(&fleet, &start).await;
-    assert!(ended.starts_with("exit 0\n") && ended.contains("rollout 2 ended with this\n"), "{ended}");
+    assert!(ended.starts_with("exit 0\n") && ended.contains("rollout 2 was superseded\n"), "{ended}");
     let old = fleet.muster(&["rollout", "status", "2"]).await;
     assert!(old.starts_with("exit 1\n") && old.contains("superseded by rollout 3"), "{old}");
 }
 
 #[tokio::test]
-async fn the_short_way_is_the_environments_own() {
-    let (fleet, _robots) = webs().await;
+async fn trigger_update_uses_the_environment_strategy() {
+    let (fleet, _agents) = webs().await;
     snapshot!(fleet.muster(&["trigger-update", "v2"]).await, @"
     exit 0
     --- stdout
@@ -535,8 +545,8 @@ async fn the_short_way_is_the_environments_own() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_the_end_stays_on_the_screen() {
-    let (fleet, _robots) = at_v2().await;
+async fn final_status_stays_on_the_terminal() {
+    let (fleet, _agents) = at_v2().await;
     let (reader, terminal) = crate::fixture::terminal();
     let mut command = fleet.machine.muster(&["rollout", "status", "--watch"]);
     command.env("TERM", "xterm").stdout(terminal.try_clone().unwrap()).stderr(terminal);
@@ -544,12 +554,12 @@ async fn on_a_terminal_the_end_stays_on_the_screen() {
     drop(command);
     assert_eq!(ended.code(), Some(0));
     let text = crate::fixture::read_terminal(reader);
-    let plain = in_plain_text(&text);
+    let plain = strip_controls(&text);
     assert!(plain.contains("quickstart, rollout 1: v1 → v2, completed"), "{plain}");
     assert!(plain.contains("WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE"), "{plain}");
 }
 
-/// Text without what steers a terminal.
-fn in_plain_text(text: &str) -> String {
-    muster_cli::terminal::plain::without_controls(&text.replace('\n', " "))
+/// Text without control characters and escape sequences.
+fn strip_controls(text: &str) -> String {
+    muster_cli::output::text::without_controls(&text.replace('\n', " "))
 }

@@ -1,4 +1,4 @@
-//! `muster runs`, `muster node logs` and `muster node run`
+//! Tests of `muster runs`, `muster node logs` and `muster node run`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tokio::time::timeout;
 use crate::fixture::{Fleet, PASSED, node, shown, version};
 use crate::snapshot;
 
-/// Nothing here takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any of these tests takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn of_the_fleet() {
+async fn runs_of_all_nodes_are_listed() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["runs"]).await, @"
     exit 0
@@ -37,7 +37,7 @@ async fn of_the_fleet() {
 }
 
 #[tokio::test]
-async fn that_failed() {
+async fn failed_nodes_are_grouped() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["runs", "--failed"]).await, @"
     exit 1
@@ -63,7 +63,7 @@ async fn that_failed() {
 }
 
 #[tokio::test]
-async fn logs_of_a_run_that_is_over() {
+async fn log_of_a_finished_run_is_printed() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["node", "logs", "web1"]).await, @"
     exit 0
@@ -98,7 +98,7 @@ async fn logs_of_a_run_that_is_over() {
 }
 
 #[tokio::test]
-async fn a_log_is_followed_while_the_run_goes_on() {
+async fn log_is_followed_during_the_run() {
     let mut fleet = Fleet::start().await;
     let run = RunId::new("run-1").unwrap();
     let since = jiff::Timestamp::UNIX_EPOCH;
@@ -107,22 +107,22 @@ async fn a_log_is_followed_while_the_run_goes_on() {
     fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(0, "one\n", false)).await.unwrap();
     let mut child = fleet.machine.muster(&["node", "logs", "web1", "--run", "run-1", "-f"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("one"));
+    assert_eq!(timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("one"));
     fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(4, "two\n", false)).await.unwrap();
-    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("two"));
+    assert_eq!(timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("two"));
     fleet.client.send_log(&fleet.env, &node("web1"), &run, &piece(8, "three\n", true)).await.unwrap();
-    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("three"));
-    assert_eq!(timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap(), None);
-    assert!(timeout(PATIENCE, child.wait()).await.unwrap().unwrap().success());
+    assert_eq!(timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().as_deref(), Some("three"));
+    assert_eq!(timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap(), None);
+    assert!(timeout(TIMEOUT, child.wait()).await.unwrap().unwrap().success());
 }
 
 #[tokio::test]
-async fn a_run_that_is_asked_for_is_watched_to_its_result() {
+async fn requested_run_is_followed_to_its_result() {
     let mut fleet = Fleet::validated().await;
     let child = fleet.machine.muster(&["node", "run", "web1", "--noop"]).stdout(Stdio::piped()).spawn().unwrap();
     let stream = fleet.streams.get_mut("web1").unwrap();
     let id = loop {
-        if let Some(SyncEvent::Run { id, noop: true, by }) = timeout(PATIENCE, stream.next()).await.unwrap().unwrap() {
+        if let Some(SyncEvent::Run { id, noop: true, by }) = timeout(TIMEOUT, stream.next()).await.unwrap().unwrap() {
             assert_eq!(by, "jo@desk");
             break id;
         }
@@ -143,7 +143,7 @@ async fn a_run_that_is_asked_for_is_watched_to_its_result() {
         ..ResourceChange::default()
     }];
     fleet.send(&report).await;
-    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    let output = timeout(TIMEOUT, child.wait_with_output()).await.unwrap().unwrap();
     let text = shown(&output);
     let expected = "exit 0\n--- stdout\nnoop: would change\n\nRESOURCE         PROPERTY  OLD   NEW\n\
                     File[/etc/motd]  mode      0600  0644\n\npreview: changed: 7 resources, 1 changed, 0 failed, 0 skipped\n";
@@ -151,12 +151,12 @@ async fn a_run_that_is_asked_for_is_watched_to_its_result() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_not_waited_for() {
+async fn disconnected_agent_is_not_waited_for() {
     let fleet = Fleet::start().await;
     fleet.send(&fleet.report("web1", 1, PASSED)).await;
     let text = fleet.muster(&["node", "run", "web1"]).await;
-    assert!(text.starts_with("exit 2\n--- stderr\nnote: the agent of web1 has had no connection for "), "{text}");
-    assert!(text.ends_with("; it runs when it is back\n"), "{text}");
+    assert!(text.starts_with("exit 2\n--- stderr\nnote: the agent of web1 has been disconnected for "), "{text}");
+    assert!(text.ends_with("; the run starts when it reconnects\n"), "{text}");
     let text = fleet.muster(&["node", "run", "web9"]).await;
     assert!(text.starts_with("exit 1\n"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! `muster status`
+//! Tests of `muster status`.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::fixture::{Fleet, Machine, node, shown};
 use crate::snapshot;
 
 #[tokio::test]
-async fn one_screen_says_who_blocks_and_why() {
+async fn nodes_that_are_not_validated_are_listed_with_reasons() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0
@@ -27,7 +27,7 @@ async fn one_screen_says_who_blocks_and_why() {
 }
 
 #[tokio::test]
-async fn all_good_is_one_line() {
+async fn validated_environment_is_one_line() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 0
@@ -37,7 +37,7 @@ async fn all_good_is_one_line() {
 }
 
 #[tokio::test]
-async fn as_data_it_is_what_the_server_says() {
+async fn status_is_printed_as_json() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["status", "-o", "json"]).await, @r#"
     exit 0
@@ -139,7 +139,7 @@ async fn as_data_it_is_what_the_server_says() {
 }
 
 #[tokio::test]
-async fn as_yaml_it_is_the_same() {
+async fn status_is_printed_as_yaml() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["status", "-o", "yaml"]).await, @r#"
     exit 0
@@ -216,7 +216,7 @@ async fn as_yaml_it_is_the_same() {
 }
 
 #[tokio::test]
-async fn what_agents_do_is_shown() {
+async fn activity_of_agents_is_shown() {
     let mut fleet = Fleet::validated().await;
     let since = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(60);
     let (run, v2) = (muster_core::names::RunId::new("run-7").unwrap(), crate::fixture::version("v2"));
@@ -245,7 +245,7 @@ async fn what_agents_do_is_shown() {
 }
 
 #[tokio::test]
-async fn more_blockers_than_a_screen_are_counted() {
+async fn long_list_of_nodes_is_cut() {
     let nodes: Vec<(String, &str)> = (1..=25).map(|number| (format!("web{number}"), "web")).collect();
     let nodes: Vec<(&str, &str)> = nodes.iter().map(|(name, role)| (name.as_str(), *role)).collect();
     let fleet = Fleet::start_with(crate::fixture::Machine::new(), &nodes).await;
@@ -254,13 +254,13 @@ async fn more_blockers_than_a_screen_are_counted() {
 }
 
 #[tokio::test]
-async fn a_failure_domain_that_is_silent_as_a_whole_is_shown() {
+async fn silent_failure_domain_is_shown() {
     let mut fleet = Fleet::validated().await;
-    // Long after the time of grace.
+    // After the grace period.
     fleet.clock.fetch_add(3_600, Ordering::SeqCst);
     let env = fleet.env.clone();
     fleet.streams.clear();
-    // Liveness looks once a second at most: ask until it has.
+    // Liveness is evaluated once a second.
     let held = async {
         while fleet.client.status(&env).await.unwrap().held_domains.is_empty() {
             tokio::task::yield_now().await;
@@ -268,13 +268,13 @@ async fn a_failure_domain_that_is_silent_as_a_whole_is_shown() {
     };
     muster_testkit::wait::within("the domain is held", held).await;
     let text = fleet.muster(&["status"]).await;
-    let expected = "failure domain rack1: 4 of 4 nodes are silent at once, which is the network's fault or the server's: \
-                    nobody there is declared lost\n";
+    let expected = "failure domain rack1: 4 of 4 nodes are silent, most likely because of the network or the server; \
+                    they are not declared lost\n";
     assert!(text.ends_with(expected), "{text}");
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_read_is_shown() {
+async fn unreadable_key_is_shown() {
     use muster_core::txn::{Op, Txn};
     let fleet = Fleet::validated().await;
     let txn = Txn::new().op(Op::put("/muster/quickstart/nodes/db2", "not json"));
@@ -293,7 +293,7 @@ async fn a_key_that_cannot_be_read_is_shown() {
 }
 
 #[tokio::test]
-async fn a_server_whose_store_does_not_answer_says_how_old_its_answer_is() {
+async fn unreachable_store_is_shown_with_the_revision() {
     let machine = Machine::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
@@ -307,6 +307,6 @@ async fn a_server_whose_store_does_not_answer_says_how_old_its_answer_is() {
     let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     stream.get_mut().write_all(answer.as_bytes()).await.unwrap();
     let text = shown(&child.wait_with_output().await.unwrap());
-    let first = "exit 0\n--- stdout\nstore: not reachable since 12:01:03 UTC; what follows is as of revision 7\n\n";
+    let first = "exit 0\n--- stdout\nstore: unreachable since 12:01:03 UTC; this is the state of revision 7\n\n";
     assert_eq!(text, format!("{first}prod: all 2 nodes validated at v1\n"));
 }

@@ -1,10 +1,10 @@
-//! What is not understood, and what cannot be told.
+//! Tests of usage errors, of requests without a server, and of the selection of environments.
 
 use crate::fixture::{Fleet, Machine};
 use crate::snapshot;
 
 #[tokio::test]
-async fn what_is_not_understood_is_64() {
+async fn usage_errors_are_exit_code_64() {
     let machine = Machine::new();
     let bad: &[&[&str]] = &[
         &[],
@@ -51,12 +51,12 @@ async fn what_is_not_understood_is_64() {
         let text = machine.run(args).await;
         assert!(text.starts_with("exit 64\n--- stderr\n"), "{args:?}: {text}");
     }
-    let whom = machine.run(&["rollout", "retry"]).await;
-    assert!(whom.contains("--failed"), "it says what is missing: {whom}");
+    let retry = machine.run(&["rollout", "retry"]).await;
+    assert!(retry.contains("--failed"), "the missing option is named: {retry}");
 }
 
 #[tokio::test]
-async fn help_and_version_are_answers() {
+async fn help_and_version_succeed() {
     let machine = Machine::new();
     for args in [&["--help"][..], &["-h"], &["help", "node"], &["verify-hosts", "--help"], &["--version"]] {
         let text = machine.run(args).await;
@@ -65,7 +65,7 @@ async fn help_and_version_are_answers() {
 }
 
 #[tokio::test]
-async fn completions_for_each_shell() {
+async fn completions_are_printed_for_each_shell() {
     let machine = Machine::new();
     for shell in ["bash", "zsh", "fish"] {
         let text = machine.run(&["completions", shell]).await;
@@ -74,9 +74,9 @@ async fn completions_for_each_shell() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_2_for_every_verb() {
+async fn unreachable_server_is_exit_code_2() {
     let machine = Machine::new();
-    // A port that was free a moment ago, and that nobody listens on.
+    // A free port without a listener.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = format!("http://{address}");
     let verbs: &[&[&str]] = &[
@@ -125,7 +125,7 @@ async fn a_server_that_is_not_there_is_2_for_every_verb() {
 }
 
 #[tokio::test]
-async fn an_environment_that_is_not_there_is_no_answer() {
+async fn unknown_environment_is_an_error() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["status", "--env", "prod"]).await, @r#"
     exit 1
@@ -141,7 +141,7 @@ async fn an_environment_that_is_not_there_is_no_answer() {
 }
 
 #[tokio::test]
-async fn of_several_environments_none_is_guessed() {
+async fn several_environments_are_ambiguous() {
     let fleet = Fleet::start().await;
     fleet.register("staging", &[("db1", "db")]).await;
     snapshot!(fleet.muster(&["status"]).await, @"
@@ -168,7 +168,7 @@ async fn of_several_environments_none_is_guessed() {
 }
 
 #[tokio::test]
-async fn a_server_without_an_environment() {
+async fn server_without_environments_has_a_hint() {
     let fleet = Fleet::serve(Machine::new()).await;
     snapshot!(fleet.muster(&["status"]).await, @"
     exit 1
@@ -179,7 +179,7 @@ async fn a_server_without_an_environment() {
 }
 
 #[tokio::test]
-async fn the_options_of_a_store_are_explained() {
+async fn invalid_store_options_have_hints() {
     let machine = Machine::new();
     snapshot!(machine.run(&["serve"]).await, @"
     exit 64

@@ -1,4 +1,4 @@
-//! `muster verify-hosts`
+//! Tests of `muster verify-hosts`.
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpListener;
@@ -10,7 +10,7 @@ use crate::snapshot;
 const ALL: [&str; 4] = ["db1", "web1", "web2", "lb1"];
 
 #[tokio::test]
-async fn all_there() {
+async fn validated_hosts_are_verified() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster(&[&["verify-hosts", "v1"], &ALL[..]].concat()).await, @"
     exit 0
@@ -36,7 +36,7 @@ async fn all_there() {
 }
 
 #[tokio::test]
-async fn those_that_are_not_are_named_with_the_reason() {
+async fn missing_hosts_are_listed_with_reasons() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["verify-hosts", "v1", "db1", "web1", "web2", "lb1", "db7"]).await, @"
     exit 1
@@ -78,7 +78,7 @@ async fn those_that_are_not_are_named_with_the_reason() {
 }
 
 #[tokio::test]
-async fn hosts_come_from_standard_input_too() {
+async fn hosts_are_read_from_standard_input() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster_with(&["verify-hosts", "v1"], "db1 web1\n\tweb2\r\n\nlb1 db1").await, @"
     exit 0
@@ -99,7 +99,7 @@ async fn hosts_come_from_standard_input_too() {
 }
 
 #[tokio::test]
-async fn without_hosts_every_node_is_asked_about_and_an_empty_list_is_a_mistake() {
+async fn empty_list_is_refused_and_no_list_means_all() {
     let fleet = Fleet::validated().await;
     snapshot!(fleet.muster_with(&["verify-hosts", "v1"], " \n").await, @"
     exit 0
@@ -124,7 +124,7 @@ async fn without_hosts_every_node_is_asked_about_and_an_empty_list_is_a_mistake(
 }
 
 #[tokio::test]
-async fn waiting_ends_when_the_last_report_arrives() {
+async fn wait_ends_with_the_last_report() {
     let fleet = Fleet::halfway().await;
     let (child, mut notes) = waiting(&fleet, &["verify-hosts", "v1", "--wait", "--all"]);
     assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: 1 of 4 hosts at v1; waiting");
@@ -139,7 +139,7 @@ async fn waiting_ends_when_the_last_report_arrives() {
 }
 
 #[tokio::test]
-async fn waiting_ends_with_its_time_and_names_who_is_missing() {
+async fn wait_timeout_lists_missing_hosts() {
     let fleet = Fleet::halfway().await;
     snapshot!(fleet.muster(&["verify-hosts", "v1", "--wait", "--timeout", "100ms", "db1", "lb1"]).await, @"
     exit 1
@@ -157,19 +157,19 @@ async fn waiting_ends_with_its_time_and_names_who_is_missing() {
 }
 
 #[tokio::test]
-async fn waiting_goes_on_through_a_restart_of_the_server() {
+async fn wait_continues_after_a_server_restart() {
     let fleet = Fleet::halfway().await;
     let late = ["web1", "web2", "lb1"].map(|name| fleet.report(name, 2, crate::fixture::PASSED));
     let (child, mut notes) = waiting(&fleet, &["verify-hosts", "v1", "--wait", "--all"]);
     assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: 1 of 4 hosts at v1; waiting");
 
-    let machine = fleet.end().await;
+    let machine = fleet.stop().await;
     let note = notes.next_line().await.unwrap().unwrap();
-    assert!(note.ends_with("; waiting until it is back"), "{note}");
+    assert!(note.ends_with("; waiting for the server"), "{note}");
 
-    // It comes back on another port, as servers do that take a free one.
+    // The restarted server listens on another port.
     let fleet = Fleet::serve(machine).await;
-    assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: the server answers again");
+    assert_eq!(notes.next_line().await.unwrap().unwrap(), "note: the server is reachable again");
     for report in &late {
         fleet.send(report).await;
     }
@@ -181,13 +181,13 @@ async fn waiting_goes_on_through_a_restart_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_until_the_end_cannot_tell() {
+async fn unreachable_server_at_the_timeout_is_unknown() {
     let machine = Machine::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
     let args = ["verify-hosts", "v1", "db1", "--wait", "--timeout", "100ms", "--env", "prod", "--server", &server];
     let child = machine.muster(&args).spawn().unwrap();
-    // A server that answers one question, and is gone before anybody can ask another.
+    // A server that answers one request and stops.
     let (stream, _) = listener.accept().await.unwrap();
     drop(listener);
     let missing = r#"{"host": "db1", "standing": null, "running": null, "why": null}"#;
@@ -203,7 +203,7 @@ async fn a_server_that_stays_away_until_the_end_cannot_tell() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_progress_is_one_line_that_goes_away() {
+async fn progress_line_is_cleared_on_a_terminal() {
     let fleet = Fleet::halfway().await;
     let (reader, terminal) = fixture::terminal();
     let args = ["verify-hosts", "v1", "--wait", "--timeout", "100ms", "db1", "lb1"];
@@ -215,7 +215,7 @@ async fn on_a_terminal_progress_is_one_line_that_goes_away() {
     assert!(text.starts_with("1 of 2 hosts at v1 (") && text.ends_with(" \r") && !text.contains('\n'), "{text:?}");
 }
 
-/// Starts a command, and gives its notes as they come.
+/// Starts a command; returns it with the lines of its standard error.
 fn waiting(fleet: &Fleet, args: &[&str]) -> (Child, Lines<BufReader<ChildStderr>>) {
     let mut child = fleet.machine.muster(args).spawn().unwrap();
     let notes = BufReader::new(child.stderr.take().unwrap()).lines();

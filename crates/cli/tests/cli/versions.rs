@@ -1,10 +1,10 @@
-//! The verbs about versions.
+//! Tests of the commands about versions.
 
 use crate::fixture::{Fleet, QUICKSTART};
 use crate::snapshot;
 
 #[tokio::test]
-async fn the_version_to_run() {
+async fn current_version_is_printed() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["current-version"]).await, @"
     exit 0
@@ -26,7 +26,7 @@ async fn the_version_to_run() {
 }
 
 #[tokio::test]
-async fn an_update_is_triggered_once() {
+async fn update_is_triggered_once() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["trigger-update", "v2", "--at-once"]).await, @"
     exit 0
@@ -65,7 +65,7 @@ async fn an_update_is_triggered_once() {
 }
 
 #[tokio::test]
-async fn a_version_without_a_release_is_refused() {
+async fn version_without_release_is_refused() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["trigger-update", "v3"]).await, @"
     exit 1
@@ -76,7 +76,7 @@ async fn a_version_without_a_release_is_refused() {
 }
 
 #[tokio::test]
-async fn what_nodes_run() {
+async fn running_versions_are_listed() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["running-versions"]).await, @"
     exit 0
@@ -135,7 +135,7 @@ async fn what_nodes_run() {
 }
 
 #[tokio::test]
-async fn a_single_version_is_one_that_runs_alone() {
+async fn single_version_excludes_other_versions() {
     let fleet = Fleet::start().await;
     snapshot!(fleet.muster(&["check-single-version", "v1", "-v"]).await, @"
     exit 1
@@ -148,7 +148,7 @@ async fn a_single_version_is_one_that_runs_alone() {
     for (name, _) in &QUICKSTART[..3] {
         fleet.validate(name, 1).await;
     }
-    // lb1 runs nothing yet: told, and not held against the version.
+    // lb1 has no validated version: a note lists it, and the answer is still yes.
     snapshot!(fleet.muster(&["check-single-version", "v1"]).await, @"
     exit 0
     --- stderr
@@ -194,7 +194,7 @@ async fn a_single_version_is_one_that_runs_alone() {
 }
 
 #[tokio::test]
-async fn an_answer_from_before_what_the_reader_demands_is_no_answer() {
+async fn min_revision_in_the_future_is_exit_code_2() {
     let fleet = Fleet::start().await;
     let revision = fleet.app.store.revision().await.unwrap().0;
     for reached in [0, revision] {
@@ -206,7 +206,7 @@ async fn an_answer_from_before_what_the_reader_demands_is_no_answer() {
         let output = fleet.machine.muster(verb).env("MUSTER_MIN_REVISION", &ahead).output().await.unwrap();
         crate::fixture::shown(&output)
     };
-    // At the same time: each waits for the revision as long as the server is willing to.
+    // In parallel: each waits for the revision until the timeout of the server.
     let (version, envs, single) = (&["current-version"], &["env", "list"], &["check-single-version", "v1"]);
     let (version, envs, single) = tokio::join!(ask(version), ask(envs), ask(single));
     for text in [version, envs, single] {

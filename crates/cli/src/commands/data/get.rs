@@ -1,31 +1,30 @@
-//! `muster data get`: one datum of a layer.
+//! `muster data get`: shows one datum of a layer.
 
 use muster_core::names::DataKey;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Terminal, age};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Terminal, age};
 
 use super::LayerArgs;
 
-/// Show one datum as it was set, with who set it, when and why
+/// Show one datum of a layer, with its author, age and message
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-`muster lookup NODE KEY` shows what a node sees, with all layers.
+`muster lookup NODE KEY` shows the value for a node, from all layers.
 
 Exit codes:
-  0   it was shown; a secret as [secret]
-  1   there is no such datum in this layer
-  2   cannot tell: the server is not there, or is not up to date
+  0   success; a secret is printed as [secret]
+  1   the layer has no such key
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster data get ntp_servers --role web
   muster data get ntp_servers -o json | jq .value")]
 pub struct Args {
-    /// The key
-    #[arg(value_parser = super::key)]
+    /// Key
+    #[arg(value_parser = super::key_arg)]
     key: DataKey,
     #[command(flatten)]
     layer: LayerArgs,
@@ -33,7 +32,7 @@ pub struct Args {
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let row = session.told(session.client().datum(&session.env, &args.layer.layer(), &args.key).await)?;
+    let row = session.map_err(session.client().datum(&session.env, &args.layer.layer(), &args.key).await)?;
     let now = terminal.now;
     terminal.out.answer(&row, |out| {
         out.line(super::value(&row));

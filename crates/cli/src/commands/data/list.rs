@@ -1,22 +1,21 @@
-//! `muster data list`: all data, of a layer, or as a node sees them.
+//! `muster data list`: lists the data of all layers, of one layer, or for one node.
 
 use muster_wire::client::DataQuery;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Table, Terminal, age};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal, age};
 
 use super::LayerArgs;
 
-/// List configuration data: all layers, one layer, or what one node sees
+/// List configuration data of all layers, of one layer, or for one node
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   they were listed; secrets as [secret]
-  1   there is no such node
-  2   cannot tell: the server is not there, or is not up to date
+  0   success; secrets are printed as [secret]
+  1   the node does not exist
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster data list
@@ -25,7 +24,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     layer: LayerArgs,
-    /// What this node sees, without what is hidden from it
+    /// The effective values for this node, without overridden ones
     #[arg(long, value_name = "NODE", conflicts_with_all = ["role", "host"])]
     effective: Option<String>,
 }
@@ -33,7 +32,7 @@ pub struct Args {
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
     let query = DataQuery { layer: args.layer.given(), effective: args.effective.clone(), key: None };
-    let page = session.told(session.client().data(&session.env, &query).await)?;
+    let page = session.map_err(session.client().data(&session.env, &query).await)?;
     let now = terminal.now;
     terminal.out.answer(&page, |out| {
         if page.items.is_empty() {
@@ -41,10 +40,10 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
         let mut table = Table::new(["KEY", "LAYER", "BY", "AGO", "VALUE"]);
         for row in &page.items {
-            let nobody = if row.for_nobody { " (no such node)" } else { "" };
+            let unused = if row.for_nobody { " (no such node)" } else { "" };
             table.row([
                 row.key.to_string(),
-                format!("{}{nobody}", row.layer),
+                format!("{}{unused}", row.layer),
                 row.by.clone(),
                 age(row.at, now),
                 super::value(row),
@@ -53,7 +52,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         out.table(table);
     });
     if page.items.is_empty() {
-        terminal.notes.note(format_args!("there are no such data in {}: muster data set KEY VALUE", session.env));
+        terminal
+            .notes
+            .note(format_args!("{} has no such data; set some with `muster data set KEY VALUE`", session.env));
     }
     Ok(Exit::Yes)
 }

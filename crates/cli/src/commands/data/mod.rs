@@ -1,4 +1,4 @@
-//! `muster data`: configuration data for content, in layers.
+//! `muster data …`: configuration data in layers, for lookups by releases.
 
 pub(super) mod get;
 pub(super) mod list;
@@ -10,7 +10,8 @@ use muster_core::lookup::config_data::Layer;
 use muster_core::names::{DataKey, NodeName, Role};
 use muster_wire::data::DatumRow;
 
-use crate::terminal::plain;
+use crate::args::filter::{node_arg, role_arg};
+use crate::output::text;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -20,19 +21,19 @@ pub enum Command {
     Unset(unset::Args),
 }
 
-/// For whom a datum is.
+/// The layer of a datum.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct LayerArgs {
-    /// For the nodes of a role [default: for all nodes]
-    #[arg(long, value_name = "ROLE", value_parser = role, conflicts_with = "host")]
+    /// Layer of a role [default: the global layer]
+    #[arg(long, value_name = "ROLE", value_parser = role_arg, conflicts_with = "host")]
     role: Option<Role>,
-    /// For one node
-    #[arg(long, value_name = "NODE", value_parser = node)]
+    /// Layer of one node
+    #[arg(long, value_name = "NODE", value_parser = node_arg)]
     host: Option<NodeName>,
 }
 
 impl LayerArgs {
-    /// The layer; none if it is not said.
+    /// The given layer, if any.
     fn given(&self) -> Option<Layer> {
         match (&self.role, &self.host) {
             (Some(role), _) => Some(Layer::Role { role: role.clone() }),
@@ -46,21 +47,13 @@ impl LayerArgs {
     }
 }
 
-pub(super) fn role(text: &str) -> Result<Role, String> {
-    Role::new(text).map_err(|_| Role::RULE.to_owned())
-}
-
-pub(super) fn node(text: &str) -> Result<NodeName, String> {
-    NodeName::new(text).map_err(|_| NodeName::RULE.to_owned())
-}
-
-fn key(text: &str) -> Result<DataKey, String> {
+fn key_arg(text: &str) -> Result<DataKey, String> {
     DataKey::new(text).map_err(|_| DataKey::RULE.to_owned())
 }
 
-/// A value on one line.
+/// The value on one line; secrets are hidden.
 fn value(row: &DatumRow) -> String {
-    plain::one_line(&if row.secret {
+    text::one_line(&if row.secret {
         muster_core::lookup::config_data::SECRET.to_owned()
     } else {
         row.value.to_string()

@@ -1,4 +1,4 @@
-//! `muster data set`: sets a datum, unless somebody else changes it at the same time.
+//! `muster data set`: sets a datum of a layer; a concurrent change is a conflict.
 
 use std::io::Read;
 
@@ -11,71 +11,70 @@ use muster_wire::problem::ProblemCode;
 use serde_json::Value;
 
 use crate::args::Globals;
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::Terminal;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
+use crate::variables::author;
 
 use super::LayerArgs;
 
-/// Set configuration data for all nodes, for a role or for one node: host beats role beats global
+/// Set configuration data for all nodes, a role or one node: host overrides role, role overrides global
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A VALUE that is JSON is taken as what it says; anything else is taken as text, and a note says so. The nodes whose last \
-run looked the key up, and that see another value now, run again; nobody else does.
+A VALUE that is valid JSON is stored as JSON; anything else is stored as a string, and a note says so. Nodes whose last run \
+looked the key up and whose value has changed run again; other nodes do not.
 
-What is there is read first, and changed only if it is still the same then: of two people who change one datum at the \
-same time, one is told what the other did.
+The current value is read first, and the write is a compare-and-swap: of two concurrent changes one is refused, and its \
+error shows the other one.
 
 Exit codes:
-  0   it is set; or was so already
-  1   refused: no such role or node, too large, or somebody else was faster
-  2   cannot tell: ask again, which is safe
+  0   set, or unchanged
+  1   refused: no such role or node, too large, or a conflict
+  2   unknown: retry, which is safe
 
 Examples:
   muster data set ntp_servers '[\"10.0.0.1\"]' --role web
   muster data set nova::debug true --host web1 --message 'looking for the timeout'
   pass show db | muster data set db::password - --secret --role db")]
 pub struct Args {
-    /// The key, as content looks it up
-    #[arg(value_parser = super::key)]
+    /// Key, as releases look it up
+    #[arg(value_parser = super::key_arg)]
     key: DataKey,
-    /// The value, as JSON or as text; `-` reads it from standard input
+    /// Value, as JSON or as text; `-` reads it from standard input
     #[arg(allow_hyphen_values = true)]
     value: String,
     #[command(flatten)]
     layer: LayerArgs,
-    /// Show it to nodes, and to nobody else: it becomes Sensitive in Puppet
+    /// Hide the value from everything but nodes; it becomes Sensitive in Puppet
     #[arg(long)]
     secret: bool,
-    /// Why, for those who find it
+    /// Reason for the value
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
-    /// Only over the value of this revision, which `muster data get` shows
+    /// Only replace the value of this revision, which `muster data get` shows
     #[arg(long, value_name = "N", conflicts_with = "new")]
     if_revision: Option<u64>,
-    /// Only if it is not there yet
+    /// Only if the key is not set yet
     #[arg(long)]
     new: bool,
-    /// Even if no node has this role or this name yet
+    /// Allow a role or node that the design does not have yet
     #[arg(long)]
     force: bool,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let text = read(&args.value)?;
+    let text = read_value(&args.value)?;
     let value = match serde_json::from_str::<Value>(&text) {
         Ok(value) => value,
-        // Nobody means a text that begins like a list or a mapping: it is one that was cut off, or eaten by a shell.
+        // Text that starts like JSON is most likely JSON that was truncated or changed by the shell.
         Err(error) if text.trim_start().starts_with(['[', '{', '"']) => {
-            return Err(Failure::usage(format!("the value is not JSON, although it begins like it: {error}")).hint(
-                "put it into single quotes for your shell; a text that begins so is JSON too, in double quotes",
+            return Err(Failure::usage(format!("the value starts like JSON but cannot be parsed: {error}")).hint(
+                "put it into single quotes for the shell; write a string that starts like this as JSON, in double quotes",
             ));
         }
         Err(_) => {
             let text = text.strip_suffix('\n').unwrap_or(&text);
-            terminal.notes.note("the value is not JSON, and is taken as text");
+            terminal.notes.note("the value is not JSON and is stored as a string");
             Value::from(text)
         }
     };
@@ -85,7 +84,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         (Some(revision), _) => DatumPrecondition::At(Revision(revision)),
         (None, true) => DatumPrecondition::Nothing,
         (None, false) => match session.client().datum(&session.env, &layer, key).await {
-            Ok(there) => DatumPrecondition::At(there.changed_at),
+            Ok(datum) => DatumPrecondition::At(datum.changed_at),
             Err(error) if error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownDatum) => {
                 DatumPrecondition::Nothing
             }
@@ -94,7 +93,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
     };
     let set = SetDatum { value, secret: args.secret, message: args.message.clone(), force: args.force };
     let done = session.client().set_datum(&session.env, (&layer, key), &set, before, &author()).await;
-    let done = session.told(done)?;
+    let done = session.map_err(done)?;
     terminal.out.answer(&done, |out| {
         let (layer, value, revision) = (&done.datum.layer, super::value(&done.datum), done.revision);
         if done.changed {
@@ -104,13 +103,13 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
     });
     if done.datum.for_nobody {
-        terminal.notes.note(format_args!("no node of the design sees it yet: {layer}"));
+        terminal.notes.note(format_args!("no node of the design uses this value yet: {layer}"));
     }
     Ok(Exit::Yes)
 }
 
-/// The value as it was given; `-` is standard input, so that a secret need not stand in the list of processes.
-fn read(value: &str) -> Result<String, Failure> {
+/// Reads `-` from standard input: arguments are visible in the list of processes, which secrets must not be.
+fn read_value(value: &str) -> Result<String, Failure> {
     if value != "-" {
         return Ok(value.to_owned());
     }

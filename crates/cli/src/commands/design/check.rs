@@ -1,4 +1,4 @@
-//! `muster design check`: everything that is wrong with a design, in one pass.
+//! `muster design check`: reports all findings in a design.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,24 @@ use muster_design::finding::{Finding, Findings, Severity};
 use serde::Serialize;
 
 use crate::args::Globals;
-use crate::commands::rows::count;
-use crate::design_args;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::{Out, Terminal, styled};
+use crate::args::design::only_dirs;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, count, render_finding};
 
-use super::load::{self, Loaded};
+use super::load::{self, LoadedDesign};
 
-/// Check a design: every finding in one pass, with its place, the line, and what to do
+/// Check a design: report all errors and warnings with file, line and help
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The directories are laid over each other: where two of them say something of one document, the later one wins. All \
-environments of the directories are checked, or the one that --env names; what is found in several of them is told once.
+Directories are merged: if two of them contain the same document, the later one takes precedence. All environments are \
+checked, or only the one of --env; a finding that occurs in several environments is printed once.
 
-`muster design explain CODE` says more about a finding.
+`muster design explain CODE` explains a finding.
 
 Exit codes:
-  0   nothing was found, or warnings alone, which do not keep a design from being used
-  1   there are errors; or warnings, with --deny warnings
-  64  there is no such directory
+  0   no errors; there may be warnings
+  1   errors, or warnings with --deny warnings
+  64  the directory does not exist
 
 Examples:
   muster design check site
@@ -34,10 +32,10 @@ Examples:
   muster design check base=/srv/design/site lab=. --env lab
   muster design check site -o json | jq -r '.findings[] | [.code, .file, .span.start.line] | @tsv'")]
 pub struct Args {
-    /// The directories that hold the design, the one that wins last; NAME is what findings call it
+    /// Directories of the design; later ones take precedence. NAME is the source name
     #[arg(value_name = "[NAME=]DIR", required = true)]
     dirs: Vec<String>,
-    /// Fail for these as well
+    /// Findings that also fail the check
     #[arg(long, value_name = "WHAT")]
     deny: Option<Deny>,
 }
@@ -47,18 +45,18 @@ enum Deny {
     Warnings,
 }
 
-/// What was found, for programs.
+/// Result of the check.
 #[derive(Debug, Serialize)]
-struct Report {
-    findings: Vec<Found>,
+struct CheckReport {
+    findings: Vec<ReportedFinding>,
     errors: usize,
     warnings: usize,
     environments: Vec<CheckedEnvironment>,
 }
 
-/// A finding, and the environments in which it was made; none if the design has none.
+/// A finding, and the environments in which it occurs; empty if the design has no environments.
 #[derive(Debug, Serialize)]
-struct Found {
+struct ReportedFinding {
     #[serde(flatten)]
     finding: Finding,
     environments: Vec<EnvName>,
@@ -72,7 +70,7 @@ struct CheckedEnvironment {
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let dirs = design_args::only_dirs(&args.dirs)?;
+    let dirs = only_dirs(&args.dirs)?;
     let loaded = load::read(&dirs);
     let report = check(&loaded, globals.env.as_ref());
     terminal.out.answer(&report, |out| show(&report, args.deny, out));
@@ -80,23 +78,23 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     Ok(Exit::yes_if(!denied))
 }
 
-fn check(loaded: &Loaded, only: Option<&EnvName>) -> Report {
+fn check(loaded: &LoadedDesign, only: Option<&EnvName>) -> CheckReport {
     let mut environments = Vec::new();
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<ReportedFinding> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
-    let mut take = |findings: &Findings, env: Option<&EnvName>| {
+    let mut add = |findings: &Findings, env: Option<&EnvName>| {
         for finding in findings {
             let at = *known.entry(format!("{finding:?}")).or_insert(found.len());
             if at == found.len() {
-                found.push(Found { finding: finding.clone(), environments: Vec::new() });
+                found.push(ReportedFinding { finding: finding.clone(), environments: Vec::new() });
             }
             found[at].environments.extend(env.cloned());
         }
     };
-    take(&loaded.unread, None);
+    add(&loaded.read_errors, None);
     for checked in loaded.compile_each(only) {
         let design = &checked.design;
-        take(&checked.findings, design.env());
+        add(&checked.findings, design.env());
         environments.push(CheckedEnvironment {
             env: design.env().cloned(),
             nodes: design.nodes().len(),
@@ -105,26 +103,26 @@ fn check(loaded: &Loaded, only: Option<&EnvName>) -> Report {
     }
     let errors = found.iter().filter(|found| found.finding.severity == Severity::Error).count();
     let warnings = found.len() - errors;
-    Report { findings: found, errors, warnings, environments }
+    CheckReport { findings: found, errors, warnings, environments }
 }
 
-fn show(report: &Report, deny: Option<Deny>, out: &mut Out) {
-    for Found { finding, environments } in &report.findings {
-        out.text(styled(finding));
+fn show(report: &CheckReport, deny: Option<Deny>, out: &mut Out) {
+    for ReportedFinding { finding, environments } in &report.findings {
+        out.text(render_finding(finding));
         if !environments.is_empty() && environments.len() < report.environments.len() {
             let names: Vec<&str> = environments.iter().map(EnvName::as_str).collect();
-            let word = if names.len() == 1 { "environment" } else { "environments" };
-            out.line(format_args!("only in {word} {}", names.join(", ")));
+            let noun = if names.len() == 1 { "environment" } else { "environments" };
+            out.line(format_args!("only in {noun} {}", names.join(", ")));
         }
         out.gap();
     }
     let sizes: Vec<String> = report.environments.iter().map(size).collect();
     match (report.errors, report.warnings) {
-        (0, 0) => out.line(format_args!("nothing found ({})", sizes.join("; "))),
+        (0, 0) => out.line(format_args!("no findings ({})", sizes.join("; "))),
         (0, warnings) => {
             let effect = match deny {
                 Some(Deny::Warnings) => "and warnings are denied",
-                None => "and no error: the design can be used",
+                None => "and no errors: the design is valid",
             };
             out.line(format_args!("{}, {effect}", count(warnings, "warning")));
         }
@@ -135,7 +133,7 @@ fn show(report: &Report, deny: Option<Deny>, out: &mut Out) {
     }
 }
 
-/// "prod: 12 nodes, 40 documents"
+/// "prod: 40 documents, 12 nodes"
 fn size(checked: &CheckedEnvironment) -> String {
     let env = checked.env.as_ref().map(|env| format!("{env}: ")).unwrap_or_default();
     format!("{env}{}, {}", count(checked.documents, "document"), count(checked.nodes, "node"))

@@ -1,4 +1,4 @@
-//! `muster design diff`: what is different between two designs, in effect.
+//! `muster design diff`: compares the effective values of two designs.
 
 use std::collections::BTreeSet;
 
@@ -10,65 +10,64 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::Globals;
-use crate::commands::changes::{self, ChangedValue, Entry, Sign};
-use crate::design_args;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::{Out, Terminal};
+use crate::args::design::only_dirs;
+use crate::failure::{Exit, Failure};
+use crate::output::changes::{self, ChangeEntry, ChangeKind, ChangedValue};
+use crate::output::{Out, Terminal};
 
-use super::load::{self, Loaded};
+use super::load::{self, LoadedDesign};
 
-/// Compare two designs: which documents and nodes are added, removed or changed, and in which values
+/// Compare two designs: added, removed and changed documents and nodes, with their values
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Effective values are compared: a node whose value moves to its profile is the same node. Documents that change in \
-the same way are told together. All environments that both have are compared, or the one that --env names.
+Effective values are compared: moving a value from a node to its profile is no difference for the node. Documents with the \
+same changes are grouped. All environments of both designs are compared, or only the one of --env.
 
 Exit codes:
-  0   there is no difference
-  1   there are differences, which are shown
-  2   cannot tell: one of the designs has errors, which are shown
-  64  there is no such directory
+  0   no differences
+  1   there are differences, which are printed
+  2   unknown: one of the designs has errors, which are printed
+  64  the directory does not exist
 
 Examples:
   muster design diff /srv/design/site site
   muster design diff before after --env prod -o json | jq '.environments[].documents[].name'")]
 pub struct Args {
-    /// The directory that holds the design as it was
+    /// Directory of the first design
     #[arg(value_name = "A")]
     before: String,
-    /// The directory that holds the design as it is to be
+    /// Directory of the second design
     #[arg(value_name = "B")]
     after: String,
 }
 
-/// What is different, for programs.
+/// Differences between two designs.
 #[derive(Debug, Serialize)]
-struct Differences {
+struct DesignDifferences {
     same: bool,
-    environments: Vec<Compared>,
-    /// The environments that only the first design has.
+    environments: Vec<EnvironmentDiff>,
+    /// Environments of the first design only.
     removed_environments: Vec<EnvName>,
-    /// The environments that only the second design has.
+    /// Environments of the second design only.
     added_environments: Vec<EnvName>,
 }
 
 #[derive(Debug, Serialize)]
-struct Compared {
+struct EnvironmentDiff {
     env: Option<EnvName>,
     documents: Vec<DocumentDiff>,
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let read = |dir: &str| design_args::only_dirs(&[dir.to_owned()]).map(|dirs| load::read(&dirs));
+    let read = |dir: &str| only_dirs(&[dir.to_owned()]).map(|dirs| load::read(&dirs));
     let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let differences = compare(&before, &after, globals.env.as_ref()).map_err(Failure::unanswered)?;
+    let differences = compare(&before, &after, globals.env.as_ref()).map_err(Failure::as_cannot_tell)?;
     terminal.out.answer(&differences, |out| show(&differences, out));
     Ok(Exit::yes_if(differences.same))
 }
 
-fn compare(before: &Loaded, after: &Loaded, only: Option<&EnvName>) -> Result<Differences, Failure> {
-    let environments = |loaded: &Loaded| -> BTreeSet<EnvName> {
+fn compare(before: &LoadedDesign, after: &LoadedDesign, only: Option<&EnvName>) -> Result<DesignDifferences, Failure> {
+    let environments = |loaded: &LoadedDesign| -> BTreeSet<EnvName> {
         loaded.compile(None, Default::default()).design.environments().cloned().collect()
     };
     let (old, new) = (environments(before), environments(after));
@@ -79,24 +78,24 @@ fn compare(before: &Loaded, after: &Loaded, only: Option<&EnvName>) -> Result<Di
     };
     let mut compared = Vec::new();
     for env in both {
-        let (before, after) = (good(before, env.as_ref())?, good(after, env.as_ref())?);
-        compared.push(Compared { env, documents: diff(&before, &after) });
+        let (before, after) = (compile_valid(before, env.as_ref())?, compile_valid(after, env.as_ref())?);
+        compared.push(EnvironmentDiff { env, documents: diff(&before, &after) });
     }
     let removed: Vec<EnvName> = old.difference(&new).filter(|_| only.is_none()).cloned().collect();
     let added: Vec<EnvName> = new.difference(&old).filter(|_| only.is_none()).cloned().collect();
     let same = compared.iter().all(|compared| compared.documents.is_empty()) && removed.is_empty() && added.is_empty();
-    Ok(Differences { same, environments: compared, removed_environments: removed, added_environments: added })
+    Ok(DesignDifferences { same, environments: compared, removed_environments: removed, added_environments: added })
 }
 
-/// A design that holds together: of one with errors nobody can say what it is.
-fn good(loaded: &Loaded, env: Option<&EnvName>) -> Result<Design, Failure> {
+/// Compiles a design. A design with errors has no defined values, and is refused.
+fn compile_valid(loaded: &LoadedDesign, env: Option<&EnvName>) -> Result<Design, Failure> {
     let checked = loaded.compile(env, Default::default());
-    let findings: Vec<_> = loaded.unread.iter().chain(&checked.findings).cloned().collect();
+    let findings: Vec<_> = loaded.read_errors.iter().chain(&checked.findings).cloned().collect();
     let findings = muster_design::finding::Findings::from(findings);
     if findings.has_errors() { Err(Failure::failed(findings)) } else { Ok(checked.design) }
 }
 
-fn show(differences: &Differences, out: &mut Out) {
+fn show(differences: &DesignDifferences, out: &mut Out) {
     let several = differences.environments.len() > 1;
     for env in &differences.removed_environments {
         out.line(format_args!("- environment {env}"));
@@ -105,19 +104,19 @@ fn show(differences: &Differences, out: &mut Out) {
         out.line(format_args!("+ environment {env}"));
     }
     let (mut added, mut removed, mut changed) = (0, 0, 0);
-    for Compared { env, documents } in &differences.environments {
+    for EnvironmentDiff { env, documents } in &differences.environments {
         if documents.is_empty() {
             continue;
         }
         if several && let Some(env) = env {
             out.line(format_args!("environment {env}"));
         }
-        let values: Vec<Vec<Changed>> = documents.iter().map(values).collect();
-        let entries = documents.iter().zip(&values).map(|(document, values)| Entry {
-            sign: match document.what {
-                Difference::Added => Sign::Add,
-                Difference::Removed => Sign::Remove,
-                Difference::Changed { .. } => Sign::Change,
+        let values: Vec<Vec<ValueChange>> = documents.iter().map(values).collect();
+        let entries = documents.iter().zip(&values).map(|(document, values)| ChangeEntry {
+            change: match document.what {
+                Difference::Added => ChangeKind::Add,
+                Difference::Removed => ChangeKind::Remove,
+                Difference::Changed { .. } => ChangeKind::Change,
             },
             kind: Some(document.kind.clone()),
             name: document.name.clone(),
@@ -130,7 +129,7 @@ fn show(differences: &Differences, out: &mut Out) {
                 })
                 .collect(),
         });
-        changes::show(entries.collect(), word, out);
+        changes::show(entries.collect(), verb, out);
         for document in documents {
             match document.what {
                 Difference::Added => added += 1,
@@ -140,7 +139,7 @@ fn show(differences: &Differences, out: &mut Out) {
         }
     }
     if differences.same {
-        return out.line("no difference");
+        return out.line("no differences");
     }
     if added + removed + changed > 0 {
         out.gap();
@@ -148,10 +147,10 @@ fn show(differences: &Differences, out: &mut Out) {
     }
 }
 
-/// A path, and what stood and stands there.
-type Changed = (String, Option<Value>, Option<Value>);
+/// Path, old value, new value.
+type ValueChange = (String, Option<Value>, Option<Value>);
 
-fn values(document: &DocumentDiff) -> Vec<Changed> {
+fn values(document: &DocumentDiff) -> Vec<ValueChange> {
     let json = |node: &Option<Node>| node.as_ref().and_then(|node| serde_json::to_value(node).ok());
     match &document.what {
         Difference::Added | Difference::Removed => Vec::new(),
@@ -161,11 +160,11 @@ fn values(document: &DocumentDiff) -> Vec<Changed> {
     }
 }
 
-fn word(sign: Sign) -> &'static str {
-    match sign {
-        Sign::Add => "added",
-        Sign::Remove => "removed",
-        Sign::Change => "changed",
-        Sign::Keep => "same",
+fn verb(change: ChangeKind) -> &'static str {
+    match change {
+        ChangeKind::Add => "added",
+        ChangeKind::Remove => "removed",
+        ChangeKind::Change => "changed",
+        ChangeKind::Keep => "same",
     }
 }

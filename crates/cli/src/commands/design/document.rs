@@ -1,4 +1,4 @@
-//! Documents as they are named on the command line, and as they are printed.
+//! Finds a document by its name on the command line, and serializes its effective values.
 
 use muster_core::spelling;
 use muster_design::Design;
@@ -8,44 +8,44 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::failure::Failure;
 
-/// The kind of what has a name and nothing else.
+/// The default kind of a name.
 pub(super) const NODE: &str = "Node";
-/// Inherited like all else, and written beside the spec.
+/// Inherited like values, but printed next to the spec.
 const LABELS: &str = "labels";
 
-/// Which document is meant.
+/// Kind and name of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Subject {
+pub(super) struct DocumentRef {
     pub(super) kind: String,
     pub(super) name: String,
 }
 
-impl Subject {
-    /// Reads `NODE`, `KIND/NAME`, or a name of the kind that `--kind` says. Kinds and names may hold slashes themselves:
-    /// what is in the design is meant.
-    pub(super) fn read(word: &str, kind: Option<&str>, design: &Design) -> Self {
+impl DocumentRef {
+    /// Parses `NODE`, `KIND/NAME`, or a name of the kind of `--kind`. Kinds and names may contain slashes: a split that
+    /// names an existing document is preferred.
+    pub(super) fn parse(arg: &str, kind: Option<&str>, design: &Design) -> Self {
         let new = |kind: &str, name: &str| Self { kind: kind.to_owned(), name: name.to_owned() };
         if let Some(kind) = kind {
-            return new(kind, word);
+            return new(kind, arg);
         }
-        let mut ways = word.match_indices('/').map(|(at, _)| (&word[..at], &word[at + 1..]));
-        if let Some((kind, name)) = ways.find(|(kind, name)| design.effective(kind, name).is_some()) {
+        let mut splits = arg.match_indices('/').map(|(at, _)| (&arg[..at], &arg[at + 1..]));
+        if let Some((kind, name)) = splits.find(|(kind, name)| design.effective(kind, name).is_some()) {
             return new(kind, name);
         }
-        match (word.split_once('/'), word.rsplit_once('/')) {
+        match (arg.split_once('/'), arg.rsplit_once('/')) {
             (Some((kind, name)), _) if Kind::parse(kind).is_some() => new(kind, name),
-            (_, Some((kind, name))) if design.effective(NODE, word).is_none() => new(kind, name),
-            (Some(_) | None, _) => new(NODE, word),
+            (_, Some((kind, name))) if design.effective(NODE, arg).is_none() => new(kind, name),
+            (Some(_) | None, _) => new(NODE, arg),
         }
     }
 
-    /// The effective values of the document that is meant.
-    pub(super) fn find<'d>(&'d self, design: &'d Design) -> Result<Effective<'d>, Failure> {
+    /// Finds the effective values of the document.
+    pub(super) fn find<'d>(&'d self, design: &'d Design) -> Result<EffectiveDocument<'d>, Failure> {
         let body = design.effective(&self.kind, &self.name).ok_or_else(|| self.unknown(design))?;
-        Ok(Effective { kind: &self.kind, name: &self.name, body })
+        Ok(EffectiveDocument { kind: &self.kind, name: &self.name, body })
     }
 
-    /// There is no such document: perhaps another one was meant.
+    /// The error for a document that does not exist, with a suggestion.
     pub(super) fn unknown(&self, design: &Design) -> Failure {
         let Self { kind, name } = self;
         let mut kinds: Vec<&str> = design.effective_documents().map(|(kind, _, _)| kind.word()).collect();
@@ -54,25 +54,25 @@ impl Subject {
         if !kinds.contains(&kind.as_str()) {
             let failure = Failure::failed(anyhow::anyhow!("the design has no document of kind {kind}"));
             return failure.hint(match spelling::nearest(kind, kinds.iter().copied()) {
-                Some(meant) => format!("did you mean {meant}/{name}?"),
-                None => format!("there is {}", kinds.join(", ")),
+                Some(nearest) => format!("did you mean {nearest}/{name}?"),
+                None => format!("it has {}", kinds.join(", ")),
             });
         }
         let names = design.effective_documents().filter(|(of, _, _)| of.word() == kind);
         let names: Vec<&str> = names.map(|(_, name, _)| name).collect();
-        let what = if kind == NODE { format!("node {name}") } else { format!("{kind} {name}") };
-        let failure = Failure::failed(anyhow::anyhow!("the design has no {what}"));
+        let title = if kind == NODE { format!("node {name}") } else { format!("{kind} {name}") };
+        let failure = Failure::failed(anyhow::anyhow!("the design has no {title}"));
         let elsewhere = design.effective_documents().find(|(_, other, _)| other == name);
         match (elsewhere, spelling::nearest(name, names.iter().copied())) {
-            (Some((other, _, _)), _) => failure.hint(format!("there is {other}/{name}")),
-            (None, Some(meant)) => failure.hint(format!("did you mean {meant}?")),
-            (None, None) => failure.hint(format!("there is {}", some_of(&names))),
+            (Some((other, _, _)), _) => failure.hint(format!("did you mean {other}/{name}?")),
+            (None, Some(nearest)) => failure.hint(format!("did you mean {nearest}?")),
+            (None, None) => failure.hint(format!("it has {}", first_names(&names))),
         }
     }
 }
 
-/// The first few of many names.
-pub(super) fn some_of(names: &[&str]) -> String {
+/// The first 10 names.
+pub(super) fn first_names(names: &[&str]) -> String {
     const SHOWN: usize = 10;
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(SHOWN) {
@@ -81,15 +81,15 @@ pub(super) fn some_of(names: &[&str]) -> String {
     }
 }
 
-/// A document with nothing left to inherit. It can be read again as a document.
+/// A document with all inherited values merged. Its output is a valid document.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Effective<'d> {
+pub(super) struct EffectiveDocument<'d> {
     pub(super) kind: &'d str,
     pub(super) name: &'d str,
     pub(super) body: &'d Node,
 }
 
-impl Serialize for Effective<'_> {
+impl Serialize for EffectiveDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut document = serializer.serialize_map(None)?;
         document.serialize_entry("kind", self.kind)?;
@@ -102,7 +102,7 @@ impl Serialize for Effective<'_> {
     }
 }
 
-/// The values of a document, without its labels.
+/// The values of a document without its labels.
 struct Spec<'d>(&'d Node);
 
 impl Serialize for Spec<'_> {

@@ -1,4 +1,4 @@
-//! Designs out of directories.
+//! Reads and compiles the design in directories.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,30 @@ use muster_design::file_text::FileText;
 use muster_design::finding::{Code, Finding, Findings};
 use muster_design::{Checked, Design, Options};
 
-use crate::design_args::NamedDir;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::Notes;
+use crate::args::design::NamedDir;
+use crate::failure::{Exit, Failure};
+use crate::output::Notes;
 
-/// What directories hold. A design is evaluated for one environment, and the same files may be evaluated for several.
+/// The files of a design. They can be compiled for several environments.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedDesign {
     pub(crate) bundles: Vec<Bundle>,
-    /// What could not be read.
-    pub(crate) unread: Findings,
+    /// Files that could not be read.
+    pub(crate) read_errors: Findings,
 }
 
-pub(crate) fn read(dirs: &[NamedDir]) -> Loaded {
-    let mut unread: Vec<Finding> = Vec::new();
+pub(crate) fn read(dirs: &[NamedDir]) -> LoadedDesign {
+    let mut read_errors: Vec<Finding> = Vec::new();
     let bundles = dirs.iter().map(|dir| {
         let (bundle, findings) = Directory { name: dir.name.clone(), path: dir.path.clone() }.read();
-        unread.extend(findings);
+        read_errors.extend(findings);
         bundle
     });
-    Loaded { bundles: bundles.collect(), unread: unread.into() }
+    LoadedDesign { bundles: bundles.collect(), read_errors: read_errors.into() }
 }
 
-impl Loaded {
-    /// Evaluates the design for one environment; for none: for the only one that there is.
+impl LoadedDesign {
+    /// Compiles the design for an environment; for none, for the only one.
     pub(crate) fn compile(&self, env: Option<&EnvName>, cardinality: BTreeMap<Role, u32>) -> Checked {
         let copy = |bundle: &Bundle| Bundle {
             name: bundle.name.clone(),
@@ -42,8 +41,7 @@ impl Loaded {
         Design::compile(bundles, &Options { env: env.cloned(), cardinality })
     }
 
-    /// Evaluates the design for the environment that is named, or for each that there is; a design without any is
-    /// evaluated once.
+    /// Compiles the design for the given environment, or for each one. A design without environments is compiled once.
     pub(crate) fn compile_each(&self, only: Option<&EnvName>) -> Vec<Checked> {
         let first = self.compile(only, BTreeMap::new());
         let all: Vec<EnvName> = first.design.environments().cloned().collect();
@@ -54,22 +52,22 @@ impl Loaded {
     }
 }
 
-/// The one design that is meant, and whether it holds together. What was found is noted: one that has errors can be asked
-/// all the same, which is how they are understood.
+/// Compiles the design of a query, prints its findings, and returns the exit code for them. A design with errors can be
+/// queried, which helps to find their causes.
 pub(super) fn design(dirs: &[NamedDir], env: Option<&EnvName>, notes: &mut Notes) -> Result<(Design, Exit), Failure> {
     let loaded = read(dirs);
     let checked = loaded.compile(env, BTreeMap::new());
     let environments: Vec<&str> = checked.design.environments().map(EnvName::as_str).collect();
     if env.is_none() && environments.len() > 1 {
-        let failure = Failure::usage(format!("there are several environments: {}", environments.join(", ")));
-        return Err(failure.hint("choose one with --env, or with MUSTER_ENV"));
+        let failure = Failure::usage(format!("the design has several environments: {}", environments.join(", ")));
+        return Err(failure.hint("choose one with --env or MUSTER_ENV"));
     }
-    let findings: Findings = loaded.unread.into_iter().chain(checked.findings).collect::<Vec<_>>().into();
+    let findings: Findings = loaded.read_errors.into_iter().chain(checked.findings).collect::<Vec<_>>().into();
     notes.findings(&findings);
     if findings.iter().any(|finding| finding.code == Code::SecretAsText) {
         let failure =
-            Failure::failed(anyhow::anyhow!("no value is shown: a secret is written as text, and could be seen"));
-        return Err(failure.hint("name the secret in its place, {secret: NAME}, and ask again"));
+            Failure::failed(anyhow::anyhow!("values are not printed: the design contains a secret as plain text"));
+        return Err(failure.hint("replace it by a reference, {secret: NAME}, and try again"));
     }
     Ok((checked.design, Exit::yes_if(!findings.has_errors())))
 }

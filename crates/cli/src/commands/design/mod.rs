@@ -1,4 +1,4 @@
-//! `muster design …`: all of it on directories of this machine, without a server.
+//! `muster design …`: checks and queries designs in local directories, without a server.
 
 pub(super) mod check;
 pub(super) mod diff;
@@ -13,7 +13,7 @@ pub(super) mod why;
 pub enum Command {
     Check(check::Args),
     Show(show::Args),
-    Why(why::Args),
+    Reason(why::Args),
     Diff(diff::Args),
     Schema(schema::Args),
     Explain(explain::Args),

@@ -1,4 +1,4 @@
-//! `muster design schema`: the JSON Schemas of documents, for editors.
+//! `muster design schema`: prints the JSON Schemas of documents, for editors.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,27 @@ use muster_design::types::json_schema;
 use serde_json::{Value, json};
 
 use crate::args::{Format, Globals};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
 
 /// Print the JSON Schema of a kind of document, for editors; without a kind, list the kinds
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-With --all, one file a kind is written, and one that describes a file of any documents. An editor with the YAML language \
-server checks and completes a file that names one of them in its first line:
+With --all one file per kind is written, and one for files of any kinds. An editor with the YAML language server checks and \
+completes a file that has such a first line:
 
   # yaml-language-server: $schema=schemas/design.schema.json
 
 Exit codes:
-  0   it was printed
-  1   there is no such kind, or a file cannot be written
+  0   success
+  1   the kind does not exist, or a file cannot be written
 
 Examples:
   muster design schema
   muster design schema Network > network.schema.json
   muster design schema --all schemas")]
 pub struct Args {
-    /// The kind, such as Network
+    /// Kind of document, such as Network
     #[arg(conflicts_with = "all")]
     kind: Option<String>,
     /// Write the schemas of all kinds into this directory
@@ -38,36 +37,38 @@ pub struct Args {
     all: Option<PathBuf>,
 }
 
-/// Whatever documents a file holds: the name of the file, and how the schema is called in it.
+/// Name of the schema for files of any kinds.
 const ANY: &str = "design";
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     if let Some(dir) = &args.all {
         return write_all(dir, terminal);
     }
-    let Some(word) = &args.kind else {
+    let Some(name) = &args.kind else {
         let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
         terminal.out.answer(&kinds, |out| kinds.iter().for_each(|kind| out.line(kind)));
         return Ok(Exit::Yes);
     };
-    let kind = Kind::parse(word).ok_or_else(|| unknown(word))?;
-    // A schema is JSON, so that is how people see it as well.
+    let kind = Kind::parse(name).ok_or_else(|| unknown(name))?;
+    // Schemas are JSON, also for people.
     let format = if globals.output == Format::Table { Format::Json } else { globals.output };
     terminal.out.answer_as(format, &json_schema(kind), |_| {});
     Ok(Exit::Yes)
 }
 
-fn unknown(word: &str) -> Failure {
+fn unknown(name: &str) -> Failure {
     let kinds: Vec<&str> = Kind::ALL.iter().map(|kind| kind.word()).collect();
-    let failure = Failure::failed(anyhow::anyhow!("there is no kind {word:?}"));
-    match spelling::nearest(word, kinds.iter().copied()) {
+    let failure = Failure::failed(anyhow::anyhow!("there is no kind {name:?}"));
+    match spelling::nearest(name, kinds.iter().copied()) {
         Some(kind) => failure.hint(format!("did you mean {kind}?")),
-        None => failure.hint(format!("there is {}", kinds.join(", "))),
+        None => failure.hint(format!("kinds are {}", kinds.join(", "))),
     }
 }
 
 fn write_all(dir: &Path, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display())).map_err(Failure::failed)?;
+    std::fs::create_dir_all(dir)
+        .with_context(|| format!("cannot create {}", dir.display()))
+        .map_err(Failure::failed)?;
     let mut files = Vec::new();
     for kind in Kind::ALL {
         files.push(write(dir, kind.word(), &json_schema(*kind))?);
@@ -81,7 +82,7 @@ fn write_all(dir: &Path, terminal: &mut Terminal) -> Result<Exit, Failure> {
     files.push(write(dir, ANY, &any)?);
     terminal.out.answer(&files, |out| files.iter().for_each(|file| out.line(file)));
     terminal.notes.note(format_args!(
-        "an editor with the YAML language server uses one for a file that begins with\n      # yaml-language-server: $schema={}",
+        "editors with the YAML language server use a schema for a file that starts with\n      # yaml-language-server: $schema={}",
         dir.join(file_name(ANY)).display()
     ));
     Ok(Exit::Yes)
@@ -89,7 +90,7 @@ fn write_all(dir: &Path, terminal: &mut Terminal) -> Result<Exit, Failure> {
 
 fn write(dir: &Path, name: &str, schema: &Value) -> Result<String, Failure> {
     let path = dir.join(file_name(name));
-    let written = serde_json::to_string_pretty(schema).context("cannot write the schema down").and_then(|text| {
+    let written = serde_json::to_string_pretty(schema).context("cannot serialize the schema").and_then(|text| {
         std::fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
     });
     written.map_err(Failure::failed)?;

@@ -1,32 +1,30 @@
-//! `muster design show`: the effective design, or one document of it.
+//! `muster design show`: shows the effective design, or one document of it.
 
 use std::collections::BTreeMap;
 
 use muster_design::Design;
 use serde::Serialize;
 
+use crate::args::design::split;
 use crate::args::{Format, Globals};
-use crate::commands::rows::NONE;
-use crate::design_args;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::{Out, Table, Terminal};
+use crate::failure::{Exit, Failure};
+use crate::output::{NONE, Out, Table, Terminal};
 
-use super::document::{Effective, NODE, Subject};
+use super::document::{DocumentRef, EffectiveDocument, NODE};
 use super::load;
 
-/// Show the effective design, or one node or document of it: what is in effect when all layers are merged
+/// Show the effective design with all layers merged, or one node or document of it
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Without a name all documents are shown, as YAML that can be read again: nothing in it is inherited any more.
+Without a name all documents are printed, as YAML that is a valid design without inheritance.
 
-Words that are directories and stand in front are the design; a name follows. A node that has the name of a directory \
-is meant with --dir: muster design show --dir site web1.
+Leading arguments that are directories are the design; a name follows. If a node has the name of a directory, use \
+--dir: muster design show --dir site web1.
 
 Exit codes:
-  0   it was shown
-  1   there is no such document, or the design has errors: they are shown first, and then what there is
-  64  there is no such directory, or it cannot be told which environment is meant
+  0   success
+  1   the document does not exist, or the design has errors, which are printed before the values
+  64  the directory does not exist, or there are several environments
 
 Examples:
   muster design show site web1
@@ -35,13 +33,13 @@ Examples:
   muster design show site --kind Network oob
   muster design show site --list")]
 pub struct Args {
-    /// The directories that hold the design, the one that wins last, and then a node or KIND/NAME
+    /// Directories of the design, later ones take precedence; then a node or KIND/NAME
     #[arg(value_name = "DIR… [NAME]")]
-    words: Vec<String>,
-    /// A directory that holds the design; may be said several times
+    args: Vec<String>,
+    /// Directory of the design; can be repeated
     #[arg(long = "dir", value_name = "[NAME=]DIR")]
     dirs: Vec<String>,
-    /// The kind of the document [default: Node]
+    /// Kind of the document [default: Node]
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
     /// List nodes and documents, without their values
@@ -54,24 +52,24 @@ pub struct Args {
 struct Row<'d> {
     kind: &'d str,
     name: &'d str,
-    /// The sources that say something of it, in their order; none for a node that an environment file makes.
+    /// Sources that contain the document, in their order; none for a node that an environment file generates.
     sources: Vec<&'d str>,
-    /// Where each of them says it.
+    /// File and line in each source.
     places: Vec<String>,
 }
 
 pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let words = design_args::split(&args.words, &args.dirs, 1)?;
-    let (design, exit) = load::design(&words.dirs, globals.env.as_ref(), &mut terminal.notes)?;
-    // A design is YAML, so that is how people see it as well.
+    let given = split(&args.args, &args.dirs, 1)?;
+    let (design, exit) = load::design(&given.dirs, globals.env.as_ref(), &mut terminal.notes)?;
+    // Designs are YAML, also for people.
     let format = if globals.output == Format::Table { Format::Yaml } else { globals.output };
     let out = &mut terminal.out;
-    match words.rest.first() {
+    match given.names.first() {
         Some(_) if args.list => {
-            return Err(Failure::usage("--list lists all documents: leave out the name, or --list"));
+            return Err(Failure::usage("--list takes no name: omit the name, or --list"));
         }
-        Some(word) => {
-            let subject = Subject::read(word, args.kind.as_deref(), &design);
+        Some(name) => {
+            let subject = DocumentRef::parse(name, args.kind.as_deref(), &design);
             out.answer_as(format, &subject.find(&design)?, |_| {});
         }
         None if args.list => list(&design, out),
@@ -89,15 +87,15 @@ pub(in crate::commands) fn run(args: &Args, globals: &Globals, terminal: &mut Te
     Ok(exit)
 }
 
-/// Everything by kind and name, and then the environment's nodes in their order. Nodes of other environments stay out.
-fn all(design: &Design) -> Vec<Effective<'_>> {
+/// All documents by kind and name, then the nodes of the environment in their order, without nodes of other environments.
+fn all(design: &Design) -> Vec<EffectiveDocument<'_>> {
     let documents = design.effective_documents().filter(|(kind, _, _)| kind.word() != NODE);
     let mut documents: Vec<_> =
-        documents.map(|(kind, name, body)| Effective { kind: kind.word(), name, body }).collect();
+        documents.map(|(kind, name, body)| EffectiveDocument { kind: kind.word(), name, body }).collect();
     documents.sort_by_key(|document| (document.kind, document.name));
     let nodes = design.nodes().iter().filter_map(|node| {
         let name = node.name.as_str();
-        design.effective(NODE, name).map(|body| Effective { kind: NODE, name, body })
+        design.effective(NODE, name).map(|body| EffectiveDocument { kind: NODE, name, body })
     });
     documents.extend(nodes);
     documents
@@ -111,7 +109,7 @@ fn list(design: &Design, out: &mut Out) {
         let place = format!("{}{line}", document.place.file);
         written.entry((document.kind.word(), document.name)).or_default().push((document.source, place));
     }
-    for Effective { kind, name, .. } in all(design) {
+    for EffectiveDocument { kind, name, .. } in all(design) {
         let (sources, places) = written.remove(&(kind, name)).unwrap_or_default().into_iter().unzip();
         rows.push(Row { kind, name, sources, places });
     }

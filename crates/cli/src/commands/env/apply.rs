@@ -1,94 +1,102 @@
-//! `muster env apply`: makes the nodes follow a design.
+//! `muster env apply`: applies a design to the nodes of an environment, and waits until they have converged.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use muster_core::names::EnvName;
+use muster_core::design::plan::{DesignPlan, NodeAction};
+use muster_core::names::{EnvName, NodeName};
+use muster_core::node::status::{NodeState, Reason};
+use muster_core::txn::Revision;
 use muster_wire::design::{ApplyDesign, ApplyDesignResponse};
 use muster_wire::operator::NodeRow;
 use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
 
-use crate::args::Globals;
-use crate::author::author;
-use crate::commands::rows;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::terminal::Terminal;
+use crate::args::{Format, Globals};
+use crate::commands::up::verdict::{FleetNode, FleetVerdict, evaluate};
+use crate::connect::{Connection, is_retryable};
+use crate::failure::{Exit, Failure};
+use crate::output::{Notes, Terminal, count, node_table};
+use crate::variables::author;
 
-use super::input::InputArgs;
-use super::wait::{self, Arrival};
-use super::{plan_file, plan_view};
+use super::design_input::DesignInputArgs;
+use super::plan::{read_plan, show_plan};
 
-/// Make the nodes of an environment follow a design: create, change and remove nodes as it says
+/// Pause between two requests. A node takes seconds, and the rows of thousands of nodes are a megabyte.
+const POLL_PAUSE: Duration = Duration::from_millis(500);
+
+/// Apply a design to an environment: create, change and remove nodes
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The plan is shown, and carried out exactly so: if the world has moved meanwhile, nothing is done. With --plan it is the \
-one that `muster env plan --out` has saved; the directories must still be the same, and --cardinality is as it was.
+Prints the plan and executes exactly that plan; if the design or the nodes change meanwhile, nothing is done. With --plan \
+the plan that `muster env plan --out` has saved is executed; the directories must be unchanged, and --cardinality is taken \
+from the plan.
 
-The directories become a new revision of the design. Each replaces what it brought before; what was written through the \
-API stays, and wins. An environment that is not there is created.
+The directories become a new revision of the design. Each directory replaces its previous content; documents that were \
+written through the API are kept and take precedence. An environment that does not exist is created.
 
-A design that leaves no node of an environment that has some is refused without --remove-all: more likely the directory \
-is not what you take it for. `muster env destroy` takes an environment down.
+A design that removes all nodes of an environment is refused without --remove-all: most likely the directory is the \
+wrong one. `muster env destroy` removes an environment.
 
-Nodes that go leave service before they are stopped. Without --no-wait the command waits until new and changed nodes are \
-validated and the others are gone, or until nothing moves any more; whoever does not wait, or stops waiting, changes nothing: it goes on by itself.
+Nodes to be removed are drained before they are stopped. Without --no-wait the command waits until new and changed nodes are \
+validated and removed nodes are gone, or until no node makes progress. Not waiting, or Ctrl-C, does not stop the change.
 
 Exit codes:
-  0   done; or nothing was to do
-  1   refused: the design has errors, or the world has moved; or not all nodes were there in time, and they are named
-  2   cannot tell whether it was done: ask again, which is safe
-  64  there is no such directory
+  0   done, or there were no changes
+  1   refused: the design has errors, or the plan is stale; or some nodes have not converged before the timeout, and are
+      listed
+  2   unknown: retry, which is safe
+  64  the directory does not exist
 
 Examples:
   muster env apply prod site
   muster env apply prod site --message 'one more web server' --cardinality web=3
   muster env plan prod site --out plan.json && muster env apply prod site --plan plan.json
-  muster env apply prod            # what was changed through the API")]
+  muster env apply prod            # apply what was changed through the API")]
 pub struct Args {
-    /// The environment
+    /// Name of the environment
     #[arg(value_name = "ENV")]
     name: EnvName,
     #[command(flatten)]
-    input: InputArgs,
-    /// Carry out this plan, or nothing
+    input: DesignInputArgs,
+    /// Execute this saved plan, or nothing if it is stale
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Why, for the design's history; who is in MUSTER_AUTHOR, or your name on this machine
+    /// Reason for the change, kept in the history of the design; the author is MUSTER_AUTHOR, or your user name
     #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     message: String,
-    /// Do it even if no node is left of an environment that has some
+    /// Allow a design that removes all nodes of the environment
     #[arg(long)]
     remove_all: bool,
-    /// Show the plan, and do nothing
+    /// Print the plan, and change nothing
     #[arg(long, conflicts_with_all = ["wait", "no_wait"])]
     dry_run: bool,
-    /// Wait until the nodes are there; this is the default
+    /// Wait until the nodes have converged; this is the default
     #[arg(long, conflicts_with = "no_wait")]
     wait: bool,
-    /// Do not wait until the nodes are there
+    /// Do not wait until the nodes have converged
     #[arg(long)]
     no_wait: bool,
-    /// How long to wait, such as 90s or 1h30m
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::patience::read)]
+    /// Maximum time to wait, such as 90s or 1h30m
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = crate::args::timeout_arg)]
     timeout: SignedDuration,
 }
 
-/// What was done, and what has become of it, for programs.
+/// The applied plan, and the state of its nodes after waiting.
 #[derive(Debug, Serialize)]
-struct Done {
+struct ApplyOutput {
     #[serde(flatten)]
     applied: ApplyDesignResponse,
     #[serde(skip_serializing_if = "Option::is_none")]
-    arrival: Option<Arrival>,
+    arrival: Option<Convergence>,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let mut server = Server::find(globals)?;
+    let mut server = Connection::find(globals)?;
     let env = &args.name;
-    let saved = args.plan.as_deref().map(plan_file::read).transpose()?;
+    let saved = args.plan.as_deref().map(read_plan).transpose()?;
     let input = args.input.read(&server, env, saved.as_ref(), &mut terminal.notes).await?;
     let is_saved = saved.is_some();
     let plan = match saved {
@@ -96,17 +104,17 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         None => {
             let planned = server.client.plan_design(env, &input.design).await;
             let mut planned = planned.map_err(|error| input.failure(&server, error))?;
-            input.note(&mut planned.findings, &mut terminal.notes);
+            input.note_findings(&mut planned.findings, &mut terminal.notes);
             planned.plan
         }
     };
     if args.dry_run {
-        terminal.out.answer(&plan, |out| plan_view::show(&plan, out));
+        terminal.out.answer(&plan, |out| show_plan(&plan, out));
         return Ok(Exit::Yes);
     }
-    // Before it is done, so that it can be seen what goes on.
-    if globals.output == crate::args::Format::Table {
-        plan_view::show(&plan, &mut terminal.out);
+    // Before the request, to see what is being executed.
+    if globals.output == Format::Table {
+        show_plan(&plan, &mut terminal.out);
         terminal.out.flush();
     }
     let apply = ApplyDesign {
@@ -117,42 +125,246 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         remove_all: args.remove_all,
     };
     let mut applied = server.client.apply_design(env, &apply).await.map_err(|error| input.failure(&server, error))?;
-    // They have been shown with the plan, if it was made just now.
+    // A plan that was computed above has printed its findings already.
     if is_saved {
-        input.note(&mut applied.findings, &mut terminal.notes);
+        input.note_findings(&mut applied.findings, &mut terminal.notes);
     }
     let arrival = if args.no_wait || !applied.changed {
         None
     } else {
-        let patience = Duration::try_from(args.timeout).unwrap_or_default();
-        Some(wait::until_there(&mut server, env, &applied.plan, applied.revision, patience, &mut terminal.notes).await?)
+        let timeout = Duration::try_from(args.timeout).unwrap_or_default();
+        let (plan, revision) = (&applied.plan, applied.revision);
+        Some(wait_until_converged(&mut server, env, plan, revision, timeout, &mut terminal.notes).await?)
     };
-    let done = Done { applied, arrival };
+    let output = ApplyOutput { applied, arrival };
+    show_result(env, &output, terminal);
+    Ok(match &output.arrival {
+        Some(arrival) => {
+            note_unconverged(arrival, &mut terminal.notes);
+            Exit::yes_if(arrival.there || arrival.no_version)
+        }
+        None => Exit::Yes,
+    })
+}
+
+fn show_result(env: &EnvName, output: &ApplyOutput, terminal: &mut Terminal) {
     let now = terminal.now;
-    terminal.out.answer(&done, |out| {
-        let ApplyDesignResponse { design, changed, revision, .. } = &done.applied;
+    terminal.out.answer(output, |out| {
+        let ApplyDesignResponse { design, changed, revision, .. } = &output.applied;
         if !changed {
             return;
         }
         out.gap();
         out.line(format_args!("{env} follows design {design} (revision {revision})"));
-        if let Some(Arrival { missing, leaving, .. }) = &done.arrival {
+        if let Some(Convergence { missing, leaving, .. }) = &output.arrival {
             let open: Vec<NodeRow> = missing.iter().chain(leaving).cloned().collect();
             if !open.is_empty() {
                 out.gap();
-                out.table(rows::table(&open, now));
+                out.table(node_table(&open, now));
             }
         }
     });
-    let Some(arrival) = &done.arrival else { return Ok(Exit::Yes) };
+}
+
+fn note_unconverged(arrival: &Convergence, notes: &mut Notes) {
     if arrival.no_version {
-        terminal
-            .notes
-            .note("no version was chosen yet, so the nodes have nothing to run: muster trigger-update VERSION");
+        notes.note(
+            "the environment has no version yet, and its nodes have nothing to run: muster trigger-update VERSION",
+        );
     } else if arrival.stuck {
-        terminal.notes.note("they will not get there by themselves: muster node show NODE says what is wrong");
+        notes.note("these nodes are stuck; `muster node show NODE` shows the reason");
     } else if !arrival.there {
-        terminal.notes.note("not all nodes are there; it goes on by itself, and `muster status` shows how far it is");
+        notes.note("not all nodes have converged yet; the change continues, and `muster status` shows its progress");
     }
-    Ok(Exit::yes_if(arrival.there || arrival.no_version))
+}
+
+/// State of the nodes of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Convergence {
+    /// All nodes have converged.
+    there: bool,
+    /// Nodes that are not validated yet.
+    missing: Vec<NodeRow>,
+    /// Nodes that are not removed yet.
+    leaving: Vec<NodeRow>,
+    /// New nodes that the server does not list yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unseen: Vec<NodeName>,
+    /// The environment has no version yet: no node can be validated.
+    no_version: bool,
+    /// No node makes progress; an operator has to intervene.
+    stuck: bool,
+}
+
+/// Polls until all nodes of the plan have converged, no node makes progress, or the timeout expires. Waits for a server
+/// that becomes unreachable.
+async fn wait_until_converged(
+    server: &mut Connection,
+    env: &EnvName,
+    plan: &DesignPlan,
+    revision: Revision,
+    timeout: Duration,
+    notes: &mut Notes,
+) -> Result<Convergence, Failure> {
+    let started = Instant::now();
+    let deadline = started + timeout;
+    let all = plan.nodes.iter().filter(|node| node.action != NodeAction::Keep).count();
+    let (mut noted, mut unreachable) = (BTreeSet::new(), false);
+    loop {
+        match server.client.clone().at_least(revision).nodes(env).await {
+            Ok(page) => {
+                if std::mem::take(&mut unreachable) {
+                    notes.note("the server is reachable again");
+                }
+                let arrival = convergence(plan, page.items);
+                note_converged(plan, &arrival, &mut noted, notes);
+                if arrival.there || arrival.no_version || arrival.stuck || Instant::now() >= deadline {
+                    notes.end_progress();
+                    return Ok(arrival);
+                }
+                let converged = all - arrival.missing.len() - arrival.leaving.len() - arrival.unseen.len();
+                let seconds = started.elapsed().as_secs();
+                notes.progress(format_args!(
+                    "{converged} of {} converged ({seconds}s){}",
+                    count(all, "node"),
+                    first_open(&arrival)
+                ));
+            }
+            Err(error) if is_retryable(&error) && Instant::now() < deadline => {
+                if !std::mem::replace(&mut unreachable, true) {
+                    notes.note(format_args!("{error}; waiting for the server"));
+                }
+                // Without an announcement the old address is retried.
+                let _ = server.rediscover();
+            }
+            Err(error) => return Err(server.failure(error)),
+        }
+        sleep_until((Instant::now() + POLL_PAUSE).min(deadline)).await;
+    }
+}
+
+fn convergence(plan: &DesignPlan, rows: Vec<NodeRow>) -> Convergence {
+    // Of all nodes: a new node may wait for an existing one that makes progress.
+    let fleet: Vec<FleetNode> = rows.iter().map(|row| FleetNode { row: row.clone(), ran: true }).collect();
+    let verdict = evaluate(&fleet);
+    let mut rows: BTreeMap<NodeName, NodeRow> = rows.into_iter().map(|row| (row.node.clone(), row)).collect();
+    let mut arrival = Convergence::default();
+    for node in &plan.nodes {
+        match (node.action, rows.remove(&node.node)) {
+            (NodeAction::Keep, _) | (NodeAction::Remove, None) => {}
+            (NodeAction::Remove, Some(row)) => arrival.leaving.push(row),
+            (NodeAction::Create | NodeAction::Change, Some(row)) if row.state == NodeState::Validated => {}
+            (NodeAction::Create | NodeAction::Change, Some(row)) => arrival.missing.push(row),
+            (NodeAction::Create | NodeAction::Change, None) => arrival.unseen.push(node.node.clone()),
+        }
+    }
+    let has_no_version = |row: &NodeRow| matches!(row.reason, Some(Reason::NoVersion));
+    let only_missing = arrival.unseen.is_empty() && arrival.leaving.is_empty() && !arrival.missing.is_empty();
+    arrival.there = arrival.unseen.is_empty() && arrival.missing.is_empty() && arrival.leaving.is_empty();
+    arrival.no_version = only_missing && arrival.missing.iter().all(has_no_version);
+    arrival.stuck = only_missing && verdict == FleetVerdict::Stuck;
+    arrival
+}
+
+/// Prints each node once when it has converged.
+fn note_converged(plan: &DesignPlan, arrival: &Convergence, noted: &mut BTreeSet<NodeName>, notes: &mut Notes) {
+    let open: BTreeSet<&NodeName> = {
+        let rows = arrival.missing.iter().chain(&arrival.leaving).map(|row| &row.node);
+        rows.chain(&arrival.unseen).collect()
+    };
+    for node in plan.nodes.iter().filter(|node| node.action != NodeAction::Keep && !open.contains(&node.node)) {
+        if noted.insert(node.node.clone()) {
+            match node.action {
+                NodeAction::Remove => notes.note(format_args!("{} is gone", node.node)),
+                NodeAction::Create | NodeAction::Change => notes.note(format_args!("{} is validated", node.node)),
+                NodeAction::Keep => {}
+            }
+        }
+    }
+}
+
+/// The first node that has not converged.
+fn first_open(arrival: &Convergence) -> String {
+    let first = arrival.missing.first().or(arrival.leaving.first());
+    first.map(|row| format!("; {} {}", row.node, row.state.as_str())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use muster_core::design::plan::{DocumentTotals, NodePlan, PlanBase, Totals};
+    use muster_core::names::Role;
+    use muster_core::node::liveness::Link;
+
+    use super::*;
+
+    fn row(name: &str, state: NodeState, reason: Option<Reason>) -> NodeRow {
+        NodeRow {
+            node: NodeName::new(name).unwrap(),
+            role: Role::new("web").unwrap(),
+            state,
+            since: None,
+            running: None,
+            desired: None,
+            reason,
+            active: false,
+            link: Link::Connected { since: Timestamp::UNIX_EPOCH },
+            paused: None,
+        }
+    }
+
+    fn plan(nodes: &[(&str, NodeAction)]) -> DesignPlan {
+        let node = |(name, action): &(&str, NodeAction)| NodePlan {
+            node: NodeName::new(*name).unwrap(),
+            role: Role::new("web").unwrap(),
+            action: *action,
+            changes: Vec::new(),
+        };
+        DesignPlan {
+            env: EnvName::new("lab").unwrap(),
+            base: PlanBase::default(),
+            design: String::new(),
+            cardinality: Default::default(),
+            nodes: nodes.iter().map(node).collect(),
+            roles: Vec::new(),
+            totals: Totals::default(),
+            documents: DocumentTotals::default(),
+        }
+    }
+
+    #[test]
+    fn plan_has_converged_when_nodes_are_validated_or_gone() {
+        use NodeAction::{Change, Create, Keep, Remove};
+        let failed = || row("web1", NodeState::Failed, Some(Reason::NotValidated));
+        let validated = |name: &str| row(name, NodeState::Validated, None);
+        let no_version = |name: &str| row(name, NodeState::Outdated, Some(Reason::NoVersion));
+        let table = [
+            ("kept nodes do not count", plan(&[("web1", Keep)]), vec![failed()], true, false),
+            ("new and validated", plan(&[("web2", Create)]), vec![failed(), validated("web2")], true, false),
+            ("new and not seen yet", plan(&[("web2", Create)]), vec![], false, false),
+            ("changed and failed", plan(&[("web1", Change)]), vec![failed()], false, false),
+            ("leaving", plan(&[("web1", Remove)]), vec![row("web1", NodeState::Leaving, None)], false, false),
+            ("gone", plan(&[("web1", Remove)]), vec![], true, false),
+            ("no version", plan(&[("web1", Create), ("web2", Keep)]), vec![no_version("web1")], false, true),
+            (
+                "no version, one unseen",
+                plan(&[("web1", Create), ("web2", Create)]),
+                vec![no_version("web1")],
+                false,
+                false,
+            ),
+        ];
+        for (case, plan, rows, there, no_version) in table {
+            let arrival = convergence(&plan, rows);
+            assert_eq!((arrival.there, arrival.no_version), (there, no_version), "{case}");
+        }
+
+        let failed_run = |attempt| Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None });
+        let one = plan(&[("web1", Create), ("web2", Keep)]);
+        assert!(!convergence(&one, vec![row("web1", NodeState::Failed, failed_run(1))]).stuck, "it retries");
+        assert!(convergence(&one, vec![row("web1", NodeState::Failed, failed_run(3))]).stuck);
+        let other_makes_progress =
+            vec![row("web1", NodeState::Failed, failed_run(3)), row("web2", NodeState::Applying, None)];
+        assert!(!convergence(&one, other_makes_progress).stuck);
+    }
 }

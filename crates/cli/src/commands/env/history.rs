@@ -1,33 +1,31 @@
-//! `muster env history`: every revision of an environment's design.
+//! `muster env history`: lists the revisions of the design of an environment.
 
 use muster_core::names::EnvName;
 
 use crate::args::Globals;
-use crate::commands::rows::NONE;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::terminal::{Table, Terminal, age};
+use crate::connect::Connection;
+use crate::failure::{Exit, Failure};
+use crate::output::{NONE, Table, Terminal, age};
 
-/// List the revisions of an environment's design, the newest first: who made each, when and why
+/// List the revisions of the design of an environment, newest first, with author and message
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   they were listed
-  1   there is no such environment
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  1   the environment does not exist
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster env history prod
   muster env history prod -o json | jq '.items[0].author'")]
 pub struct Args {
-    /// The environment
+    /// Name of the environment
     #[arg(value_name = "ENV")]
     name: EnvName,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Server::find(globals)?;
+    let server = Connection::find(globals)?;
     let page = server.client.design_revisions(&args.name).await.map_err(|error| server.failure(error))?;
     let now = terminal.now;
     let none = page.items.is_empty();
@@ -49,7 +47,9 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         out.table(table);
     });
     if none {
-        terminal.notes.note(format_args!("{} has no design yet: muster env apply {} DIR", args.name, args.name));
+        terminal
+            .notes
+            .note(format_args!("{} has no design yet; apply one with `muster env apply {} DIR`", args.name, args.name));
     }
     Ok(Exit::Yes)
 }

@@ -1,18 +1,16 @@
-//! `muster env list`: the environments of the server.
+//! `muster env list`: lists the environments of the server.
 
 use crate::args::Globals;
-use crate::commands::rows;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::terminal::{Table, Terminal};
+use crate::connect::Connection;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal, version_cell};
 
 /// List the environments of the server
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   they were listed
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster env list
@@ -20,12 +18,12 @@ Examples:
 pub struct Args {}
 
 pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Server::find(globals)?;
+    let server = Connection::find(globals)?;
     let page = server.client.environments().await.map_err(|error| server.failure(error))?;
     terminal.out.answer(&page, |out| {
         let mut table = Table::new(["ENVIRONMENT", "NODES", "VERSION"]);
         for row in &page.items {
-            table.row([row.env.to_string(), row.nodes.to_string(), rows::version(row.current_version.as_ref())]);
+            table.row([row.env.to_string(), row.nodes.to_string(), version_cell(row.current_version.as_ref())]);
         }
         out.table(table);
     });

@@ -1,15 +1,12 @@
-//! `muster env …`
+//! `muster env …`: plans, applies, shows and destroys environments.
 
 pub(super) mod apply;
+pub(crate) mod design_input;
 pub(super) mod destroy;
 pub(super) mod history;
-pub(crate) mod input;
 pub(super) mod list;
 pub(super) mod plan;
-mod plan_file;
-mod plan_view;
 pub(super) mod show;
-mod wait;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {

@@ -1,64 +1,170 @@
-//! `muster env plan`: what applying a design would do.
+//! `muster env plan`: shows what applying a design would do, and saves the plan to a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use muster_core::design::plan::{DesignPlan, NodeAction, NodePlan, RolePlan, Totals};
 use muster_core::names::EnvName;
+use serde::Deserialize;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Server;
-use crate::terminal::Terminal;
+use crate::connect::Connection;
+use crate::failure::{Exit, Failure};
+use crate::output::changes::{self, ChangeEntry, ChangeKind, ChangedValue};
+use crate::output::{Out, Terminal, count};
 
-use super::input::InputArgs;
-use super::{plan_file, plan_view};
+use super::design_input::DesignInputArgs;
 
-/// Show what applying a design would do: which nodes are created, changed, removed and kept
+/// Show what applying a design would do: the nodes to create, change, remove and keep
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Nothing is changed. `+` is created, `~` changed, `-` removed, `=` kept. The plan is made by the server, from the design \
-that is given, the one that the nodes follow, and the nodes that there are.
+Nothing is changed. `+` is created, `~` changed, `-` removed, `=` kept. The server computes the plan from the given \
+design, the applied design, and the existing nodes.
 
-A plan that was saved with --out is carried out by `muster env apply --plan FILE`, exactly so or not at all.
+`muster env apply --plan FILE` executes a plan that was saved with --out. It is refused if the design or the nodes have \
+changed since.
 
 Exit codes:
-  0   it was shown; with --detailed-exitcode: there is nothing to do
-  1   the design has errors, which are shown
-  2   cannot tell: the server is not there, or is not up to date
+  0   success; with --detailed-exitcode: there are no changes
+  1   the design has errors, which are printed
+  2   unknown: the server cannot be reached, or is not up to date
   3   with --detailed-exitcode: there are changes
-  64  there is no such directory
+  64  the directory does not exist
 
 Examples:
   muster env plan prod site
   muster env plan prod site --cardinality web=3
   muster env plan prod site --out plan.json && muster env apply prod site --plan plan.json
-  muster env plan prod site --detailed-exitcode || echo 'not as it is written'")]
+  muster env plan prod site --detailed-exitcode || echo 'the nodes differ from the design'")]
 pub struct Args {
-    /// The environment
+    /// Name of the environment
     #[arg(value_name = "ENV")]
     name: EnvName,
     #[command(flatten)]
-    input: InputArgs,
-    /// Tell by the exit code whether there is something to do
+    input: DesignInputArgs,
+    /// Report by the exit code whether there are changes
     #[arg(long)]
     detailed_exitcode: bool,
-    /// Save the plan, for apply --plan
+    /// Save the plan to a file, for `apply --plan`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let server = Server::find(globals)?;
+    let server = Connection::find(globals)?;
     let input = args.input.read(&server, &args.name, None, &mut terminal.notes).await?;
     let planned = server.client.plan_design(&args.name, &input.design).await;
     let mut planned = planned.map_err(|error| input.failure(&server, error))?;
-    input.note(&mut planned.findings, &mut terminal.notes);
+    input.note_findings(&mut planned.findings, &mut terminal.notes);
     if let Some(path) = &args.out {
-        plan_file::write(path, &planned.plan)?;
+        write_plan(path, &planned.plan)?;
     }
-    terminal.out.answer(&planned, |out| plan_view::show(&planned.plan, out));
+    terminal.out.answer(&planned, |out| show_plan(&planned.plan, out));
     if let Some(path) = &args.out {
-        terminal.notes.note(format_args!("the plan is in {}; apply --plan carries it out", path.display()));
+        terminal.notes.note(format_args!("plan saved to {}; execute it with `apply --plan`", path.display()));
     }
     Ok(if args.detailed_exitcode && !planned.plan.is_empty() { Exit::Changes } else { Exit::Yes })
+}
+
+/// Saves a plan. An existing file is replaced: it has an older plan.
+fn write_plan(path: &Path, plan: &DesignPlan) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(plan).context("cannot serialize the plan").map_err(Failure::failed)?;
+    let written = std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()));
+    written.map_err(Failure::failed)
+}
+
+/// Reads a plan, as `--out` writes it or as `-o json` prints it.
+pub(super) fn read_plan(path: &Path) -> Result<DesignPlan, Failure> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum PlanFile {
+        Printed { plan: DesignPlan },
+        Saved(DesignPlan),
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    match serde_json::from_str(&text.map_err(Failure::failed)?) {
+        Ok(PlanFile::Printed { plan } | PlanFile::Saved(plan)) => Ok(plan),
+        Err(_) => {
+            let failure = Failure::failed(anyhow::anyhow!("{} is not a plan", path.display()));
+            Err(failure.hint("`muster env plan ENV DIR… --out FILE` writes one"))
+        }
+    }
+}
+
+pub(super) fn show_plan(plan: &DesignPlan, out: &mut Out) {
+    if plan.is_empty() {
+        let kept = count(plan.totals.keep, "node");
+        return out.line(format_args!("{}: no changes; {kept} to keep", plan.env));
+    }
+    changes::show(plan.nodes.iter().map(entry).collect(), verb, out);
+    out.gap();
+    for RolePlan { role, before, after, removes_highest } in plan.roles.iter().filter(|role| role.before != role.after)
+    {
+        let removal = if *removes_highest { ": the highest numbers are removed" } else { "" };
+        out.line(format_args!("{role}: {before} → {}{removal}", count(*after, "node")));
+    }
+    let documents = &plan.documents;
+    if documents.added + documents.changed + documents.removed > 0 {
+        let (added, changed, removed) = (documents.added, documents.changed, documents.removed);
+        out.line(format_args!("documents: {added} added, {changed} changed, {removed} removed"));
+    }
+    let Totals { create, change, remove, keep } = &plan.totals;
+    let env = &plan.env;
+    out.line(format_args!("{env}: {create} to create, {change} to change, {remove} to remove, {keep} to keep"));
+}
+
+fn entry(node: &NodePlan) -> ChangeEntry<'_> {
+    let change = match node.action {
+        NodeAction::Create => ChangeKind::Add,
+        NodeAction::Change => ChangeKind::Change,
+        NodeAction::Remove => ChangeKind::Remove,
+        NodeAction::Keep => ChangeKind::Keep,
+    };
+    // A new or removed node would list all of its values.
+    let shown = change == ChangeKind::Change;
+    let values = node.changes.iter().filter(|_| shown).map(|change| ChangedValue {
+        path: change.path.clone(),
+        before: change.before.as_ref(),
+        after: change.after.as_ref(),
+    });
+    ChangeEntry { change, kind: None, name: node.node.to_string(), values: values.collect() }
+}
+
+fn verb(change: ChangeKind) -> &'static str {
+    match change {
+        ChangeKind::Add => "create",
+        ChangeKind::Change => "change",
+        ChangeKind::Remove => "remove",
+        ChangeKind::Keep => "keep",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::design::plan::{DocumentTotals, PlanBase};
+
+    use super::*;
+
+    #[test]
+    fn saved_and_printed_plans_are_read() {
+        let plan = DesignPlan {
+            env: EnvName::new("lab").unwrap(),
+            base: PlanBase::default(),
+            design: "ab".into(),
+            cardinality: Default::default(),
+            nodes: Vec::new(),
+            roles: Vec::new(),
+            totals: Totals::default(),
+            documents: DocumentTotals::default(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        write_plan(&path, &plan).unwrap();
+        assert_eq!(read_plan(&path).unwrap(), plan);
+        let printed = serde_json::json!({ "plan": plan, "findings": [], "revision": 7 });
+        std::fs::write(&path, printed.to_string()).unwrap();
+        assert_eq!(read_plan(&path).unwrap(), plan);
+        std::fs::write(&path, "{}").unwrap();
+        assert!(read_plan(&path).unwrap_err().error.to_string().ends_with("is not a plan"));
+    }
 }

@@ -1,40 +1,39 @@
-//! `muster item delete`: takes a document that was written through the API out of a design.
+//! `muster item delete`: deletes a document that was written through the API.
 
 use muster_wire::client::{DocumentPrecondition, WriteOptions};
 
 use crate::args::Globals;
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::Terminal;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
+use crate::variables::author;
 
-/// Take a document that was written through the API out of the environment's design
+/// Delete a document that was written through the API from the design
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-What directories say of the document stays, and is in effect again. What stands in a directory is removed there, and \
-applied.
+The versions of the document in directories are kept, and take effect again. To remove a document of a directory, delete \
+it there and apply the directory.
 
 Exit codes:
-  0   it is out of the design; nodes follow with `muster env apply ENV`
-  1   refused: there is no such document, others need it, or somebody else was faster
-  2   cannot tell: ask again, which is safe
+  0   deleted; `muster env apply ENV` applies the change to nodes
+  1   refused: the document does not exist, other documents need it, or a conflict
+  2   unknown: retry, which is safe
 
 Examples:
   muster item delete Network oob --message 'back to the default'
   muster item delete Network oob --dry-run")]
 pub struct Args {
-    /// The kind, such as Network
+    /// Kind of the document, such as Network
     kind: String,
-    /// The name
+    /// Name of the document
     name: String,
-    /// Only if it has this etag
+    /// Only if the document has this etag
     #[arg(long, value_name = "ETAG")]
     if_match: Option<String>,
-    /// Why, for the design's history
+    /// Reason for the change, kept in the history of the design
     #[arg(short, long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     message: String,
-    /// Check only, and change nothing
+    /// Check the change without making it
     #[arg(long)]
     dry_run: bool,
 }
@@ -48,7 +47,7 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         dry_run: args.dry_run,
     };
     let deleted = session.client().delete_document(&session.env, &args.kind, &args.name, &options).await;
-    let accepted = session.told(deleted)?;
-    super::accepted(&accepted, args.dry_run, &session.env, terminal);
+    let accepted = session.map_err(deleted)?;
+    super::show_accepted(&accepted, args.dry_run, &session.env, terminal);
     Ok(Exit::Yes)
 }

@@ -1,20 +1,19 @@
-//! `muster key list`: whose signatures count in an environment.
+//! `muster key list`: lists the trusted keys of an environment.
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Table, Terminal};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal};
 
-/// List the keys whose signatures count in the environment
+/// List the keys that the environment trusts
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-An environment has no list until somebody makes one with `muster key trust`: until then each node goes by the keys that \
-it was set up with.
+An environment has no list until `muster key trust` creates one. Until then each node trusts the keys of its own \
+configuration.
 
 Exit codes:
-  0   they were listed
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster key list
@@ -23,11 +22,12 @@ pub struct Args {}
 
 pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let shown = session.told(session.client().trust(&session.env).await)?;
-    terminal.out.answer(&shown, |out| match &shown.list {
-        None => {
-            out.line(format_args!("{} has no list of keys: its nodes go by those that they were given", session.env))
-        }
+    let trust = session.map_err(session.client().trust(&session.env).await)?;
+    terminal.out.answer(&trust, |out| match &trust.list {
+        None => out.line(format_args!(
+            "{} has no list of trusted keys: each node trusts the keys of its configuration",
+            session.env
+        )),
         Some(list) => {
             let mut table = Table::new(["KEY", "PUBLIC"]);
             for key in &list.keys {

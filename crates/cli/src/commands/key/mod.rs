@@ -1,4 +1,4 @@
-//! `muster key …`: the keys that releases are signed with.
+//! `muster key …`: generates, shows and trusts the keys that sign releases.
 
 pub(super) mod list;
 pub(super) mod new;
@@ -22,24 +22,24 @@ pub enum Command {
     Trust(trust::Args),
 }
 
-/// A public key, for programs.
+/// A public key with its id.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct KeyInfo {
     pub(super) id: KeyId,
-    /// What agents are given as a trusted key.
+    /// The text for `trusted_keys` of agents.
     pub(super) public: PublicKey,
 }
 
-impl Shown {
-    pub(super) fn of(public: &PublicKey) -> Self {
+impl KeyInfo {
+    pub(super) fn new(public: &PublicKey) -> Self {
         Self { id: public.id(), public: public.clone() }
     }
 }
 
-/// A public key as it was typed: its text, or the file that holds it.
-pub(super) fn public_key(typed: &str) -> Result<PublicKey, Failure> {
-    if typed.starts_with("ed25519:") {
-        return PublicKey::new(typed).map_err(|error: NameError| Failure::usage(error.to_string()));
+/// Parses a public key: its text, or the path of its file.
+pub(super) fn public_key_arg(arg: &str) -> Result<PublicKey, Failure> {
+    if arg.starts_with("ed25519:") {
+        return PublicKey::new(arg).map_err(|error: NameError| Failure::usage(error.to_string()));
     }
-    read_public(Path::new(typed)).map_err(|error| Failure::new(crate::exit::Exit::Usage, error))
+    read_public(Path::new(arg)).map_err(|error| Failure::new(crate::failure::Exit::Usage, error))
 }

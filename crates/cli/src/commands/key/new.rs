@@ -1,4 +1,4 @@
-//! `muster key new`: a key to sign releases with.
+//! `muster key new`: generates a key that signs releases.
 
 use std::path::{Path, PathBuf};
 
@@ -6,37 +6,35 @@ use muster_core::release::manifest::{KeyId, PublicKey};
 use muster_release::key::{KeyError, SigningKey, write_public};
 use serde::Serialize;
 
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::Terminal;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
 
-/// Make a key to sign releases with
+/// Generate a key to sign releases
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The private key is for you alone: its file can be read by nobody else, and is never overwritten. It is an Ed25519 key as \
-OpenSSL writes it (PKCS#8, PEM). The public key is written beside it, with `.pub` at the end; its text is what agents are \
-given as a trusted key.
+The file of the private key has mode 0600 and is never overwritten. It is an Ed25519 key in the format of OpenSSL (PKCS#8, \
+PEM). The public key is written next to it, with the suffix `.pub`; its text goes into the trusted keys of agents.
 
 Exit codes:
-  0  made
-  1  not made: the file is there already, or cannot be written
+  0  success
+  1  the file exists already, or cannot be written
 
 Examples:
   muster key new
   muster key new --out ~/keys/prod.key --comment 'anna, production'
   muster key new -o json | jq -r .public")]
 pub struct Args {
-    /// The file for the private key
+    /// File for the private key
     #[arg(long, value_name = "FILE", default_value = "release.key")]
     out: PathBuf,
-    /// Whose key it is, or what it is for; it goes with the public key
+    /// Owner or purpose, stored with the public key
     #[arg(long, value_name = "TEXT", default_value = "")]
     comment: String,
 }
 
-/// What was made, for programs.
+/// The new key.
 #[derive(Debug, Serialize)]
-struct Made {
+struct NewKey {
     id: KeyId,
     public: PublicKey,
     key_file: PathBuf,
@@ -52,11 +50,11 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
     key.write_new(&args.out).map_err(failure)?;
     write_public(key.public(), &public_file).map_err(failure)?;
     let public = key.public().clone();
-    let made = Made { id: public.id(), public, key_file: args.out.clone(), public_file };
-    terminal.out.answer(&made, |out| {
-        out.line(format_args!("key id       {}", made.id));
-        out.line(format_args!("public key   {}", made.public));
-        out.line(format_args!("private key  {}", made.key_file.display()));
+    let new = NewKey { id: public.id(), public, key_file: args.out.clone(), public_file };
+    terminal.out.answer(&new, |out| {
+        out.line(format_args!("key id       {}", new.id));
+        out.line(format_args!("public key   {}", new.public));
+        out.line(format_args!("private key  {}", new.key_file.display()));
     });
     Ok(Exit::Yes)
 }
@@ -69,7 +67,7 @@ fn public_file(key: &Path) -> PathBuf {
 
 fn failure(error: KeyError) -> Failure {
     let hint = match &error {
-        KeyError::Exists { .. } => Some("name another file with --out"),
+        KeyError::Exists { .. } => Some("choose another file with --out"),
         KeyError::Read { .. }
         | KeyError::Readable { .. }
         | KeyError::NotAKey { .. }

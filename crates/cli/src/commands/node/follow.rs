@@ -1,4 +1,4 @@
-//! The log of a run on the screen, as it comes.
+//! Prints the log of a run while it is written.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::args::Format;
+use crate::connect::{Session, is_retryable};
 use crate::failure::Failure;
-use crate::session::{Session, is_interruption};
-use crate::terminal::{Terminal, plain};
+use crate::output::{Terminal, text};
 
-/// The server says something every 10 s. After two that did not come the connection is dead.
-const SILENCE: Duration = Duration::from_secs(25);
-/// An agent whose connection was cut, or a server that was started again, is back in a second or two.
-const AGAIN: Duration = Duration::from_millis(500);
-/// How often in a row nothing new came before it is given up.
-const TRIES: u32 = 20;
+/// The server sends a keep-alive every 10 s. After two missing ones the connection is dead.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(25);
+/// Pause before a reconnect. A reconnecting agent or a restarted server is back within two seconds.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// Consecutive reconnects without new text before giving up.
+const RECONNECTS: u32 = 20;
 
-/// How following a log ended.
+/// The end of a log stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Followed {
-    /// The run is over.
-    ToItsEnd,
-    /// Nobody says anything of it any more.
+pub(super) enum FollowEnd {
+    /// The run has finished.
+    Finished,
+    /// No server or agent has the run any more.
     Lost,
 }
 
-/// One line of a log, for programs.
+/// One line of a log as JSON.
 #[derive(Serialize)]
 struct LineRow<'a> {
     node: &'a NodeName,
@@ -38,16 +38,16 @@ struct LineRow<'a> {
     line: &'a str,
 }
 
-/// Where lines of one run are printed.
+/// Prints the lines of one run.
 #[derive(Debug)]
-pub(super) struct Printer<'a> {
+pub(super) struct LogPrinter<'a> {
     pub(super) terminal: &'a mut Terminal,
     pub(super) format: Format,
     pub(super) node: &'a NodeName,
     pub(super) run: &'a RunId,
 }
 
-impl Printer<'_> {
+impl LogPrinter<'_> {
     pub(super) fn text(&mut self, text: &str) {
         text.lines().for_each(|line| self.line(line));
         self.terminal.out.flush();
@@ -55,8 +55,8 @@ impl Printer<'_> {
 
     pub(super) fn line(&mut self, line: &str) {
         match self.format {
-            Format::Table => self.terminal.out.line(plain::without_controls(line)),
-            // One object a line: whoever reads it need not wait for the end.
+            Format::Table => self.terminal.out.line(text::without_controls(line)),
+            // One object per line, for readers that process the stream.
             Format::Json | Format::Yaml => {
                 let row = LineRow { node: self.node, run: self.run, line };
                 if let Ok(text) = serde_json::to_string(&row) {
@@ -67,27 +67,31 @@ impl Printer<'_> {
     }
 }
 
-/// Prints what comes of a run from a place in its log on, until it is over. A connection that is cut is made again.
-pub(super) async fn follow(session: &mut Session, printer: &mut Printer<'_>, mut at: u64) -> Result<Followed, Failure> {
-    let mut tries = 0;
+/// Prints the log of a run from an offset until the run has finished. Reconnects if the connection is lost.
+pub(super) async fn follow(
+    session: &mut Session,
+    printer: &mut LogPrinter<'_>,
+    mut at: u64,
+) -> Result<FollowEnd, Failure> {
+    let mut reconnects = 0;
     loop {
         let answer = session.client().follow_log(&session.env, printer.node, printer.run, at).await;
         let before = at;
         match answer {
             Ok(stream) => {
-                if let Some(followed) = read(stream, printer, &mut at).await {
-                    return Ok(followed);
+                if let Some(end) = read(stream, printer, &mut at).await {
+                    return Ok(end);
                 }
             }
-            Err(error) if is_unknown(&error) => return Ok(Followed::Lost),
-            Err(error) if is_interruption(&error) => session.find_again()?,
-            Err(error) => return session.told(Err(error)),
+            Err(error) if is_unknown(&error) => return Ok(FollowEnd::Lost),
+            Err(error) if is_retryable(&error) => session.rediscover()?,
+            Err(error) => return session.map_err(Err(error)),
         }
-        tries = if at > before { 0 } else { tries + 1 };
-        if tries >= TRIES {
-            return Ok(Followed::Lost);
+        reconnects = if at > before { 0 } else { reconnects + 1 };
+        if reconnects >= RECONNECTS {
+            return Ok(FollowEnd::Lost);
         }
-        sleep(AGAIN).await;
+        sleep(RECONNECT_PAUSE).await;
     }
 }
 
@@ -95,9 +99,9 @@ fn is_unknown(error: &ClientError) -> bool {
     error.problem().is_some_and(|problem| problem.code == ProblemCode::UnknownRun)
 }
 
-/// Reads one stream to its end; none if the log may go on elsewhere.
-async fn read(mut stream: LogStream, printer: &mut Printer<'_>, at: &mut u64) -> Option<Followed> {
-    while let Ok(Ok(Some(event))) = timeout(SILENCE, stream.next()).await {
+/// Reads one stream to its end; none if the log may continue on another connection.
+async fn read(mut stream: LogStream, printer: &mut LogPrinter<'_>, at: &mut u64) -> Option<FollowEnd> {
+    while let Ok(Ok(Some(event))) = timeout(KEEP_ALIVE_TIMEOUT, stream.next()).await {
         match event {
             LogEvent::Text { offset, text } => {
                 *at = offset + text.len() as u64;
@@ -105,10 +109,10 @@ async fn read(mut stream: LogStream, printer: &mut Printer<'_>, at: &mut u64) ->
             }
             LogEvent::Cut { bytes } => {
                 *at += bytes;
-                printer.line(&format!("… {bytes} bytes are not there any more …"));
+                printer.line(&format!("… {bytes} bytes are no longer available …"));
             }
             LogEvent::Alive => {}
-            LogEvent::End { end: LogEnd::Finished } => return Some(Followed::ToItsEnd),
+            LogEvent::End { end: LogEnd::Finished } => return Some(FollowEnd::Finished),
             LogEvent::End { end: LogEnd::SoFar | LogEnd::AgentGone | LogEnd::ServerStops } => return None,
         }
     }

@@ -1,4 +1,4 @@
-//! `muster node …`
+//! `muster node …`: lists, shows and runs nodes, and prints their logs.
 
 mod follow;
 pub(super) mod list;

@@ -1,4 +1,4 @@
-//! `muster node run`: a run now, watched to its end.
+//! `muster node run`: requests a run of a node, and follows it to its result.
 
 use std::time::Duration;
 
@@ -8,82 +8,85 @@ use muster_wire::operator::RunDetail;
 use muster_wire::runs::{RunRequestProgress, StartRunRequest};
 use tokio::time::sleep;
 
+use crate::args::filter::node_or_host_arg;
 use crate::args::{Format, Globals};
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::{Session, is_interruption};
-use crate::signals::Signals;
-use crate::terminal::{Out, Table, Terminal, age, plain};
+use crate::connect::{Session, is_retryable};
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Table, Terminal, age, run_result, text};
+use crate::process::Signals;
+use crate::variables::author;
 
-use super::follow::{Printer, follow};
-use super::show::node_or_host;
+use super::follow::{LogPrinter, follow};
 
-/// How long the server keeps the question open whether the run has begun.
-const WAIT: Duration = Duration::from_secs(20);
-/// The last report is on its way when the log has ended.
-const REPORT: Duration = Duration::from_millis(300);
+/// Time that the server holds a request for the progress of the run.
+const HOLD: Duration = Duration::from_secs(20);
+/// Pause between two requests, such as between the end of the log and the last report.
+const POLL_PAUSE: Duration = Duration::from_millis(300);
 
-/// Have a node run now, and watch it
+/// Run a node now, and follow the run
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The node runs what it should run, whether or not anything has changed; a run that goes on is waited for first. Ctrl-C \
-ends the watching and not the run. A node that is paused runs nothing, but for --noop.
+The node runs its desired version even if nothing has changed. A run in progress finishes first. Ctrl-C stops following, \
+not the run. A paused node refuses to run, except with --noop.
 
 Exit codes:
-  0   the run is done: changed, unchanged, or shown with --noop
-  1   it failed, or cannot be asked for: no such node, or it is paused
-  2   cannot tell: the agent is not connected, it waits for others, or the server is not there
+  0   the run has finished: changed, unchanged, or previewed with --noop
+  1   the run failed or was refused: the node does not exist, or is paused
+  2   unknown: the agent is not connected, the run is pending, or the server cannot be reached
 
 Examples:
   muster node run web1
   muster node run web1 --noop
   muster node run web1 --no-wait")]
 pub struct Args {
-    /// The node's name, or its host name
-    #[arg(value_parser = node_or_host)]
+    /// Name or host name of the node
+    #[arg(value_parser = node_or_host_arg)]
     node: String,
-    /// Change nothing: only show what would change
+    /// Preview: show the changes without making them
     #[arg(long)]
     noop: bool,
-    /// Ask for it, and do not wait
+    /// Do not wait for the run
     #[arg(long)]
     no_wait: bool,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
-    let ask = StartRunRequest { noop: args.noop };
-    let asked = session.told(session.client().ask_for_run(&session.env, &args.node, &author(), &ask).await)?;
+    let request = StartRunRequest { noop: args.noop };
+    let asked = session.map_err(session.client().ask_for_run(&session.env, &args.node, &author(), &request).await)?;
     if let Some(since) = asked.silent_since {
         let silent = age(since, terminal.now);
-        let note = format!("the agent of {} has had no connection for {silent}; it runs when it is back", asked.node);
+        let note = format!(
+            "the agent of {} has been disconnected for {silent}; the run starts when it reconnects",
+            asked.node
+        );
         terminal.notes.note(note);
         if !args.no_wait {
             return Ok(Exit::CannotTell);
         }
     }
     if args.no_wait {
-        terminal.out.answer(&asked, |out| out.line(format_args!("{} was asked for a run ({})", asked.node, asked.id)));
+        terminal.out.answer(&asked, |out| out.line(format_args!("run requested for {} ({})", asked.node, asked.id)));
         return Ok(Exit::Yes);
     }
     let signals = Signals::new();
-    let mut signals = signals.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot wait")))?;
-    let watched = tokio::select! {
-        watched = watch(globals, &mut session, terminal, &asked.node, &asked.id) => Some(watched?),
+    let mut signals =
+        signals.map_err(|error| Failure::failed(anyhow::Error::new(error).context("cannot listen for signals")))?;
+    let followed = tokio::select! {
+        followed = follow_run(globals, &mut session, terminal, &asked.node, &asked.id) => Some(followed?),
         () = signals.recv() => None,
     };
-    match watched {
+    match followed {
         Some(exit) => Ok(exit),
         None => {
-            let hint = format!("the run goes on; `muster node logs {} --follow` shows it", asked.node);
+            let hint = format!("the run continues; follow it with `muster node logs {} --follow`", asked.node);
             terminal.notes.note(hint);
             Ok(Exit::CannotTell)
         }
     }
 }
 
-async fn watch(
+async fn follow_run(
     globals: &Globals,
     session: &mut Session,
     terminal: &mut Terminal,
@@ -92,39 +95,41 @@ async fn watch(
 ) -> Result<Exit, Failure> {
     let mut followed: Option<RunId> = None;
     loop {
-        let asked = match session.client().asked_run(&session.env, node, id, WAIT).await {
+        let asked = match session.client().asked_run(&session.env, node, id, HOLD).await {
             Ok(asked) => asked,
-            Err(error) if is_interruption(&error) => {
-                sleep(REPORT).await;
-                session.find_again()?;
+            Err(error) if is_retryable(&error) => {
+                sleep(POLL_PAUSE).await;
+                session.rediscover()?;
                 continue;
             }
-            Err(error) => return session.told(Err(error)).map_err(Failure::unanswered),
+            Err(error) => return session.map_err(Err(error)).map_err(Failure::as_cannot_tell),
         };
         match asked.progress {
             RunRequestProgress::Waiting { silent_since: None } => {
-                terminal.notes.note(format_args!("{node} has not begun yet; it may be busy with another run"));
+                terminal.notes.note(format_args!("{node} has not started yet; another run may be in progress"));
             }
             RunRequestProgress::Waiting { silent_since: Some(_) } => {
-                terminal.notes.note(format_args!("the agent of {node} is not connected; it runs when it is back"));
+                terminal
+                    .notes
+                    .note(format_args!("the agent of {node} is not connected; the run starts when it reconnects"));
                 return Ok(Exit::CannotTell);
             }
-            RunRequestProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(REPORT).await,
+            RunRequestProgress::Running { run } if followed.as_ref() == Some(&run) => sleep(POLL_PAUSE).await,
             RunRequestProgress::Running { run } => {
                 terminal.notes.note(format_args!("run {run} of {node}"));
                 if globals.output == Format::Table {
-                    let mut printer = Printer { terminal, format: globals.output, node, run: &run };
+                    let mut printer = LogPrinter { terminal, format: globals.output, node, run: &run };
                     follow(session, &mut printer, 0).await?;
                 }
                 followed = Some(run);
             }
             RunRequestProgress::Done { run } => {
                 if followed.is_none() && globals.output == Format::Table {
-                    let log = session.told(session.client().run_log(&session.env, node, &run).await)?;
-                    Printer { terminal, format: globals.output, node, run: &run }.text(&log.text);
+                    let log = session.map_err(session.client().run_log(&session.env, node, &run).await)?;
+                    LogPrinter { terminal, format: globals.output, node, run: &run }.text(&log.text);
                 }
-                let detail = session.told(session.client().run(&session.env, node, &run).await)?;
-                terminal.out.answer(&detail, |out| result(&detail, out));
+                let detail = session.map_err(session.client().run(&session.env, node, &run).await)?;
+                terminal.out.answer(&detail, |out| show_result(&detail, out));
                 return Ok(exit(&detail));
             }
         }
@@ -148,9 +153,9 @@ fn newest(detail: &RunDetail) -> Option<&Report> {
     detail.reports.iter().max_by_key(|report| (report.incarnation, report.seq))
 }
 
-fn result(detail: &RunDetail, out: &mut Out) {
+fn show_result(detail: &RunDetail, out: &mut Out) {
     let Some(last) = newest(detail) else {
-        return out.line(format_args!("what run {} said is no longer there", detail.run));
+        return out.line(format_args!("the reports of run {} are no longer available", detail.run));
     };
     let changes: Vec<&ResourceChange> = detail.reports.iter().flat_map(|report| &report.changes).collect();
     if !changes.is_empty() {
@@ -158,24 +163,19 @@ fn result(detail: &RunDetail, out: &mut Out) {
         let mut table = Table::new(["RESOURCE", "PROPERTY", "OLD", "NEW"]);
         for change in changes {
             let property = change.property.clone().unwrap_or_default();
-            table.row([&change.resource, &property, &change.old, &change.new].map(|text| plain::one_line(text)));
+            table.row([&change.resource, &property, &change.old, &change.new].map(|text| text::one_line(text)));
         }
         out.table(table);
     }
     out.gap();
     let counts = last.counts;
-    let word = match last.outcome {
-        Outcome::Previewed(result) => format!("preview: {}", result.word()),
-        Outcome::Validated(Verdict::Passed) => "validated".to_owned(),
-        Outcome::Validated(Verdict::Failed) => "invalid".to_owned(),
-        Outcome::Configured(result) => result.word().to_owned(),
-    };
+    let result = run_result(last.outcome);
     out.line(format_args!(
-        "{word}: {} resources, {} changed, {} failed, {} skipped",
+        "{result}: {} resources, {} changed, {} failed, {} skipped",
         counts.total, counts.changed, counts.failed, counts.skipped
     ));
     if let Some(reason) = &last.reason {
-        out.line(format_args!("  {}", plain::one_line(&reason.to_string())));
+        out.line(format_args!("  {}", text::one_line(&reason.to_string())));
     }
-    last.errors.iter().for_each(|error| out.line(format_args!("  {}", plain::one_line(&error.to_string()))));
+    last.errors.iter().for_each(|error| out.line(format_args!("  {}", text::one_line(&error.to_string()))));
 }

@@ -1,4 +1,4 @@
-//! `muster release build`: a directory becomes a bundle and its signed manifest.
+//! `muster release build`: builds a bundle and its signed manifest from a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -12,29 +12,26 @@ use muster_release::release_files::{self, BuiltRelease};
 use muster_release::repos::assemble::AssembledRepo;
 use serde::Serialize;
 
-use crate::commands::key::Shown;
-use crate::commands::rows::count;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::{Out, Terminal, size};
+use crate::commands::key::KeyInfo;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, count, size};
 
 use super::repositories::{self, RepoArgs};
 
 /// Build a release: one bundle, named by its digest, and its signed manifest
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The same content gives the same bundle, whatever the folder, the umask, the time zone and the clock; to build twice \
-changes nothing. `.git` and empty directories are left out. Beside the bundle `VERSION.release.json` is written: the \
-manifest, with its signatures. Without --sign it has none, and agents refuse it.
+Builds are reproducible: the same content gives the same bundle on every machine, and a second build is a no-op. `.git` \
+and empty directories are left out. The manifest with its signatures is written to `VERSION.release.json` in the same \
+directory as the bundle. Agents refuse a release that was built without --sign.
 
-The git repositories that `repos.yaml` names become part of it, each at the commit that `repos.lock` says; that file is \
-written for those that it does not know yet. A repository is looked for in the mirror first, if there is one \
-(MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
+The git repositories of `repos.yaml` become part of the release, each at its commit in `repos.lock`; new repositories are \
+added to that file. A mirror is tried first, if there is one (MUSTER_GIT_MIRROR, or `mirror` in repos.yaml).
 
 Exit codes:
-  0   built
-  1   not built: something is wrong with the release, or a repository cannot be had; all of it is said
-  64  a key, or the directory for the files, cannot be used
+  0   success
+  1   the release is invalid, or a repository cannot be fetched; all problems are printed
+  64  a key or the output directory cannot be used
 
 Examples:
   muster release build releases/v2 --version v2 --sign release.key --out built
@@ -42,34 +39,34 @@ Examples:
   muster release build site --version v3 --sign release.key --update nova glance
   muster release build site --version v3 --sign release.key -o json | jq -r .digest")]
 pub struct Args {
-    /// The directory of the release, with its release.yaml
+    /// Directory of the release, with its release.yaml
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// What the release is called; once pushed, a version never changes
+    /// Version of the release; a pushed version never changes
     #[arg(long, value_name = "VERSION")]
     version: Version,
-    /// A private key to sign with; several for a change of keys
+    /// Private key to sign with; can be repeated, for a key rotation
     #[arg(long, value_name = "KEY")]
     sign: Vec<PathBuf>,
-    /// The number that orders releases: agents go to a lower one only when they are told to [default: the seconds since 1970]
+    /// Number that orders releases: a lower serial is a downgrade, which needs --allow-older [default: Unix time]
     #[arg(long, value_name = "N")]
     serial: Option<u64>,
-    /// After so long no node goes to it any more, such as 90d or 12h
-    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    /// Time after which nodes refuse the release, such as 90d or 12h
+    #[arg(long, value_name = "TIME", value_parser = lifetime_arg)]
     expires: Option<SignedDuration>,
-    /// The version that it was made from, for people
+    /// Previous version, for information
     #[arg(long, value_name = "VERSION")]
     previous: Option<Version>,
-    /// Where the files are written
+    /// Output directory
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     #[command(flatten)]
     repos: RepoArgs,
 }
 
-/// What was built, for programs.
+/// The built release.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct BuildOutput {
     version: Version,
     serial: u64,
     digest: Digest,
@@ -82,24 +79,24 @@ struct Answer {
     expires: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<Version>,
-    signed_by: Vec<Shown>,
-    repos: Vec<ShownRepo>,
+    signed_by: Vec<KeyInfo>,
+    repos: Vec<RepoOutput>,
     bundle: PathBuf,
     manifest: PathBuf,
-    /// It was there already, the same, signed by the same keys.
+    /// The same release existed already, signed by the same keys.
     unchanged: bool,
 }
 
-/// A repository that is part of it, for programs.
+/// A repository that is part of the release.
 #[derive(Debug, Serialize)]
-struct ShownRepo {
+struct RepoOutput {
     name: String,
     source: String,
     #[serde(rename = "ref")]
     reference: String,
     commit: String,
     dest: String,
-    /// The commit that it was pinned to before, if it is another one.
+    /// The previous commit, if it was another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<String>,
 }
@@ -110,12 +107,12 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     }
     let keys = args.sign.iter().map(|path| signing_key(path, &args.dir)).collect::<Result<Vec<_>, _>>()?;
     if is_inside(&args.out, &args.dir) {
-        let text = format!("{} is inside of the release, and would be part of it", args.out.display());
-        return Err(Failure::usage(text).hint("name a directory outside of the release with --out"));
+        let text = format!("{} is inside the release and would become part of it", args.out.display());
+        return Err(Failure::usage(text).hint("choose a directory outside of the release with --out"));
     }
     let assembled = repositories::assemble(&args.dir, &args.repos, terminal).await?;
-    muster_release::check(&assembled.tree).map_err(|error| unchecked(error, &args.dir))?;
-    // Whole seconds: nobody orders releases by less.
+    muster_release::check(&assembled.tree).map_err(|error| invalid_release(error, &args.dir))?;
+    // Whole seconds: the serial has no finer resolution.
     let now = Timestamp::from_second(terminal.now.as_second()).map_err(Failure::failed)?;
     let label = ReleaseLabel {
         version: args.version.clone(),
@@ -126,22 +123,22 @@ pub(in crate::commands) async fn run(args: &Args, terminal: &mut Terminal) -> Re
     };
     let built = release_files::build(&assembled.tree, &args.out, label, args.serial.is_some(), &keys);
     let built = built.map_err(|error| {
-        let context = format!("the release cannot be built into {}", args.out.display());
+        let context = format!("cannot build the release into {}", args.out.display());
         Failure::failed(anyhow::Error::new(error).context(context))
     })?;
-    let answer = answer(built, &keys, &assembled.repos);
-    terminal.out.answer(&answer, |out| show(&answer, out));
-    if answer.signed_by.is_empty() {
+    let output = output(built, &keys, &assembled.repos);
+    terminal.out.answer(&output, |out| show(&output, out));
+    if output.signed_by.is_empty() {
         terminal
             .notes
-            .note("it is not signed, and agents refuse it: build it with --sign KEY (`muster key new` makes one)");
+            .note("the release is not signed, and agents refuse it: build it with --sign KEY (`muster key new` generates a key)");
     }
     Ok(Exit::Yes)
 }
 
-fn answer(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> Answer {
+fn output(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> BuildOutput {
     let BuiltRelease { bundle, manifest_file, manifest, packed, unchanged, .. } = built;
-    Answer {
+    BuildOutput {
         version: manifest.version,
         serial: manifest.serial,
         digest: packed.digest,
@@ -152,17 +149,17 @@ fn answer(built: BuiltRelease, keys: &[SigningKey], repos: &[AssembledRepo]) -> 
         created: manifest.created,
         expires: manifest.expires,
         previous: manifest.previous,
-        signed_by: keys.iter().map(|key| Shown::of(key.public())).collect(),
-        repos: repos.iter().map(shown_repo).collect(),
+        signed_by: keys.iter().map(|key| KeyInfo::new(key.public())).collect(),
+        repos: repos.iter().map(repo_output).collect(),
         bundle,
         manifest: manifest_file,
         unchanged,
     }
 }
 
-fn shown_repo(repo: &AssembledRepo) -> ShownRepo {
+fn repo_output(repo: &AssembledRepo) -> RepoOutput {
     let AssembledRepo { name, pin, dest, before } = repo;
-    ShownRepo {
+    RepoOutput {
         name: name.clone(),
         source: pin.source.clone(),
         reference: pin.reference.clone(),
@@ -172,55 +169,54 @@ fn shown_repo(repo: &AssembledRepo) -> ShownRepo {
     }
 }
 
-fn show(answer: &Answer, out: &mut Out) {
-    let same = if answer.unchanged { " (as it was)" } else { "" };
-    out.line(format_args!("version    {}{same}", answer.version));
-    out.line(format_args!("serial     {}", answer.serial));
-    out.line(format_args!("digest     {}", answer.digest));
-    let files = count(answer.files, "file");
-    out.line(format_args!("size       {}, {files} of {}", size(answer.size), size(answer.content_size)));
-    if let Some(expires) = answer.expires {
+fn show(output: &BuildOutput, out: &mut Out) {
+    let same = if output.unchanged { " (unchanged)" } else { "" };
+    out.line(format_args!("version    {}{same}", output.version));
+    out.line(format_args!("serial     {}", output.serial));
+    out.line(format_args!("digest     {}", output.digest));
+    let files = count(output.files, "file");
+    out.line(format_args!("size       {}, {files} of {}", size(output.size), size(output.content_size)));
+    if let Some(expires) = output.expires {
         out.line(format_args!("expires    {expires:.0}"));
     }
-    for key in &answer.signed_by {
+    for key in &output.signed_by {
         let comment = key.public.comment().map(|comment| format!(" ({comment})")).unwrap_or_default();
         out.line(format_args!("signed by  {}{comment}", key.id));
     }
-    for repo in &answer.repos {
+    for repo in &output.repos {
         let short = |commit: &str| commit.chars().take(12).collect::<String>();
         let before = repo.before.as_deref().map(|before| format!(", was {}", short(before))).unwrap_or_default();
         out.line(format_args!("repo       {} {} ({}{before})", repo.name, short(&repo.commit), repo.reference));
     }
-    out.line(format_args!("bundle     {}", answer.bundle.display()));
-    out.line(format_args!("manifest   {}", answer.manifest.display()));
+    out.line(format_args!("bundle     {}", output.bundle.display()));
+    out.line(format_args!("manifest   {}", output.manifest.display()));
 }
 
 fn signing_key(path: &Path, release: &Path) -> Result<SigningKey, Failure> {
     if is_inside(path, release) {
-        let text =
-            format!("the private key {} is inside of the release, and would be sent to every node", path.display());
+        let text = format!("the private key {} is inside the release and would be sent to every node", path.display());
         return Err(Failure::usage(text).hint("move it elsewhere"));
     }
     SigningKey::read(path).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Whether a path is in a directory, through whatever links and dots it is written.
+/// True if a path is inside a directory, also through links and `..`.
 fn is_inside(path: &Path, directory: &Path) -> bool {
     let Ok(directory) = directory.canonicalize() else { return false };
-    // What is not there yet is where its nearest parent is.
+    // A path that does not exist yet is where its nearest existing parent is.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let there = path.ancestors().find_map(|above| above.canonicalize().ok());
-    there.is_some_and(|there| there.starts_with(&directory))
+    let existing = path.ancestors().find_map(|above| above.canonicalize().ok());
+    existing.is_some_and(|existing| existing.starts_with(&directory))
 }
 
-fn unchecked(error: CheckError, dir: &Path) -> Failure {
-    let failure = Failure::failed(anyhow::Error::new(error).context("the release cannot be built"));
-    failure.hint(format!("look at {}", dir.join(muster_release::check::SPEC).display()))
+fn invalid_release(error: CheckError, dir: &Path) -> Failure {
+    let failure = Failure::failed(anyhow::Error::new(error).context("cannot build the release"));
+    failure.hint(format!("check {}", dir.join(muster_release::check::SPEC).display()))
 }
 
-/// `90d` as well as `12h`: for jiff a day has no fixed length, and here it has 24 hours.
-fn lifetime(text: &str) -> Result<SignedDuration, String> {
+/// Parses a time such as `90d` or `12h`; a day has 24 hours.
+fn lifetime_arg(text: &str) -> Result<SignedDuration, String> {
     let span: jiff::Span = text.parse().map_err(|error: jiff::Error| error.to_string())?;
     let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|error| error.to_string())?;
-    if duration.is_positive() { Ok(duration) } else { Err("it must be longer than nothing".into()) }
+    if duration.is_positive() { Ok(duration) } else { Err("it must be longer than zero".into()) }
 }

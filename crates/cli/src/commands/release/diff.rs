@@ -1,4 +1,4 @@
-//! `muster release diff`: which files are not the same in two releases.
+//! `muster release diff`: compares the files of two releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,22 +14,21 @@ use serde::Serialize;
 use similar::TextDiff;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Out, Terminal, plain, size};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, size, text};
 
-/// Compare two releases: which files are added, removed or changed, and with --text in which lines
+/// Compare two releases: added, removed and changed files, and with --text the changed lines
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Each of them is a directory, a bundle, the manifest of one, or a version that the server has. A directory counts as it is: the repositories that its \
-repos.yaml names are part of a bundle alone.
+A and B are a directory, a bundle, a manifest, or a version on the server. A directory is compared without the git \
+repositories of its repos.yaml: only bundles contain them.
 
 Exit codes:
-  0   there is no difference
-  1   there are differences, which are shown
-  2   cannot tell: one of them cannot be read
-  64  there is no such file or directory, and it cannot be a version
+  0   no differences
+  1   there are differences, which are printed
+  2   unknown: one of the releases cannot be read
+  64  no such file or directory, and not a valid version
 
 Examples:
   muster release diff releases/v1 releases/v2
@@ -37,117 +36,116 @@ Examples:
   muster release diff v1 built/v2.release.json
   muster release diff built/v1.release.json site -o json | jq -r '.files[] | [.what, .path] | @tsv'")]
 pub struct Args {
-    /// The release as it was
+    /// First release
     #[arg(value_name = "A")]
     before: String,
-    /// The release as it is to be
+    /// Second release
     #[arg(value_name = "B")]
     after: String,
-    /// Show what is different in files of text, line by line
+    /// Show the changed lines of text files
     #[arg(long)]
     text: bool,
 }
 
-/// What is different, for programs.
+/// Differences between two releases.
 #[derive(Debug, Serialize)]
-pub(in crate::commands) struct Differences {
+pub(in crate::commands) struct ReleaseDifferences {
     pub(in crate::commands) same: bool,
     added: usize,
     removed: usize,
     changed: usize,
-    files: Vec<ShownChange>,
+    files: Vec<FileDifference>,
 }
 
 #[derive(Debug, Serialize)]
-struct ShownChange {
+struct FileDifference {
     #[serde(flatten)]
     change: FileChange,
-    /// The difference line by line, if it was asked for and both are text.
+    /// The changed lines, with --text and for text files.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let place = tempfile::tempdir().map_err(|error| {
-        Failure::cannot_tell(anyhow::Error::new(error).context("cannot make a temporary directory"))
+    let temporary = tempfile::tempdir().map_err(|error| {
+        Failure::cannot_tell(anyhow::Error::new(error).context("cannot create a temporary directory"))
     })?;
-    let before = source(&args.before, globals, &place.path().join("before")).await?;
-    let after = source(&args.after, globals, &place.path().join("after")).await?;
+    let before = source(&args.before, globals, &temporary.path().join("before")).await?;
+    let after = source(&args.after, globals, &temporary.path().join("after")).await?;
     let differences = compare(&before, &after, args.text)?;
     terminal.out.answer(&differences, |out| show(&differences, out));
     Ok(Exit::yes_if(differences.same))
 }
 
-/// The same of two versions that the server has.
-pub(in crate::commands) async fn between(
+/// Compares two versions on the server.
+pub(in crate::commands) async fn compare_versions(
     session: &Session,
     before: &Version,
     after: &Version,
     text: bool,
-) -> Result<Differences, Failure> {
-    let place = tempfile::tempdir().map_err(|error| {
-        Failure::cannot_tell(anyhow::Error::new(error).context("cannot make a temporary directory"))
+) -> Result<ReleaseDifferences, Failure> {
+    let temporary = tempfile::tempdir().map_err(|error| {
+        Failure::cannot_tell(anyhow::Error::new(error).context("cannot create a temporary directory"))
     })?;
-    let (old, new) = (place.path().join("before"), place.path().join("after"));
+    let (old, new) = (temporary.path().join("before"), temporary.path().join("after"));
     fetch(before, session, &old).await?;
     fetch(after, session, &new).await?;
     compare(&ReleaseSource::Bundle(old), &ReleaseSource::Bundle(new), text)
 }
 
-fn compare(before: &ReleaseSource, after: &ReleaseSource, text: bool) -> Result<Differences, Failure> {
-    let unread = |error: ContentsError| Failure::cannot_tell(error);
-    let changes = diff(&before.contents().map_err(unread)?, &after.contents().map_err(unread)?);
+fn compare(before: &ReleaseSource, after: &ReleaseSource, text: bool) -> Result<ReleaseDifferences, Failure> {
+    let unreadable = |error: ContentsError| Failure::cannot_tell(error);
+    let changes = diff(&before.contents().map_err(unreadable)?, &after.contents().map_err(unreadable)?);
     let paths: BTreeSet<&str> = changes.iter().map(|change| change.path.as_str()).collect();
     let texts = |source: &ReleaseSource| if text { source.texts(&paths) } else { Ok(BTreeMap::new()) };
-    let (old, new) = (texts(before).map_err(unread)?, texts(after).map_err(unread)?);
-    let files: Vec<ShownChange> = changes
+    let (old, new) = (texts(before).map_err(unreadable)?, texts(after).map_err(unreadable)?);
+    let files: Vec<FileDifference> = changes
         .iter()
-        .map(|change| ShownChange { change: change.clone(), text: in_lines(change, &old, &new) })
+        .map(|change| FileDifference { change: change.clone(), text: line_diff(change, &old, &new) })
         .collect();
-    let counted = |what: fn(&FileChangeKind) -> bool| changes.iter().filter(|change| what(&change.what)).count();
-    Ok(Differences {
+    let count_kind = |what: fn(&FileChangeKind) -> bool| changes.iter().filter(|change| what(&change.what)).count();
+    Ok(ReleaseDifferences {
         same: changes.is_empty(),
-        added: counted(|what| matches!(what, FileChangeKind::Added { .. })),
-        removed: counted(|what| matches!(what, FileChangeKind::Removed { .. })),
-        changed: counted(|what| matches!(what, FileChangeKind::Changed { .. })),
+        added: count_kind(|what| matches!(what, FileChangeKind::Added { .. })),
+        removed: count_kind(|what| matches!(what, FileChangeKind::Removed { .. })),
+        changed: count_kind(|what| matches!(what, FileChangeKind::Changed { .. })),
         files,
     })
 }
 
-/// What was typed: a directory, either file of a release, or a version; the bundle of that is fetched.
-async fn source(typed: &str, globals: &Globals, place: &Path) -> Result<ReleaseSource, Failure> {
-    let path = Path::new(typed);
+/// Parses an argument: a directory, a file of a release, or a version, whose bundle is downloaded.
+async fn source(arg: &str, globals: &Globals, target: &Path) -> Result<ReleaseSource, Failure> {
+    let path = Path::new(arg);
     if path.is_dir() {
         return Ok(ReleaseSource::Directory(Tree::read(path).map_err(Failure::cannot_tell)?));
     }
     if !path.exists() {
-        let Ok(version) = Version::new(typed) else {
-            return Err(Failure::usage(format!("there is no file or directory {typed}")));
+        let Ok(version) = Version::new(arg) else {
+            return Err(Failure::usage(format!("there is no file or directory {arg}")));
         };
-        let missing =
-            format!("there is no file or directory {typed} here, so it was taken for a version on the server");
+        let hint = format!("there is no file or directory {arg}; it was interpreted as a version on the server");
         let session = Session::open(globals).await?;
-        fetch(&version, &session, place).await.map_err(|failure| failure.hint(missing))?;
-        return Ok(ReleaseSource::Bundle(place.to_owned()));
+        fetch(&version, &session, target).await.map_err(|failure| failure.hint(hint))?;
+        return Ok(ReleaseSource::Bundle(target.to_owned()));
     }
     Ok(ReleaseSource::Bundle(release_files::find(path).map_err(Failure::cannot_tell)?.bundle))
 }
 
 /// Downloads the bundle of a version.
-async fn fetch(version: &Version, session: &Session, place: &Path) -> Result<(), Failure> {
-    let bundle = session.told(session.client().download_bundle(&session.env, version, 0).await)?;
+async fn fetch(version: &Version, session: &Session, target: &Path) -> Result<(), Failure> {
+    let bundle = session.map_err(session.client().download_bundle(&session.env, version, 0).await)?;
     let failed = |error: std::io::Error| {
-        Failure::cannot_tell(anyhow::Error::new(error).context(format!("cannot keep the bundle of {version}")))
+        Failure::cannot_tell(anyhow::Error::new(error).context(format!("cannot store the bundle of {version}")))
     };
-    let mut file = File::create_new(place).map_err(failed)?;
+    let mut file = File::create_new(target).map_err(failed)?;
     let mut download = bundle.download;
-    while let Some(piece) = session.told(download.next().await)? {
+    while let Some(piece) = session.map_err(download.next().await)? {
         file.write_all(piece.as_ref()).map_err(failed)?;
     }
     Ok(())
 }
 
-fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Option<String> {
+fn line_diff(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Option<String> {
     let path = &change.path;
     let (before, after) = match &change.what {
         FileChangeKind::Added { .. } => ("", new.get(path)?.as_str()),
@@ -158,16 +156,16 @@ fn in_lines(change: &FileChange, old: &BTreeMap<String, String>, new: &BTreeMap<
     (!lines.is_empty()).then_some(lines)
 }
 
-fn show(differences: &Differences, out: &mut Out) {
+fn show(differences: &ReleaseDifferences, out: &mut Out) {
     differences.files.iter().for_each(|file| show_file(file, "", out));
     if differences.same {
-        return out.line("no difference");
+        return out.line("no differences");
     }
     out.gap();
     out.line(differences.totals());
 }
 
-fn show_file(ShownChange { change: FileChange { path, what }, text }: &ShownChange, indent: &str, out: &mut Out) {
+fn show_file(FileDifference { change: FileChange { path, what }, text }: &FileDifference, indent: &str, out: &mut Out) {
     match what {
         FileChangeKind::Added { after } => out.line(format_args!("{indent}+ {path}  {}", facts(after))),
         FileChangeKind::Removed { before } => out.line(format_args!("{indent}- {path}  {}", facts(before))),
@@ -176,18 +174,18 @@ fn show_file(ShownChange { change: FileChange { path, what }, text }: &ShownChan
         }
     }
     for line in text.iter().flat_map(|text| text.lines()) {
-        out.line(format_args!("{indent}    {}", plain::without_controls(line)));
+        out.line(format_args!("{indent}    {}", text::without_controls(line)));
     }
 }
 
-impl Differences {
+impl ReleaseDifferences {
     /// "1 added, 0 removed, 2 changed"
     pub(in crate::commands) fn totals(&self) -> String {
-        let Differences { added, removed, changed, .. } = self;
+        let ReleaseDifferences { added, removed, changed, .. } = self;
         format!("{added} added, {removed} removed, {changed} changed")
     }
 
-    /// Shows the first files; gives how many were left out.
+    /// Shows the first files; returns the number of files that were left out.
     pub(in crate::commands) fn show_first(&self, most: usize, indent: &str, out: &mut Out) -> usize {
         self.files.iter().take(most).for_each(|file| show_file(file, indent, out));
         self.files.len().saturating_sub(most)

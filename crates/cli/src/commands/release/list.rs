@@ -1,22 +1,21 @@
-//! `muster release list`: the releases of an environment.
+//! `muster release list`: lists the releases of an environment.
 
 use muster_core::release::manifest::KeyId;
 use muster_wire::release::ReleaseRow;
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Table, Terminal, age, size};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal, age, size};
 
 /// List the releases of the environment, the newest first
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-The newest is the one with the highest serial. `*` marks the version that the environment should run.
+Releases are ordered by serial. `*` marks the current version of the environment.
 
 Exit codes:
-  0   they were listed
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster release list
@@ -25,7 +24,7 @@ pub struct Args {}
 
 pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let page = session.told(session.client().releases(&session.env).await)?;
+    let page = session.map_err(session.client().releases(&session.env).await)?;
     let now = terminal.now;
     terminal.out.answer(&page, |out| {
         let mut table = Table::new(["VERSION", "SERIAL", "SIZE", "PUSHED", "BY", "SIGNED BY", "RUNNING"]);
@@ -50,7 +49,7 @@ pub(in crate::commands) async fn run(_: &Args, globals: &Globals, terminal: &mut
 
 pub(super) fn signers(keys: &[KeyId]) -> String {
     if keys.is_empty() {
-        return "nobody".to_owned();
+        return "not signed".to_owned();
     }
     keys.iter().map(KeyId::as_str).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! `muster release …`: from a directory to a signed bundle, and back.
+//! `muster release …`: builds, verifies, compares, pushes and lists releases.
 
 pub(super) mod build;
 pub(super) mod diff;

@@ -1,4 +1,4 @@
-//! The repositories of a release, fetched while somebody looks on: progress out, Ctrl-C in.
+//! Fetches the repositories of a release, with progress on the terminal and cancellation by Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,33 +11,32 @@ use muster_release::repos::fetch::FetchOrigin;
 use muster_release::repos::git::CancelHandle;
 use tokio::sync::mpsc;
 
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::signals::Signals;
-use crate::terminal::{Notes, Terminal};
+use crate::failure::{Exit, Failure};
+use crate::output::{Notes, Terminal};
+use crate::process::Signals;
 use crate::variables;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RepoArgs {
-    /// Take the newest commit of these repositories, or of all, and pin it in repos.lock
+    /// Pin these repositories, or all, to their newest commits in repos.lock
     #[arg(long, value_name = "NAME", num_args = 0..)]
     update: Option<Vec<String>>,
-    /// Where repositories are kept between builds [default: the user's cache directory]
+    /// Cache directory for repositories [default: the cache directory of the user]
     #[arg(long, env = variables::CACHE, hide_env_values = true, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// How many repositories are fetched at a time
-    #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
+    /// Number of repositories that are fetched at a time
+    #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel_arg)]
     parallel: usize,
 }
 
-fn parallel(text: &str) -> Result<usize, String> {
+fn parallel_arg(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=64) => Ok(number),
-        Ok(_) | Err(_) => Err("it is a number from 1 to 64".to_owned()),
+        Ok(_) | Err(_) => Err("expected a number from 1 to 64".to_owned()),
     }
 }
 
-/// Reads the directory, and fetches what its `repos.yaml` names.
+/// Reads the directory, and fetches the repositories of its `repos.yaml`.
 pub(super) async fn assemble(
     dir: &Path,
     args: &RepoArgs,
@@ -46,11 +45,11 @@ pub(super) async fn assemble(
     let cannot_start = |error| Failure::failed(anyhow::Error::new(error).context("cannot start"));
     let cancel = CancelHandle::new().map_err(cannot_start)?;
     let mut signals = Signals::new().map_err(cannot_start)?;
-    // Few: whoever is told of progress keeps up, or the fetching waits a moment.
-    let (tell, mut told) = mpsc::channel(16);
-    let job = Job {
+    // Small: the terminal keeps up, or fetching waits for it.
+    let (events, mut received) = mpsc::channel(16);
+    let job = FetchJob {
         dir: dir.to_owned(),
-        cache: cache(args),
+        cache: cache_dir(args),
         update: match args.update.as_deref() {
             None => PinUpdate::None,
             Some([]) => PinUpdate::All,
@@ -59,13 +58,13 @@ pub(super) async fn assemble(
         parallel: args.parallel,
         cancel: cancel.clone(),
     };
-    let work = tokio::task::spawn_blocking(move || job.run(&tell));
-    let mut shown = Shown::default();
+    let work = tokio::task::spawn_blocking(move || job.run(&events));
+    let mut view = FetchView::default();
     loop {
         tokio::select! {
-            progress = told.recv() => match progress {
-                Some(progress) => shown.tell(progress, &mut terminal.notes),
-                // The work is over, one way or the other.
+            progress = received.recv() => match progress {
+                Some(progress) => view.show(progress, &mut terminal.notes),
+                // The task has ended.
                 None => break,
             },
             () = signals.recv() => cancel.cancel(),
@@ -73,11 +72,11 @@ pub(super) async fn assemble(
     }
     terminal.notes.end_progress();
     work.await
-        .map_err(|error| Failure::failed(anyhow::Error::new(error).context("fetching ended badly")))?
+        .map_err(|error| Failure::failed(anyhow::Error::new(error).context("fetching panicked")))?
         .map_err(failure)
 }
 
-struct Job {
+struct FetchJob {
     dir: PathBuf,
     cache: PathBuf,
     update: PinUpdate,
@@ -85,8 +84,8 @@ struct Job {
     cancel: CancelHandle,
 }
 
-impl Job {
-    fn run(&self, tell: &mpsc::Sender<FetchProgress>) -> Result<AssembledRelease, AssembleError> {
+impl FetchJob {
+    fn run(&self, events: &mpsc::Sender<FetchProgress>) -> Result<AssembledRelease, AssembleError> {
         let mirror = env::var(variables::GIT_MIRROR).ok().filter(|mirror| !mirror.is_empty());
         let settings = FetchSettings {
             mirror: mirror.as_deref(),
@@ -96,21 +95,21 @@ impl Job {
             cancel: &self.cancel,
         };
         assemble::assemble(&self.dir, &settings, &|progress| {
-            // Nobody to tell is no reason to stop.
-            let _ = tell.blocking_send(progress);
+            // A closed receiver does not stop the fetch.
+            let _ = events.blocking_send(progress);
         })
     }
 }
 
-/// What is going on, in one line.
+/// The progress line.
 #[derive(Default)]
-struct Shown {
+struct FetchView {
     fetching: BTreeSet<String>,
     done: usize,
 }
 
-impl Shown {
-    fn tell(&mut self, progress: FetchProgress, notes: &mut Notes) {
+impl FetchView {
+    fn show(&mut self, progress: FetchProgress, notes: &mut Notes) {
         match progress {
             FetchProgress::Fetching { name, .. } => {
                 self.fetching.insert(name);
@@ -122,14 +121,12 @@ impl Shown {
                     FetchOrigin::Mirror => notes.note(format_args!("{name}: {commit} from the mirror")),
                     FetchOrigin::Source => notes.note(format_args!("{name}: {commit} from its source")),
                     FetchOrigin::SourceAfterMirror { mirror_error } => {
-                        notes.note(format_args!(
-                            "{name}: {commit} from its source; the mirror did not have it: {mirror_error}"
-                        ));
+                        notes.note(format_args!("{name}: {commit} from its source; the mirror failed: {mirror_error}"));
                     }
                 }
-                self.end(&name);
+                self.finish(&name);
             }
-            FetchProgress::Failed { name } => self.end(&name),
+            FetchProgress::Failed { name } => self.finish(&name),
         }
         if !self.fetching.is_empty() {
             let names: Vec<&str> = self.fetching.iter().map(String::as_str).collect();
@@ -137,20 +134,20 @@ impl Shown {
         }
     }
 
-    fn end(&mut self, name: &str) {
+    fn finish(&mut self, name: &str) {
         self.fetching.remove(name);
         self.done += 1;
     }
 }
 
-fn cache(args: &RepoArgs) -> PathBuf {
+fn cache_dir(args: &RepoArgs) -> PathBuf {
     let home =
         || env::var_os(variables::HOME).filter(|home| !home.is_empty()).map(|home| Path::new(&home).join(".cache"));
     let user = || env::var_os(variables::CACHE_HOME).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let found = args.cache.clone().or_else(|| user().or_else(home).map(|caches| caches.join("muster/git")));
     let cache =
         found.unwrap_or_else(|| env::temp_dir().join(format!("muster-git-{}", rustix::process::getuid().as_raw())));
-    // Git works in the release's directory, and must find it from there.
+    // Absolute: git runs in the directory of the release.
     std::path::absolute(&cache).unwrap_or(cache)
 }
 
@@ -161,8 +158,8 @@ fn failure(error: AssembleError) -> Failure {
                 let hint = failure.hint().map(|hint| format!("\n    {hint}")).unwrap_or_default();
                 format!("  {failure}{hint}")
             };
-            let told: Vec<String> = failures.iter().map(text).collect();
-            let error = anyhow::Error::msg(format!("{error}\n{}", told.join("\n")));
+            let lines: Vec<String> = failures.iter().map(text).collect();
+            let error = anyhow::Error::msg(format!("{error}\n{}", lines.join("\n")));
             Failure::failed(error)
         }
         AssembleError::Unknown { .. } => Failure::new(Exit::Usage, error),
@@ -173,7 +170,7 @@ fn failure(error: AssembleError) -> Failure {
         | AssembleError::Read { .. }
         | AssembleError::Write { .. }
         | AssembleError::PathInUse { .. } => {
-            Failure::failed(anyhow::Error::new(error).context("the release cannot be built"))
+            Failure::failed(anyhow::Error::new(error).context("cannot build the release"))
         }
     }
 }

@@ -1,35 +1,34 @@
-//! `muster release show`: everything about one release.
+//! `muster release show`: shows one release.
 
 use muster_core::names::Version;
 use muster_wire::release::{BundleState, ReleaseDetail, SignatureTrust};
 
 use crate::args::Globals;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Out, Terminal, size};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal, size};
 
 use super::list::signers;
 
-/// Show a release: who signed it, who pushed it, and which nodes run it
+/// Show a release: its signatures, its origin, and the number of nodes that run it
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0   shown
-  1   there is no such release
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  1   the release does not exist
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster release show v2
   muster release show v2 -o json | jq -r .digest")]
 pub struct Args {
-    /// The version, such as v2
+    /// Version, such as v2
     version: Version,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let detail = session.told(session.client().release(&session.env, &args.version).await)?;
+    let detail = session.map_err(session.client().release(&session.env, &args.version).await)?;
     terminal.out.answer(&detail, |out| show(&detail, out));
     Ok(Exit::Yes)
 }
@@ -38,13 +37,13 @@ fn show(detail: &ReleaseDetail, out: &mut Out) {
     let row = &detail.row;
     let bundle = match detail.bundle {
         BundleState::Kept => size(row.size),
-        BundleState::Missing => "missing where the server keeps it: push it again".to_owned(),
-        BundleState::Damaged => "damaged where the server keeps it: push it again".to_owned(),
+        BundleState::Missing => "missing on the server: push the release again".to_owned(),
+        BundleState::Damaged => "damaged on the server: push the release again".to_owned(),
     };
     let trusted = match &detail.trusted {
         Some(SignatureTrust::By(key)) => format!("yes, {key}"),
         Some(SignatureTrust::Not(why)) => format!("no: {why}"),
-        None => "the environment has no list of trusted keys: its nodes decide".to_owned(),
+        None => "the environment has no list of trusted keys: nodes verify with their own keys".to_owned(),
     };
     let nodes = if row.current { format!("{} of {}", row.running, row.wanted) } else { row.running.to_string() };
     let lines = [

@@ -1,4 +1,4 @@
-//! `muster release verify`: whether an agent would take a release.
+//! `muster release verify`: checks whether an agent would accept a release.
 
 use std::path::PathBuf;
 
@@ -10,45 +10,44 @@ use muster_release::release_files::{self, LocatedManifest, OpenError};
 use muster_release::unpack::{UnpackError, unpack};
 use serde::Serialize;
 
-use crate::commands::key::public_key;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::terminal::{Out, Terminal};
+use crate::commands::key::public_key_arg;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal};
 
-/// Say whether an agent would take a release: its signature, its expiry, its bundle and its release.yaml
+/// Check whether an agent would accept a release: signature, expiry, bundle and release.yaml
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-FILE is the manifest, with its bundle beside it, or the bundle with its manifest beside it. The bundle is proved and \
-unpacked as a node does it, into a temporary directory.
+FILE is the manifest or the bundle; the other file must be in the same directory. The bundle is verified and unpacked as on \
+a node, into a temporary directory.
 
-Without --key nobody can say whether the signatures are good: all the rest is proved, and the answer is 2.
+Without --key the signatures cannot be verified: everything else is checked, and the exit code is 2.
 
 Exit codes:
-  0   an agent that trusts these keys takes it
-  1   no agent takes it; what is wrong is said
-  2   cannot tell: a file cannot be read, or no key was given
-  64  a key is not understood
+  0   an agent that trusts these keys accepts the release
+  1   no agent accepts the release; the reason is printed
+  2   unknown: a file cannot be read, or no key was given
+  64  a key is invalid
 
 Examples:
   muster release verify built/v2.release.json --key release.key.pub
   muster release verify built/sha256-4bf5….tar.zst --key 'ed25519:11qYAYKx…' -o json | jq .good")]
 pub struct Args {
-    /// The manifest or the bundle of a release
+    /// Manifest or bundle of a release
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// A public key to trust: its text, or a file with it
+    /// SignatureTrust public key: its text, or its file; can be repeated
     #[arg(long, value_name = "PUB")]
     key: Vec<String>,
 }
 
-/// What was found, for programs.
+/// Result of the verification.
 #[derive(Debug, Default, Serialize)]
-struct Answer {
-    /// None: cannot tell.
+struct VerifyOutput {
+    /// None: unknown.
     good: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// What the manifest says; to be believed only when it is good.
+    /// From the manifest; not verified unless `good`.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<Version>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,19 +60,21 @@ struct Answer {
     expires: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<Version>,
-    /// The trusted key whose signature is good.
+    /// The trusted key with a valid signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     signed_by: Option<KeyId>,
 }
 
 pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    let trusted = args.key.iter().map(|key| public_key(key)).collect::<Result<Vec<_>, _>>()?;
-    let mut answer = Answer::default();
-    let judged = judge(args, &trusted, terminal.now, &mut answer)?;
-    (answer.good, answer.problem) = match judged {
-        Judged::Good => (Some(true), None),
-        Judged::Bad(error) => (Some(false), Some(format!("{error:#}"))),
-        Judged::NoKeys => (None, Some("the signatures were not proved: give the trusted keys with --key".into())),
+    let trusted = args.key.iter().map(|key| public_key_arg(key)).collect::<Result<Vec<_>, _>>()?;
+    let mut answer = VerifyOutput::default();
+    let verdict = verify(args, &trusted, terminal.now, &mut answer)?;
+    (answer.good, answer.problem) = match verdict {
+        ReleaseVerdict::Good => (Some(true), None),
+        ReleaseVerdict::Bad(error) => (Some(false), Some(format!("{error:#}"))),
+        ReleaseVerdict::NoKeys => {
+            (None, Some("the signatures were not verified: give the trusted keys with --key".into()))
+        }
     };
     terminal.out.answer(&answer, |out| show(&answer, out));
     Ok(match answer.good {
@@ -82,13 +83,18 @@ pub(in crate::commands) fn run(args: &Args, terminal: &mut Terminal) -> Result<E
     })
 }
 
-enum Judged {
+enum ReleaseVerdict {
     Good,
     Bad(anyhow::Error),
     NoKeys,
 }
 
-fn judge(args: &Args, trusted: &[PublicKey], now: Timestamp, answer: &mut Answer) -> Result<Judged, Failure> {
+fn verify(
+    args: &Args,
+    trusted: &[PublicKey],
+    now: Timestamp,
+    answer: &mut VerifyOutput,
+) -> Result<ReleaseVerdict, Failure> {
     let found = match release_files::find(&args.file) {
         Ok(found) => found,
         Err(error @ OpenError::Read { .. }) => return Err(Failure::cannot_tell(error)),
@@ -97,47 +103,47 @@ fn judge(args: &Args, trusted: &[PublicKey], now: Timestamp, answer: &mut Answer
             | OpenError::Manifest { .. }
             | OpenError::NoBundle { .. }
             | OpenError::Ambiguous { .. }),
-        ) => return Ok(Judged::Bad(error.into())),
+        ) => return Ok(ReleaseVerdict::Bad(error.into())),
     };
     let Some(LocatedManifest { signed, manifest, .. }) = found.signed else {
-        let text = "there is no manifest for this bundle beside it: nobody stands for it";
-        return Ok(Judged::Bad(anyhow::Error::msg(text)));
+        let text = "the directory of this bundle has no manifest for it";
+        return Ok(ReleaseVerdict::Bad(anyhow::Error::msg(text)));
     };
     answer.version = Some(manifest.version.clone());
     answer.serial = Some(manifest.serial);
     answer.digest = Some(manifest.digest.clone());
     (answer.created, answer.expires) = (Some(manifest.created), manifest.expires);
     answer.previous.clone_from(&manifest.previous);
-    // Of one without a signature nobody needs a key to tell.
+    // A release without signatures is refused even without keys.
     if !trusted.is_empty() || signed.signatures.is_empty() {
         match manifest::verify(&signed, trusted, now) {
             Ok(authentic) => answer.signed_by = Some(authentic.signed_by),
-            Err(error) => return Ok(Judged::Bad(error.into())),
+            Err(error) => return Ok(ReleaseVerdict::Bad(error.into())),
         }
     }
     let temporary = tempfile::tempdir().map_err(|error| {
-        Failure::cannot_tell(anyhow::Error::new(error).context("cannot make a temporary directory"))
+        Failure::cannot_tell(anyhow::Error::new(error).context("cannot create a temporary directory"))
     })?;
     let tree = temporary.path().join("release");
     match unpack(&found.bundle, &manifest, &tree) {
         Ok(()) => {}
-        // Our own disk is at fault, and not the release.
+        // An error of the local disk, not of the release.
         Err(error @ (UnpackError::Write { .. } | UnpackError::ReadBack(_))) => return Err(Failure::cannot_tell(error)),
         Err(error @ (UnpackError::Bundle(_) | UnpackError::Entry(_) | UnpackError::Content { .. })) => {
-            return Ok(Judged::Bad(error.into()));
+            return Ok(ReleaseVerdict::Bad(error.into()));
         }
     }
     if let Err(error) = muster_release::check_directory(&tree) {
-        return Ok(Judged::Bad(error.into()));
+        return Ok(ReleaseVerdict::Bad(error.into()));
     }
-    Ok(if trusted.is_empty() { Judged::NoKeys } else { Judged::Good })
+    Ok(if trusted.is_empty() { ReleaseVerdict::NoKeys } else { ReleaseVerdict::Good })
 }
 
-fn show(answer: &Answer, out: &mut Out) {
+fn show(answer: &VerifyOutput, out: &mut Out) {
     match answer.good {
-        Some(true) => out.line("good: an agent that trusts these keys takes it"),
-        Some(false) => out.line("bad: no agent takes it"),
-        None => out.line("cannot tell"),
+        Some(true) => out.line("good: an agent that trusts these keys accepts the release"),
+        Some(false) => out.line("bad: no agent accepts the release"),
+        None => out.line("unknown"),
     }
     if let Some(problem) = &answer.problem {
         out.line(format_args!("  {problem}"));

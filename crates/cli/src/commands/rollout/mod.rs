@@ -1,30 +1,27 @@
-//! `muster rollout …`: from one version to the next, in waves.
+//! `muster rollout …`: plans, starts, follows and controls rollouts.
 
 pub(super) mod abort;
-pub(super) mod asking;
 pub(super) mod history;
-mod how;
-pub(super) mod nodes;
+mod labels;
 pub(super) mod pause;
 pub(super) mod plan;
-mod plan_file;
+mod plan_args;
 mod plan_view;
 pub(super) mod promote;
+pub(super) mod request;
+pub(super) mod retry;
 pub(super) mod rollback;
-#[cfg(test)]
-mod sample;
 pub(super) mod show;
+pub(super) mod skip;
 pub(super) mod slots;
 pub(super) mod start;
 pub(super) mod status;
 mod status_view;
-mod verdict;
+#[cfg(test)]
+mod test_data;
 pub(super) mod watch;
-mod way_back;
-mod which;
-mod words;
 
-pub(super) use status_view::because_now;
+pub(super) use status_view::current_pause_reason;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
@@ -35,12 +32,12 @@ pub enum Command {
     Resume(pause::ResumeArgs),
     Abort(abort::Args),
     Promote(promote::Args),
-    Skip(nodes::SkipArgs),
-    Retry(nodes::RetryArgs),
+    Skip(skip::Args),
+    Retry(retry::Args),
     Rollback(rollback::Args),
     History(history::Args),
     Show(show::Args),
-    /// Look at the nodes that use the budget of the rollout up, and release what they hold
+    /// List the nodes that use up the budget of the rollout, and release their slots
     #[command(subcommand)]
     Slots(slots::Command),
 }

@@ -1,58 +1,56 @@
-//! `muster rollout pause` and `muster rollout resume`.
+//! `muster rollout pause` and `muster rollout resume`: stop and continue the granting of a rollout.
 
 use muster_core::rollout::record::{PauseReason, RolloutPhase};
 use muster_wire::client::RolloutVerb;
 use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::Terminal;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::Terminal;
+use crate::variables::author;
 
-use super::asking::say;
-use super::which::Which;
+use super::request::{RolloutArg, send};
 
-/// Pause a rollout: nothing more is granted until it is resumed
+/// Pause a rollout: no node is granted the version until it is resumed
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Once this has been answered, no node is granted anything more. Nodes that were granted the version go on with it. \
-Pausing what is paused changes nothing.
+Once the command has returned, no more nodes are granted the version. Nodes that were granted it before continue. Pausing \
+twice is a no-op.
 
 Exit codes:
-  0   it is paused
+  0   paused
   1   refused: there is no rollout, or it has ended
-  2   cannot tell: ask again, which is safe
+  2   unknown: retry, which is safe
 
 Examples:
   muster rollout pause
   muster rollout pause --reason 'looking at the latency'")]
 pub struct PauseArgs {
-    /// Why: shown to everybody who looks at the rollout
+    /// Reason, shown in the status of the rollout
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
     #[command(flatten)]
-    which: Which,
+    rollout: RolloutArg,
 }
 
-/// Let a paused rollout go on
+/// Resume a paused rollout
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Whoever resumes a rollout that stopped because of failures has seen them: those no longer stop it, and new ones do. A \
-gate that could not say whether all is well is asked again. Resuming what goes on changes nothing.
+Failures before the resume no longer pause the rollout; new ones do. A gate with an inconclusive result is checked again. \
+Resuming a running rollout is a no-op.
 
 Exit codes:
-  0   it goes on
+  0   resumed
   1   refused: there is no rollout, or it has ended
-  2   cannot tell: ask again, which is safe
+  2   unknown: retry, which is safe
 
 Examples:
   muster rollout resume
   muster rollout skip web7 && muster rollout resume")]
 pub struct ResumeArgs {
     #[command(flatten)]
-    which: Which,
+    rollout: RolloutArg,
 }
 
 pub(in crate::commands) async fn pause(
@@ -62,18 +60,20 @@ pub(in crate::commands) async fn pause(
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let operate = OperateRequest { reason: args.reason.clone(), by: author(), ..OperateRequest::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Pause, operate).await?;
+    let done = send(&mut session, terminal, args.rollout.selected(), RolloutVerb::Pause, operate).await?;
     terminal.out.answer(&done, |out| match (done.changed, &done.phase) {
         (true, _) => {
             let (id, revision) = (done.id, done.revision);
-            out.line(format_args!("rollout {id} is paused: nothing more is granted (revision {revision})"));
+            out.line(format_args!(
+                "rollout {id} is paused: no more nodes are granted the version (revision {revision})"
+            ));
         }
         (false, RolloutPhase::Paused { why: PauseReason::Operator { .. } }) => {
             out.line(format_args!("rollout {} was paused already", done.id));
         }
         (false, phase) => out.line(format_args!("rollout {} is {}", done.id, phase.word())),
     });
-    terminal.notes.note("muster rollout resume lets it go on; muster rollout rollback goes back");
+    terminal.notes.note("continue with `muster rollout resume`, or revert with `muster rollout rollback`");
     Ok(Exit::Yes)
 }
 
@@ -84,11 +84,11 @@ pub(in crate::commands) async fn resume(
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let operate = OperateRequest { by: author(), ..OperateRequest::default() };
-    let done = say(&mut session, terminal, args.which.rollout(), RolloutVerb::Resume, operate).await?;
+    let done = send(&mut session, terminal, args.rollout.selected(), RolloutVerb::Resume, operate).await?;
     terminal.out.answer(&done, |out| match done.changed {
-        true => out.line(format_args!("rollout {} goes on (revision {})", done.id, done.revision)),
+        true => out.line(format_args!("rollout {} is resumed (revision {})", done.id, done.revision)),
         false => out.line(format_args!("rollout {} was not paused", done.id)),
     });
-    terminal.notes.note("muster rollout status --watch follows it");
+    terminal.notes.note("follow the rollout: muster rollout status --watch");
     Ok(Exit::Yes)
 }

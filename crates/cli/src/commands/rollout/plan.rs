@@ -1,4 +1,4 @@
-//! `muster rollout plan`: what would happen, node by node.
+//! `muster rollout plan`: shows the waves and nodes of a rollout before it starts.
 
 use std::path::PathBuf;
 
@@ -9,32 +9,30 @@ use muster_core::rollout::windows;
 use muster_wire::rollout::StrategySource;
 
 use crate::args::{Format, Globals};
-use crate::commands::release::diff::{self, Differences};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Out, Terminal};
+use crate::commands::release::diff::{ReleaseDifferences, compare_versions};
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal};
 
-use super::how::{self, How};
-use super::plan_file;
+use super::plan_args::{PlanArgs, shell_word, write_plan};
 use super::plan_view::{self, Scope};
 
-/// So many files that differ between two releases are named.
+/// Changed files that are listed.
 const FILES: usize = 8;
 
-/// Show what going to a version would do: waves, nodes in their order, budgets, gates, how long it takes, what differs
+/// Show the plan of a rollout: waves, order of nodes, budgets, gates, predicted time, and changed files
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-Nothing is changed. The plan is what happens: its order is fixed by the seed, which stands in it. Saved with --out, or \
-printed with -o json or yaml, it is carried out by `muster rollout start --plan FILE`, exactly so or not at all.
+Nothing is changed. The order of nodes is fixed by the seed in the plan. `muster rollout start --plan FILE` executes a plan \
+that was saved with --out, or printed with -o json or yaml; it is refused if the fleet has changed since.
 
-The predicted time counts soaks, and neither windows nor waiting for people.
+The predicted time includes soak times, but no maintenance windows and no manual promotions.
 
 Exit codes:
-  0   it was shown
-  1   refused: no such release, an older release, a strategy with mistakes (which are shown), or an order of roles that
-      cannot be kept
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  1   refused: no such release, an older release, an invalid strategy (its errors are printed), or an order of roles that
+      cannot be satisfied
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster rollout plan v3
@@ -42,27 +40,27 @@ Examples:
   muster rollout plan v3 --strategy careful.yaml --all
   muster rollout plan v3 -o json | jq -r '.waves[].nodes[].node'")]
 pub struct Args {
-    /// The version, such as v3; its release must be there
+    /// Version, such as v3; its release must have been pushed
     version: Version,
     #[command(flatten)]
-    how: How,
-    /// Name every node, not only the first few of each wave
+    plan: PlanArgs,
+    /// List every node, not only the first 10 of each wave
     #[arg(long)]
     all: bool,
-    /// Show line by line what differs between the two releases
+    /// Show the changed lines between the two releases
     #[arg(long)]
     diff: bool,
-    /// Save the plan, for start --plan; as YAML if the file is called so
+    /// Save the plan to a file, for `start --plan`; as YAML if it is named .yaml
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let request = args.how.request(&args.version, &session, &mut terminal.notes).await?;
-    let answer = session.told(session.client().plan_rollout(&session.env, &request).await)?;
+    let request = args.plan.request(&args.version, &session, &mut terminal.notes).await?;
+    let answer = session.map_err(session.client().plan_rollout(&session.env, &request).await)?;
     if let Some(path) = &args.out {
-        plan_file::write(path, &answer.plan)?;
+        write_plan(path, &answer.plan)?;
     }
     let plan = &answer.plan;
     let differences = match globals.output {
@@ -77,41 +75,39 @@ pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &
         }
     });
     if let (StrategySource::Default, false) = (answer.strategy_from, plan.at_once) {
-        terminal.notes.note("the environment's file has no section `rollout`: this is what Muster does by itself");
+        terminal.notes.note("the environment file has no section `rollout`: this is the default strategy");
     }
     match &args.out {
         _ if plan.node_count() == 0 => {}
         Some(path) => {
-            let (version, path) = (&args.version, how::typed(&path.to_string_lossy()));
-            terminal
-                .notes
-                .note(format_args!("muster rollout start {version} --plan {path} carries it out, exactly so"));
+            let (version, path) = (&args.version, shell_word(&path.to_string_lossy()));
+            terminal.notes.note(format_args!("execute this plan: muster rollout start {version} --plan {path}"));
         }
-        None => terminal.notes.note(format_args!("muster rollout start {}{} begins it", args.version, args.how)),
+        None => terminal.notes.note(format_args!("start it: muster rollout start {}{}", args.version, args.plan)),
     }
     Ok(Exit::Yes)
 }
 
-/// When the first window opens; none if one is open, or there is none to wait for.
+/// The time at which the next window opens; none if one is open, or there are no windows.
 fn closed_until(plan: &RolloutPlan, now: Timestamp) -> Option<Timestamp> {
     windows::next_opening(&plan.strategy.windows, now).filter(|opening| *opening > now)
 }
 
-/// What the two releases differ in. That it cannot be told is worth a line, and no reason to show no plan.
+/// Compares the two releases. An error is shown with the plan.
 async fn differences(
     session: &Session,
     plan: &RolloutPlan,
     text: bool,
-) -> Option<(Version, Result<Differences, Failure>)> {
+) -> Option<(Version, Result<ReleaseDifferences, Failure>)> {
     let from = plan.from.clone().filter(|from| *from != plan.to)?;
-    let compared = diff::between(session, &from, &plan.to, text).await;
+    let compared = compare_versions(session, &from, &plan.to, text).await;
     Some((from, compared))
 }
 
 fn show_differences(
     from: &Version,
     plan: &RolloutPlan,
-    compared: Result<Differences, Failure>,
+    compared: Result<ReleaseDifferences, Failure>,
     all: bool,
     out: &mut Out,
 ) {
@@ -119,11 +115,11 @@ fn show_differences(
     out.gap();
     match compared {
         Err(failure) => {
-            out.line(format_args!("what differs between {from} and {to} cannot be told: {}", failure.error));
+            out.line(format_args!("cannot compare {from} and {to}: {}", failure.error));
         }
-        Ok(differences) if differences.same => out.line(format_args!("{from} and {to} hold the same files")),
+        Ok(differences) if differences.same => out.line(format_args!("{from} and {to} have the same files")),
         Ok(differences) => {
-            out.line(format_args!("between {from} and {to}: {}", differences.totals()));
+            out.line(format_args!("changes from {from} to {to}: {}", differences.totals()));
             let hidden = differences.show_first(if all { usize::MAX } else { FILES }, "  ", out);
             if hidden > 0 {
                 out.line(format_args!("  … {hidden} more: muster release diff {from} {to}"));

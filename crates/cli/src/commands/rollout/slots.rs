@@ -1,18 +1,16 @@
-//! `muster rollout slots …`: who uses the budget up.
+//! `muster rollout slots …`: lists and releases the slots of the rollout budget.
 
-use muster_core::rollout::progress::RolloutNodeState;
 use muster_wire::request::new_request_id;
 use muster_wire::rollout::OperateRequest;
 
 use crate::args::Globals;
-use crate::author::author;
-use crate::commands::node::show::node_or_host;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::{Table, Terminal, age};
+use crate::args::filter::node_or_host_arg;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Table, Terminal, age};
+use crate::variables::author;
 
-use super::asking::until_answered;
+use super::request::retry_until_answered;
 use super::status_view::time_left;
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -21,39 +19,38 @@ pub enum Command {
     Release(ReleaseArgs),
 }
 
-/// List the nodes that were granted a version and use the budget up
+/// List the nodes that hold a slot of the budget
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-A node holds its slot from its grant until it is healthy. DEADLINE is when it counts as failed if it is not by then; one \
-that has failed, or is watched already, has none. FENCE is the revision of the grant: what the node answers to \
-an older one does not count.
+A node holds a slot from its grant until it is healthy. A node that is not healthy at its DEADLINE counts as failed; nodes \
+that have failed or are soaking have none. FENCE is the revision of the grant: reports for an older grant are ignored.
 
 Exit codes:
-  0   they were listed
-  1   there is no such environment
-  2   cannot tell: the server is not there, or is not up to date
+  0   success
+  1   the environment does not exist
+  2   unknown: the server cannot be reached, or is not up to date
 
 Examples:
   muster rollout slots list
   muster rollout slots list -o json | jq -r '.items[].node'")]
 pub struct ListArgs {}
 
-/// Let a node no longer count for the budget
+/// Release the slot of a node
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-For a node that will not come back soon: another one may go in its place, so that more nodes are unavailable than the \
-budget says, by this one, until the rollout has ended.
+For a node that stays down: another node can be updated in its place. Until the rollout ends, one more node than the budget \
+may be unavailable.
 
 Exit codes:
-  0   its slot is free
+  0   released
   1   refused: there is no rollout, or the node holds no slot
-  2   cannot tell: ask again, which is safe
+  2   unknown: retry, which is safe
 
 Examples:
   muster rollout slots release web7")]
 pub struct ReleaseArgs {
-    /// The node, by name or host name
-    #[arg(value_parser = node_or_host)]
+    /// Name or host name of the node
+    #[arg(value_parser = node_or_host_arg)]
     node: String,
 }
 
@@ -63,21 +60,21 @@ pub(in crate::commands) async fn list(
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let session = Session::open(globals).await?;
-    let page = session.told(session.client().slots(&session.env).await)?;
+    let page = session.map_err(session.client().slots(&session.env).await)?;
     let now = terminal.now;
     terminal.out.answer(&page, |out| {
         if page.items.is_empty() {
             return;
         }
         let headings = ["NODE", "ROLE", "ROLLOUT", "VERSION", "STATE", "GRANTED", "DEADLINE", "FENCE"];
-        let mut table = Table::new(headings).painted(4);
+        let mut table = Table::new(headings).color_column(4);
         for slot in &page.items {
             table.row([
                 slot.node.to_string(),
                 slot.role.to_string(),
                 slot.rollout.to_string(),
                 slot.version.to_string(),
-                state(&slot.state),
+                slot.state.word().to_owned(),
                 age(slot.granted, now),
                 time_left(slot.deadline, now),
                 slot.fence.to_string(),
@@ -91,10 +88,6 @@ pub(in crate::commands) async fn list(
     Ok(Exit::Yes)
 }
 
-fn state(state: &RolloutNodeState) -> String {
-    state.word().to_owned()
-}
-
 pub(in crate::commands) async fn release(
     args: &ReleaseArgs,
     globals: &Globals,
@@ -102,16 +95,16 @@ pub(in crate::commands) async fn release(
 ) -> Result<Exit, Failure> {
     let mut session = Session::open(globals).await?;
     let operate = OperateRequest { request: new_request_id(), by: author(), ..OperateRequest::default() };
-    let ask = async |session: &Session| session.client().release_slot(&session.env, &args.node, &operate).await;
-    let done = until_answered(&mut session, terminal, ask).await?;
+    let send = async |session: &Session| session.client().release_slot(&session.env, &args.node, &operate).await;
+    let done = retry_until_answered(&mut session, terminal, send).await?;
     terminal.out.answer(&done, |out| {
         let (id, node) = (done.id, done.nodes.first().map_or_else(|| args.node.clone(), ToString::to_string));
         match done.changed {
             true => out.line(format_args!(
-                "rollout {id}: {node} no longer counts for the budget (revision {})",
+                "rollout {id}: {node} no longer counts against the budget (revision {})",
                 done.revision
             )),
-            false => out.line(format_args!("rollout {id}: {node} did not count for the budget already")),
+            false => out.line(format_args!("rollout {id}: {node} did not count against the budget already")),
         }
     });
     Ok(Exit::Yes)

@@ -1,4 +1,4 @@
-//! `muster rollout start`: what was planned, begun.
+//! `muster rollout start`: starts a rollout.
 
 use std::path::PathBuf;
 
@@ -7,28 +7,27 @@ use muster_wire::request::new_request_id;
 use muster_wire::rollout::{AlreadyAtVersion, StartRequest, StartResponse, StartTarget};
 
 use crate::args::{Format, Globals};
-use crate::author::author;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::Session;
-use crate::terminal::Terminal;
+use crate::connect::Session;
+use crate::failure::{Exit, Failure};
+use crate::output::{Out, Terminal};
+use crate::variables::author;
 
-use super::asking::until_answered;
-use super::how::How;
-use super::{plan_file, watch};
+use super::plan_args::{PlanArgs, read_plan};
+use super::request::retry_until_answered;
+use super::watch;
 
-/// Start a rollout: in the environment's own way, or exactly as a plan says
+/// Start a rollout with the strategy of the environment, or from a saved plan
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
-With --plan, exactly that plan is carried out; if the world has moved since it was made, it is refused, and it is said \
-how. While another rollout is under way, a start is refused unless --supersede says that it is meant: then that one ends, \
-and every node goes straight to the newer version when its turn comes.
+With --plan the saved plan is executed; it is refused if the fleet has changed since, and the difference is printed. While \
+another rollout is in progress, a start is refused without --supersede, which ends that rollout; nodes are then updated \
+directly to the newer version.
 
 Exit codes:
-  0   it has begun, or every node runs the version already; with --watch: it is completed
-  1   refused: no such release, an older release, a plan that the world has outrun, another rollout under way; with
-      --watch: it failed
-  2   cannot tell: ask again, which is safe
+  0   started, or every node runs the version already; with --watch: the rollout is completed
+  1   refused: no such release, an older release, a stale plan, or another rollout in progress; with --watch: the
+      rollout failed
+  2   unknown: retry, which is safe
 
 Examples:
   muster rollout start v3
@@ -36,54 +35,54 @@ Examples:
   muster rollout start v3 --strategy careful.yaml --watch
   muster rollout start v4 --supersede")]
 pub struct Args {
-    /// The version, such as v3; its release must be there
+    /// Version, such as v3; its release must have been pushed
     version: Version,
-    /// Carry out exactly this plan, which `muster rollout plan` made
+    /// Execute this plan of `muster rollout plan --out`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "seed", "allow_older", "at_once"])]
     plan: Option<PathBuf>,
     #[command(flatten)]
-    how: How,
-    /// In place of the rollout that is under way
+    options: PlanArgs,
+    /// Replace the rollout in progress
     #[arg(long)]
     supersede: bool,
-    /// Follow it to its end
+    /// Follow the rollout until it ends
     #[arg(long)]
     watch: bool,
 }
 
 pub(in crate::commands) async fn run(args: &Args, globals: &Globals, terminal: &mut Terminal) -> Result<Exit, Failure> {
-    // Before anybody is asked: a file that is no plan is nobody's business.
-    let plan = args.plan.as_deref().map(plan_file::read).transpose()?;
+    // An invalid file is refused before any request.
+    let plan = args.plan.as_deref().map(read_plan).transpose()?;
     let mut session = Session::open(globals).await?;
-    let what = match plan {
+    let start = match plan {
         Some(plan) if plan.to != args.version => {
             let (to, version) = (&plan.to, &args.version);
-            return Err(Failure::usage(format!("the plan goes to {to}, and {version} was asked for")));
+            return Err(Failure::usage(format!("the plan is for version {to}, not for {version}")));
         }
         Some(plan) if plan.env != session.env => {
-            let (env, asked) = (&plan.env, &session.env);
-            return Err(Failure::usage(format!("the plan is one of {env}, and {asked} is asked")));
+            let (env, selected) = (&plan.env, &session.env);
+            return Err(Failure::usage(format!("the plan is for environment {env}, not for {selected}")));
         }
         Some(plan) => StartTarget::Plan(Box::new(plan)),
-        None => StartTarget::Now(args.how.request(&args.version, &session, &mut terminal.notes).await?),
+        None => StartTarget::Now(args.options.request(&args.version, &session, &mut terminal.notes).await?),
     };
-    let request = StartRequest { what, request: new_request_id(), supersede: args.supersede, by: author() };
-    let answer = begin(&mut session, &request, terminal).await?;
-    tell(&mut session, &answer, args.watch, globals.output, terminal).await
+    let request = StartRequest { what: start, request: new_request_id(), supersede: args.supersede, by: author() };
+    let answer = start_rollout(&mut session, &request, terminal).await?;
+    show_started(&mut session, &answer, args.watch, globals.output, terminal).await
 }
 
-/// Starts it, and asks again if the answer is lost.
-pub(in crate::commands) async fn begin(
+/// Starts a rollout, and retries if the answer is lost.
+pub(in crate::commands) async fn start_rollout(
     session: &mut Session,
     request: &StartRequest,
     terminal: &mut Terminal,
 ) -> Result<StartResponse, Failure> {
-    let ask = async |session: &Session| session.client().start_rollout(&session.env, request).await;
-    until_answered(session, terminal, ask).await
+    let send = async |session: &Session| session.client().start_rollout(&session.env, request).await;
+    retry_until_answered(session, terminal, send).await
 }
 
-/// Says what has begun, or follows it.
-pub(in crate::commands) async fn tell(
+/// Prints the started rollout, and follows it with `watch`.
+pub(in crate::commands) async fn show_started(
     session: &mut Session,
     answer: &StartResponse,
     watch: bool,
@@ -99,17 +98,17 @@ pub(in crate::commands) async fn tell(
     };
     if !watch || format == Format::Table {
         let env = session.env.clone();
-        let line = |out: &mut crate::terminal::Out| {
-            // One that takes another's place may go where that one went.
+        let line = |out: &mut Out| {
+            // A superseding rollout may have the same version.
             let from = started.from.as_ref().filter(|from| **from != started.to);
             let from = from.map(|from| format!("from {from} ")).unwrap_or_default();
             let (id, to, revision) = (started.id, &started.to, started.revision);
-            out.line(format_args!("{env} goes {from}to {to}: rollout {id} (revision {revision})"));
+            out.line(format_args!("{env} is updated {from}to {to}: rollout {id} (revision {revision})"));
             if let Some(other) = started.superseded {
-                out.line(format_args!("rollout {other} ended with this"));
+                out.line(format_args!("rollout {other} was superseded"));
             }
             if !started.changed {
-                out.line("the same request had started it already");
+                out.line("the rollout was started by an earlier attempt of this request");
             }
         };
         terminal.out.answer(started, line);
@@ -118,7 +117,7 @@ pub(in crate::commands) async fn tell(
     if watch {
         return watch::follow(session, started.id.into(), None, format, terminal).await;
     }
-    terminal.notes.note("muster rollout status --watch follows it");
+    terminal.notes.note("follow the rollout: muster rollout status --watch");
     Ok(Exit::Yes)
 }
 

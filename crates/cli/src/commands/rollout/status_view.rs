@@ -1,4 +1,4 @@
-//! How a rollout stands, for people: waves and roles in a table, who blocks and why, and what to type next.
+//! Shows the status of a rollout: a table of waves and roles, the reasons for waiting, and the next commands.
 
 use jiff::Timestamp;
 use muster_core::names::{EnvName, Role, Version};
@@ -8,30 +8,29 @@ use muster_core::rollout::strategy::Promote;
 use muster_wire::hints::{Hint, RolloutSituation, next_commands};
 use muster_wire::rollout::{RolloutStatus, WaveRow};
 
-use crate::commands::rows::{NONE, count};
-use crate::terminal::{Out, Table, age, plain};
+use crate::output::{NONE, Out, Table, age, count, text};
 
-use super::words::{self, moved};
+use super::labels::{self, granted};
 
-/// So many reasons are read at once.
+/// Reasons for waiting that are listed.
 const HOLDS: usize = 8;
-/// Of a wave whose nodes are being moved.
-const GOES_ON: &str = "goes on";
+/// The state of a wave whose nodes are being updated.
+pub(super) const IN_PROGRESS: &str = "in progress";
 
 pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
     out.line(headline(env, status));
-    if let Some(line) = halted(status) {
+    if let Some(line) = end_reason(status) {
         out.line(line);
     }
     if let Some(problem) = &status.problem {
-        out.line(format_args!("its plan cannot be read: {}", plain::one_line(problem)));
+        out.line(format_args!("the plan cannot be read: {}", text::one_line(problem)));
     }
     if !status.waves.is_empty() {
         out.gap();
         out.table(table(status));
     }
     let mut nodes = failed_lines(status);
-    nodes.extend(aside(status));
+    nodes.extend(skipped_line(status));
     if !nodes.is_empty() {
         out.gap();
         nodes.iter().for_each(|line| out.line(line));
@@ -41,7 +40,7 @@ pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
         out.gap();
         holds.iter().for_each(|line| out.line(line));
     }
-    let next = next(status);
+    let next = next_steps(status);
     if !next.is_empty() {
         out.gap();
         next.iter().for_each(|line| out.line(line));
@@ -51,21 +50,21 @@ pub(super) fn show(env: &EnvName, status: &RolloutStatus, out: &mut Out) {
 /// "prod, rollout 7: v2 → v3, running for 12m: wave 2 of 4, 12 of 40 nodes healthy"
 pub(super) fn headline(env: &EnvName, status: &RolloutStatus) -> String {
     let record = &status.record;
-    let way = words::way(record.from.as_ref(), &record.to, record.rolls_back);
-    let long = age(if record.phase.is_open() { record.started } else { record.phase_since }, status.now);
+    let versions = labels::versions(record.from.as_ref(), &record.to, record.rolls_back);
+    let time = age(if record.phase.is_open() { record.started } else { record.phase_since }, status.now);
     let phase = match &record.phase {
-        RolloutPhase::Running => format!("running for {long}"),
+        RolloutPhase::Running => format!("running for {time}"),
         RolloutPhase::Paused { .. } => format!("paused for {}", age(record.phase_since, status.now)),
-        RolloutPhase::Completed => format!("completed {long} ago"),
-        RolloutPhase::Aborted { .. } => format!("aborted {long} ago"),
-        RolloutPhase::RolledBack { by, .. } => format!("rolled back by rollout {by} {long} ago"),
-        RolloutPhase::Superseded { by } => format!("superseded by rollout {by} {long} ago"),
+        RolloutPhase::Completed => format!("completed {time} ago"),
+        RolloutPhase::Aborted { .. } => format!("aborted {time} ago"),
+        RolloutPhase::RolledBack { by, .. } => format!("rolled back by rollout {by} {time} ago"),
+        RolloutPhase::Superseded { by } => format!("superseded by rollout {by} {time} ago"),
     };
-    format!("{env}, rollout {}: {way}, {phase}: {}", record.id, so_far(status))
+    format!("{env}, rollout {}: {versions}, {phase}: {}", record.id, progress(status))
 }
 
 /// "wave 2 of 4, 12 of 40 nodes healthy, 1 failed"
-pub(super) fn so_far(status: &RolloutStatus) -> String {
+pub(super) fn progress(status: &RolloutStatus) -> String {
     let NodeCounts { nodes, healthy, failed, skipped, removed, .. } = status.counts;
     let mut parts = Vec::new();
     let begun = status.waves.iter().filter(|wave| wave.state.is_some()).count();
@@ -85,33 +84,34 @@ pub(super) fn so_far(status: &RolloutStatus) -> String {
     parts.join(", ")
 }
 
-/// Why it stopped, or was ended.
-fn halted(status: &RolloutStatus) -> Option<String> {
+/// The reason of a pause, a rollback or an abort.
+fn end_reason(status: &RolloutStatus) -> Option<String> {
     let line = match &status.record.phase {
         RolloutPhase::Running | RolloutPhase::Completed | RolloutPhase::Superseded { .. } => return None,
-        RolloutPhase::Paused { why } => format!("because {}", because_now(why, status.counts.failed)),
-        RolloutPhase::RolledBack { why, .. } => format!("because {}", taken_back(why)),
+        RolloutPhase::Paused { why } => format!("because {}", current_pause_reason(why, status.counts.failed)),
+        RolloutPhase::RolledBack { why, .. } => format!("because {}", rollback_reason(why)),
         RolloutPhase::Aborted { by, reason } if reason.is_empty() => format!("by {by}"),
         RolloutPhase::Aborted { by, reason } => format!("by {by}: {reason}"),
     };
-    Some(format!("  {}", plain::one_line(&line)))
+    Some(format!("  {}", text::one_line(&line)))
 }
 
-/// The reason without the first node that it names: all of them follow.
-pub(in crate::commands) fn because(why: &PauseReason) -> String {
-    cause(why, true)
+/// The reason of a pause, without its nodes, which are listed separately.
+pub(in crate::commands) fn pause_reason(why: &PauseReason) -> String {
+    reason_text(why, true)
 }
 
-/// The same of one that stands still now: those that had failed may be well again, or set aside.
-pub(in crate::commands) fn because_now(why: &PauseReason, failed: u32) -> String {
-    cause(why, failed > 0)
+/// The same for a rollout that is paused now: failed nodes may have recovered or been skipped meanwhile.
+pub(in crate::commands) fn current_pause_reason(why: &PauseReason, failed: u32) -> String {
+    reason_text(why, failed > 0)
 }
 
-fn cause(why: &PauseReason, have_failed: bool) -> String {
+fn reason_text(why: &PauseReason, have_failed: bool) -> String {
     match why {
         PauseReason::Operator { by, reason, over } => {
             let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            let over = over.as_ref().map(|over| format!("; it stood still already: {}", cause(over, have_failed)));
+            let over =
+                over.as_ref().map(|over| format!("; it was paused before because {}", reason_text(over, have_failed)));
             format!("{by} has paused it{reason}{}", over.unwrap_or_default())
         }
         PauseReason::Failures { threshold, failed, tolerated, .. } => {
@@ -132,8 +132,8 @@ fn cause(why: &PauseReason, have_failed: bool) -> String {
         }
         PauseReason::NothingToGoBackTo { why } => {
             format!(
-                "{}; no version was ever validated by a whole rollout, so there is none to go back to",
-                cause(why, have_failed)
+                "{}; there is no version to roll back to, because no rollout was ever completed",
+                reason_text(why, have_failed)
             )
         }
         PauseReason::GateFailed { .. }
@@ -143,21 +143,21 @@ fn cause(why: &PauseReason, have_failed: bool) -> String {
     }
 }
 
-/// Why it was taken back.
-pub(super) fn taken_back(why: &PauseReason) -> String {
+/// The reason of a rollback.
+pub(super) fn rollback_reason(why: &PauseReason) -> String {
     match why {
-        PauseReason::Operator { by, reason, .. } if reason.is_empty() => format!("{by} wished it"),
-        PauseReason::Operator { by, reason, .. } => format!("{by} wished it: {reason}"),
+        PauseReason::Operator { by, reason, .. } if reason.is_empty() => format!("{by} requested it"),
+        PauseReason::Operator { by, reason, .. } => format!("{by} requested it: {reason}"),
         PauseReason::Failures { .. }
         | PauseReason::GateFailed { .. }
         | PauseReason::GateInconclusive { .. }
         | PauseReason::NoProgress { .. }
         | PauseReason::NothingToGoBackTo { .. }
-        | PauseReason::Blocked { .. } => because(why),
+        | PauseReason::Blocked { .. } => pause_reason(why),
     }
 }
 
-/// A row for each role of each wave.
+/// One row per role of each wave.
 pub(super) fn table(status: &RolloutStatus) -> Table {
     let headings = ["WAVE", "ROLE", "DESIRED", "GRANTED", "APPLYING", "HEALTHY", "FAILED", "DEADLINE", "STATE"];
     let mut table = Table::new(headings);
@@ -168,8 +168,8 @@ pub(super) fn table(status: &RolloutStatus) -> Table {
                 if first { (index + 1).to_string() } else { String::new() },
                 role.to_string(),
                 (counts.nodes - counts.removed).to_string(),
-                moved(counts).to_string(),
-                under_way(counts).to_string(),
+                granted(counts).to_string(),
+                in_progress(counts).to_string(),
                 counts.healthy.to_string(),
                 counts.failed.to_string(),
                 deadline(status, index, role),
@@ -180,19 +180,19 @@ pub(super) fn table(status: &RolloutStatus) -> Table {
     table
 }
 
-/// Nodes that were granted, and are neither healthy nor failed yet.
-pub(super) fn under_way(counts: &NodeCounts) -> u32 {
+/// Nodes that were granted the version, and are neither healthy nor failed yet.
+pub(super) fn in_progress(counts: &NodeCounts) -> u32 {
     counts.granted + counts.pending + counts.soaking
 }
 
-/// How long the next of its nodes has to become healthy. Only one wave goes on at a time.
+/// The time left until the next deadline of a role. Only one wave is in progress at a time.
 fn deadline(status: &RolloutStatus, index: usize, role: &Role) -> String {
-    let goes_on = status.waves.get(index).is_some_and(|wave| wave.state.as_ref().is_some_and(|it| it.passed.is_none()));
-    let of_role = status.slots.iter().filter(|slot| slot.role == *role && is_under_way(&slot.state));
-    time_left(of_role.filter_map(|slot| slot.deadline).min().filter(|_| goes_on), status.now)
+    let is_open = status.waves.get(index).is_some_and(|wave| wave.state.as_ref().is_some_and(|it| it.passed.is_none()));
+    let of_role = status.slots.iter().filter(|slot| slot.role == *role && is_in_progress(&slot.state));
+    time_left(of_role.filter_map(|slot| slot.deadline).min().filter(|_| is_open), status.now)
 }
 
-/// How long a node has left.
+/// The time left until a deadline.
 pub(super) fn time_left(deadline: Option<Timestamp>, now: Timestamp) -> String {
     match deadline {
         None => NONE.to_owned(),
@@ -201,7 +201,7 @@ pub(super) fn time_left(deadline: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-fn is_under_way(state: &RolloutNodeState) -> bool {
+fn is_in_progress(state: &RolloutNodeState) -> bool {
     match state {
         RolloutNodeState::Granted | RolloutNodeState::Pending { .. } | RolloutNodeState::Soaking { .. } => true,
         RolloutNodeState::Waiting
@@ -212,7 +212,7 @@ fn is_under_way(state: &RolloutNodeState) -> bool {
     }
 }
 
-/// Where a wave is on its way.
+/// The state of a wave.
 pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
     let Some(wave) = status.waves.get(index) else { return String::new() };
     let Some(state) = &wave.state else { return String::new() };
@@ -230,8 +230,8 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
         };
     }
     match (open_wave(wave, state, status.now, status.record.full), &status.record.phase) {
-        (text, RolloutPhase::Paused { .. }) if text == GOES_ON => "paused".to_owned(),
-        (text, _) if text == GOES_ON && wave.canary => format!("{text} (canary)"),
+        (text, RolloutPhase::Paused { .. }) if text == IN_PROGRESS => "paused".to_owned(),
+        (text, _) if text == IN_PROGRESS && wave.canary => format!("{text} (canary)"),
         (text, _) => text,
     }
 }
@@ -239,20 +239,20 @@ pub(super) fn wave_state(status: &RolloutStatus, index: usize) -> String {
 fn open_wave(wave: &WaveRow, state: &WaveState, now: Timestamp, full: bool) -> String {
     match (&state.gate, state.settled) {
         (Some(GateVerdict::Failed { check, .. }), _) => format!("the check {check:?} failed"),
-        (Some(GateVerdict::Inconclusive { check, .. }), _) => format!("the check {check:?} could not say"),
+        (Some(GateVerdict::Inconclusive { check, .. }), _) => format!("the check {check:?} is inconclusive"),
         (Some(GateVerdict::Passed { .. }), _) => match wave.promote {
             Promote::Manual if state.promoted.is_none() && !full => "waits for promotion".to_owned(),
-            Promote::Manual | Promote::Auto => "passes".to_owned(),
+            Promote::Manual | Promote::Auto => "passing".to_owned(),
         },
         (None, Some(settled)) => match settled.checked_add(wave.soak) {
-            Ok(until) if until > now => format!("watched for {}", age(now, until)),
-            Ok(_) | Err(_) => "asks its gate".to_owned(),
+            Ok(until) if until > now => format!("soaking for {}", age(now, until)),
+            Ok(_) | Err(_) => "checks its gate".to_owned(),
         },
-        (None, None) => GOES_ON.to_owned(),
+        (None, None) => IN_PROGRESS.to_owned(),
     }
 }
 
-/// The failed nodes, each with what went wrong and where.
+/// The failed nodes, each with its error and its position.
 pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
     let named = match &status.record.phase {
         RolloutPhase::Paused { why } | RolloutPhase::RolledBack { why, .. } => failed_of(why),
@@ -261,13 +261,13 @@ pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
         | RolloutPhase::Aborted { .. }
         | RolloutPhase::Superseded { .. } => &[],
     };
-    // What a node says now is newer than what it said when the rollout stopped.
-    let line = |failed: &FailedNode| format!("failed: {}", plain::one_line(&failed.to_string()));
+    // The current error of a node is newer than the one at the time of the pause.
+    let line = |failed: &FailedNode| format!("failed: {}", text::one_line(&failed.to_string()));
     let mut lines: Vec<String> = status.failed.iter().map(line).collect();
     let more = usize::try_from(status.counts.failed).unwrap_or(0).saturating_sub(lines.len());
     for failed in named.iter().filter(|failed| !status.failed.iter().any(|now| now.node == failed.node)) {
-        match since(status, failed) {
-            Some(since) => lines.push(format!("had {}; {since}", line(failed))),
+        match recovery(status, failed) {
+            Some(recovery) => lines.push(format!("had {}; {recovery}", line(failed))),
             None => lines.push(line(failed)),
         }
     }
@@ -277,30 +277,30 @@ pub(super) fn failed_lines(status: &RolloutStatus) -> Vec<String> {
     lines
 }
 
-/// What became of a node that had failed when the rollout stopped. None if that is the last that is known of it.
-fn since(status: &RolloutStatus, failed: &FailedNode) -> Option<&'static str> {
+/// The current state of a node that had failed when the rollout was paused; none if it is not known.
+fn recovery(status: &RolloutStatus, failed: &FailedNode) -> Option<&'static str> {
     let record = &status.record;
-    // What has ended says how it ended. And of more than are shown, it may be one that is not.
+    // Not for a rollout that has ended, and not if some failed nodes are not in the list.
     if !record.phase.is_open() || usize::try_from(status.counts.failed).unwrap_or(0) > status.failed.len() {
         return None;
     }
-    let is_on_its_way = || status.slots.iter().any(|slot| slot.node == failed.node && is_under_way(&slot.state));
+    let retries = || status.slots.iter().any(|slot| slot.node == failed.node && is_in_progress(&slot.state));
     Some(match () {
-        () if record.skipped.contains(&failed.node) => "it is set aside now",
-        () if is_on_its_way() => "it is on its way once more",
-        // Its slot would say so, or it is no longer there.
+        () if record.skipped.contains(&failed.node) => "it is skipped now",
+        () if retries() => "it is being retried",
+        // Without a slot, or with removed nodes, its state is not known.
         () if record.released.contains(&failed.node) || status.counts.removed > 0 => "it does not count as failed now",
-        () => "it is well again",
+        () => "it is healthy again",
     })
 }
 
-/// Who was set aside.
-fn aside(status: &RolloutStatus) -> Option<String> {
+/// The skipped nodes.
+fn skipped_line(status: &RolloutStatus) -> Option<String> {
     let skipped = &status.record.skipped;
-    (!skipped.is_empty()).then(|| format!("skipped: {}", words::names(skipped.iter(), false)))
+    (!skipped.is_empty()).then(|| format!("skipped: {}", labels::names(skipped.iter(), false)))
 }
 
-/// The nodes that a halt names.
+/// The failed nodes of a pause or rollback.
 pub(super) fn failed_of(why: &PauseReason) -> &[FailedNode] {
     match why {
         PauseReason::Failures { nodes, .. } => nodes,
@@ -313,13 +313,13 @@ pub(super) fn failed_of(why: &PauseReason) -> &[FailedNode] {
     }
 }
 
-/// What holds it up, beside what was said above.
+/// The reasons for waiting, without those that are shown above.
 pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
     let is_paused = matches!(status.record.phase, RolloutPhase::Paused { .. });
-    let said_above = |hold: &Hold| match hold {
+    let is_shown_above = |hold: &Hold| match hold {
         Hold::Halted { .. } => true,
         Hold::Node { state, .. } => matches!(state, RolloutNodeState::Failed { .. }),
-        // Whatever the next thing would be: it waits for a person first.
+        // A paused rollout waits for an operator first.
         Hold::Window { .. }
         | Hold::Turn { .. }
         | Hold::Soak { .. }
@@ -330,17 +330,17 @@ pub(super) fn holds(status: &RolloutStatus) -> Vec<String> {
         | Hold::Ramp { .. } => is_paused,
         Hold::Brake { .. } | Hold::Paused { .. } | Hold::Silent { .. } | Hold::Machine { .. } => false,
     };
-    let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !said_above(hold)).collect();
+    let shown: Vec<&Hold> = status.holds.iter().filter(|hold| !is_shown_above(hold)).collect();
     let mut lines: Vec<String> =
-        shown.iter().take(HOLDS).map(|hold| format!("waits: {}", words::hold(hold, &status.waves))).collect();
+        shown.iter().take(HOLDS).map(|hold| format!("waits: {}", labels::hold(hold, &status.waves))).collect();
     if shown.len() > HOLDS {
-        lines.push(format!("… and for {} more", shown.len() - HOLDS));
+        lines.push(format!("… and {} more reasons", shown.len() - HOLDS));
     }
     lines
 }
 
-/// What somebody can type now.
-pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
+/// The commands that an operator can use next.
+pub(super) fn next_steps(status: &RolloutStatus) -> Vec<String> {
     let hints = next_commands(RolloutSituation {
         phase: &status.record.phase,
         at_once: status.record.at_once,
@@ -352,38 +352,38 @@ pub(super) fn next(status: &RolloutStatus) -> Vec<String> {
     hints.iter().map(|Hint { command, does }| format!("next: {command:<35}{does}")).collect()
 }
 
-/// "12 of 40 nodes were sent to v3, and stay there; 28 stay at v2"; what an end is about.
-pub(super) fn blast_radius(status: &RolloutStatus) -> String {
+/// "12 of 40 nodes were granted v3 and keep it; 28 stay at v2"
+pub(super) fn abort_summary(status: &RolloutStatus) -> String {
     let (record, counts) = (&status.record, &status.counts);
-    let (there, all) = (moved(counts), counts.nodes - counts.removed);
-    let of = format!("{there} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
-    let (were, remain) = if there == 1 { ("was", "stays") } else { ("were", "stay") };
+    let (updated, all) = (granted(counts), counts.nodes - counts.removed);
+    let of = format!("{updated} of {}", count(usize::try_from(all).unwrap_or(0), "node"));
+    let (were, keep) = if updated == 1 { ("was", "keeps") } else { ("were", "keep") };
     let to = &record.to;
-    let stay = |(told, number): (&Version, &u32)| match number {
-        1 => format!("; 1 stays at {told}"),
-        _ => format!("; {number} stay at {told}"),
+    let stay = |(version, number): (&Version, &u32)| match number {
+        1 => format!("; 1 stays at {version}"),
+        _ => format!("; {number} stay at {version}"),
     };
-    if there == 0 {
-        // Who was sent there and set aside afterwards is there all the same.
-        let nobody = if record.grants == 0 { "no node was sent to" } else { "no other node goes to" };
+    if updated == 0 {
+        // Skipped nodes may have been granted the version before.
+        let none = if record.grants == 0 { "no node was granted" } else { "no further node is granted" };
         let stays: String = status.told.iter().map(stay).collect();
-        return format!("{nobody} {to}{stays}");
+        return format!("{none} {to}{stays}");
     }
-    // They need not all be where this one began: rollouts before it may have ended halfway.
-    let others: String = status.told.iter().filter(|(told, _)| *told != to).map(stay).collect();
-    format!("{of} {were} sent to {to}, and {remain} there{others}")
+    // Nodes may be at several versions: earlier rollouts may have been aborted.
+    let others: String = status.told.iter().filter(|(version, _)| *version != to).map(stay).collect();
+    format!("{of} {were} granted {to} and {keep} it{others}")
 }
 
 #[cfg(test)]
 mod tests {
     use muster_core::rollout::RolloutId;
 
-    use super::super::plan_view::tests::written;
-    use super::super::sample::{self, at, env, node, role};
+    use super::super::test_data::{self, at, env, node, role};
     use super::*;
+    use crate::output::testing::render_table;
 
     fn shown(status: &RolloutStatus) -> String {
-        written(|out| show(&env(), status, out))
+        render_table(|out| show(&env(), status, out))
     }
 
     /// A node of the first wave.
@@ -402,16 +402,16 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_others_has_time_also_after_its_grant_has_expired() {
-        let mut status = sample::status();
+    fn pending_node_has_its_own_deadline_after_the_grant() {
+        let mut status = test_data::status();
         status.now = at(1000);
         status.slots = vec![slot(&status, RolloutNodeState::Pending { since: at(60) }, 1860)];
         assert_eq!(deadline(&status, 0, &role("web")), "in 14m");
     }
 
     #[test]
-    fn a_rollout_on_its_way_says_how_far_it_is_and_whom_it_waits_for() {
-        let mut status = sample::status();
+    fn running_rollout_shows_progress_and_reasons() {
+        let mut status = test_data::status();
         status.slots = vec![slot(&status, RolloutNodeState::Granted, 900)];
         status.holds = vec![
             Hold::Turn { stage: 1, wave: 1 },
@@ -433,8 +433,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_promote_is_told_so() {
-        insta::assert_snapshot!(shown(&sample::waits_for_promotion()), @"
+    fn wave_that_waits_for_promotion_names_the_command() {
+        insta::assert_snapshot!(shown(&test_data::waits_for_promotion()), @"
         prod, rollout 7: v2 → v3, running for 6m: wave 1 of 2, 1 of 4 nodes healthy
 
         WAVE  ROLE  DESIRED  GRANTED  APPLYING  HEALTHY  FAILED  DEADLINE  STATE
@@ -450,9 +450,9 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_shown_with_file_and_line_and_what_to_do() {
-        let why = sample::failures(vec![sample::failed_node("web1")]);
-        insta::assert_snapshot!(shown(&sample::failed(RolloutPhase::Paused { why })), @"
+    fn failures_have_file_line_and_next_commands() {
+        let why = test_data::failures(vec![test_data::failed_node("web1")]);
+        insta::assert_snapshot!(shown(&test_data::failed(RolloutPhase::Paused { why })), @"
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 failed
           because 1 node has failed, and 0 are tolerated in the first wave of a stage
 
@@ -471,14 +471,14 @@ mod tests {
     }
 
     #[test]
-    fn who_had_failed_and_no_longer_does_is_not_called_failed() {
-        let why = sample::failures(vec![sample::failed_node("web1")]);
-        let mut status = sample::failed(RolloutPhase::Paused { why });
+    fn recovered_node_is_not_listed_as_failed() {
+        let why = test_data::failures(vec![test_data::failed_node("web1")]);
+        let mut status = test_data::failed(RolloutPhase::Paused { why });
         status.failed.clear();
         if let Some(wave) = status.waves.first_mut() {
             wave.counts.insert(role("web"), NodeCounts { nodes: 1, skipped: 1, ..NodeCounts::default() });
         }
-        sample::count(&mut status);
+        test_data::count(&mut status);
         status.record.skipped.insert(node("web1"));
         insta::assert_snapshot!(shown(&status), @"
         prod, rollout 7: v2 → v3, paused for 10s: wave 1 of 2, 0 of 4 nodes healthy, 1 skipped
@@ -497,15 +497,15 @@ mod tests {
         ");
         status.record.skipped.clear();
         let lines = failed_lines(&status);
-        assert!(lines[0].starts_with("had failed: web1: ") && lines[0].ends_with("; it is well again"), "{lines:?}");
+        assert!(lines[0].starts_with("had failed: web1: ") && lines[0].ends_with("; it is healthy again"), "{lines:?}");
     }
 
     #[test]
-    fn an_end_says_which_and_since_when() {
-        let line = |phase: RolloutPhase| headline(&env(), &sample::failed(phase));
+    fn ended_rollout_shows_reason_and_time() {
+        let line = |phase: RolloutPhase| headline(&env(), &test_data::failed(phase));
         let aborted = RolloutPhase::Aborted { by: "jo".into(), reason: "wrong one".into() };
         assert_eq!(line(aborted.clone()), "prod, rollout 7: v2 → v3, aborted 10s ago: 0 of 4 nodes healthy, 1 failed");
-        assert_eq!(halted(&sample::failed(aborted)).unwrap(), "  by jo: wrong one");
+        assert_eq!(end_reason(&test_data::failed(aborted)).unwrap(), "  by jo: wrong one");
         let superseded = line(RolloutPhase::Superseded { by: RolloutId(8) });
         assert_eq!(
             superseded,
@@ -514,16 +514,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_says_how_many_nodes_it_is_about() {
-        let mut status = sample::waits_for_promotion();
-        assert_eq!(blast_radius(&status), "1 of 4 nodes was sent to v3, and stays there; 3 stay at v2");
-        status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (sample::version(name), count)).into();
-        let mixed = "1 of 4 nodes was sent to v3, and stays there; 1 stays at v1; 2 stay at v2";
-        assert_eq!(blast_radius(&status), mixed);
-        let mut nobody = sample::status();
-        nobody.waves.iter_mut().for_each(|wave| wave.counts.clear());
-        sample::count(&mut nobody);
-        nobody.told = [(sample::version("v2"), 4)].into();
-        assert_eq!(blast_radius(&nobody), "no node was sent to v3; 4 stay at v2");
+    fn abort_summary_counts_nodes_by_version() {
+        let mut status = test_data::waits_for_promotion();
+        assert_eq!(abort_summary(&status), "1 of 4 nodes was granted v3 and keeps it; 3 stay at v2");
+        status.told = [("v1", 1), ("v2", 2), ("v3", 1)].map(|(name, count)| (test_data::version(name), count)).into();
+        let mixed = "1 of 4 nodes was granted v3 and keeps it; 1 stays at v1; 2 stay at v2";
+        assert_eq!(abort_summary(&status), mixed);
+        let mut none = test_data::status();
+        none.waves.iter_mut().for_each(|wave| wave.counts.clear());
+        test_data::count(&mut none);
+        none.told = [(test_data::version("v2"), 4)].into();
+        assert_eq!(abort_summary(&none), "no node was granted v3; 4 stay at v2");
     }
 }

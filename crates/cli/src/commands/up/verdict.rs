@@ -1,43 +1,44 @@
-//! Whether a fleet that was just brought up is where it should be, is on its way, or will not get there by itself.
+//! Evaluates a fleet: validated, in progress, or stuck.
 
 use muster_core::node::record::MachinePhase;
 use muster_core::node::status::{NodeState, Reason};
 use muster_wire::operator::NodeRow;
 
-use super::line::is_about_to_run;
+use super::view::is_about_to_run;
 
-/// So many runs in a row must fail before a node counts as unable: the first failures are often others that are late.
+/// Consecutive failed runs after which a node counts as stuck. The first failures are often caused by nodes that start
+/// later.
 pub(super) const ATTEMPTS: u32 = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Verdict {
+pub(in crate::commands) enum FleetVerdict {
     Validated,
-    Underway,
-    /// Nothing moves, and nothing will: what does not stand right either failed often enough, or waits for those.
+    InProgress,
+    /// No node makes progress: each one that is not validated has failed repeatedly, or waits for such a node.
     Stuck,
 }
 
-/// A node, and whether its last run began since the fleet was brought up: what is older proves nothing about now.
+/// A node, and whether its last run started after the fleet did. Older runs do not count.
 #[derive(Clone, Debug)]
-pub(in crate::commands) struct Standing {
+pub(in crate::commands) struct FleetNode {
     pub(in crate::commands) row: NodeRow,
     pub(in crate::commands) ran: bool,
 }
 
-/// Judges those that stay: a node that leaves keeps nobody waiting.
-pub(in crate::commands) fn judge(fleet: &[Standing]) -> Verdict {
-    let fleet: Vec<&Standing> = fleet.iter().filter(|node| node.row.state != NodeState::Leaving).collect();
+/// Evaluates all nodes except those that leave.
+pub(in crate::commands) fn evaluate(fleet: &[FleetNode]) -> FleetVerdict {
+    let fleet: Vec<&FleetNode> = fleet.iter().filter(|node| node.row.state != NodeState::Leaving).collect();
     if fleet.iter().all(|node| node.row.state == NodeState::Validated && node.ran) {
-        Verdict::Validated
-    } else if fleet.iter().any(|node| moves(node)) {
-        Verdict::Underway
+        FleetVerdict::Validated
+    } else if fleet.iter().any(|node| makes_progress(node)) {
+        FleetVerdict::InProgress
     } else {
-        Verdict::Stuck
+        FleetVerdict::Stuck
     }
 }
 
-/// Whether something will become of the node without anybody else.
-fn moves(node: &Standing) -> bool {
+/// True if the node makes progress without an operator and without other nodes.
+fn makes_progress(node: &FleetNode) -> bool {
     match node.row.state {
         NodeState::Applying
         | NodeState::Validating
@@ -69,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn node(state: NodeState, reason: Option<Reason>) -> Standing {
+    fn node(state: NodeState, reason: Option<Reason>) -> FleetNode {
         let row = NodeRow {
             node: NodeName::new("web1").unwrap(),
             role: Role::new("web").unwrap(),
@@ -82,43 +83,43 @@ mod tests {
             link: Link::Connected { since: Timestamp::UNIX_EPOCH },
             paused: None,
         };
-        Standing { row, ran: true }
+        FleetNode { row, ran: true }
     }
 
-    fn failed(attempt: u32) -> Standing {
+    fn failed(attempt: u32) -> FleetNode {
         node(NodeState::Failed, Some(Reason::Failed { reason: None, errors: Vec::new(), attempt, retry: None }))
     }
 
-    fn pending(have: u32) -> Standing {
+    fn pending(have: u32) -> FleetNode {
         let need = Need::Role { role: Role::new("db").unwrap(), want: 1, have };
         node(NodeState::Pending, Some(Reason::Waiting { needs: vec![need], retry: None }))
     }
 
-    fn unprovisioned(retry: Option<Timestamp>) -> Standing {
+    fn unprovisioned(retry: Option<Timestamp>) -> FleetNode {
         let phase = MachinePhase::Failed { during: MachineStage::Booting, cause: String::new(), retry };
         node(NodeState::Unprovisioned, Some(Reason::Machine { phase, attempt: 1 }))
     }
 
     #[test]
-    fn a_fleet_is_judged_by_its_slowest() {
+    fn slowest_node_decides() {
         let validated = || node(NodeState::Validated, None);
         let table = [
-            (vec![validated(), validated()], Verdict::Validated),
-            (vec![validated(), Standing { ran: false, ..validated() }], Verdict::Underway),
-            (vec![validated(), node(NodeState::Applying, None)], Verdict::Underway),
-            (vec![failed(1), pending(0)], Verdict::Underway),
-            (vec![failed(ATTEMPTS), pending(0)], Verdict::Stuck),
-            (vec![validated(), pending(1)], Verdict::Underway),
-            (vec![pending(0), pending(0)], Verdict::Stuck),
-            (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], Verdict::Underway),
-            (vec![unprovisioned(None), pending(0)], Verdict::Stuck),
-            (vec![node(NodeState::Blocked, None)], Verdict::Stuck),
-            (vec![validated(), node(NodeState::Leaving, None)], Verdict::Validated),
-            (vec![pending(0), node(NodeState::Leaving, None)], Verdict::Stuck),
+            (vec![validated(), validated()], FleetVerdict::Validated),
+            (vec![validated(), FleetNode { ran: false, ..validated() }], FleetVerdict::InProgress),
+            (vec![validated(), node(NodeState::Applying, None)], FleetVerdict::InProgress),
+            (vec![failed(1), pending(0)], FleetVerdict::InProgress),
+            (vec![failed(ATTEMPTS), pending(0)], FleetVerdict::Stuck),
+            (vec![validated(), pending(1)], FleetVerdict::InProgress),
+            (vec![pending(0), pending(0)], FleetVerdict::Stuck),
+            (vec![unprovisioned(Some(Timestamp::MAX)), pending(0)], FleetVerdict::InProgress),
+            (vec![unprovisioned(None), pending(0)], FleetVerdict::Stuck),
+            (vec![node(NodeState::Blocked, None)], FleetVerdict::Stuck),
+            (vec![validated(), node(NodeState::Leaving, None)], FleetVerdict::Validated),
+            (vec![pending(0), node(NodeState::Leaving, None)], FleetVerdict::Stuck),
         ];
         for (fleet, verdict) in table {
             let words: Vec<_> = fleet.iter().map(|node| node.row.state.as_str()).collect();
-            assert_eq!(judge(&fleet), verdict, "{words:?}");
+            assert_eq!(evaluate(&fleet), verdict, "{words:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Following a rollout to its end, and into its rollback.
+//! Follows a rollout until it ends, and into its rollback.
 
-mod live;
 mod transcript;
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use muster_core::names::EnvName;
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::record::{FailedNode, RolloutPhase};
 use muster_wire::client::{RolloutRef, StatusQuery};
@@ -13,107 +13,94 @@ use muster_wire::rollout::RolloutStatus;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::args::Format;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::session::{Session, is_interruption};
-use crate::terminal::{Out, Terminal, plain};
+use crate::connect::{Session, is_retryable};
+use crate::failure::{Exit, Failure};
+use crate::output::live::LiveLines;
+use crate::output::{Out, Terminal, text};
 
+use super::labels;
+use super::status::RolloutOutcome;
 use super::status_view;
-use super::verdict::{Verdict, judge};
 
-use self::live::Live;
-use self::transcript::Transcript;
+use self::transcript::RolloutTranscript;
 
-/// How long the server may keep a question open until there is something new. Ages and deadlines on a screen are brought
-/// up to date with each answer.
-const OPEN: Duration = Duration::from_secs(5);
-/// Between two questions: a fleet of thousands reports many times a second, and nobody reads faster.
-const PACE: Duration = Duration::from_millis(200);
+/// Time that the server holds a request until something changes. Each answer also updates ages and deadlines on the screen.
+const HOLD: Duration = Duration::from_secs(5);
+/// Pause between two requests: a fleet of thousands reports many times a second, faster than an operator can read.
+const POLL_PAUSE: Duration = Duration::from_millis(200);
+/// Table rows that fit a screen; waves that have passed are left out first, then those that have not started.
+const ROWS: usize = 14;
 
-/// What led to a rollback.
-struct Before {
+/// The rollout that was rolled back.
+struct RolledBackRollout {
     id: RolloutId,
-    why: String,
+    reason: String,
     failed: Vec<FailedNode>,
 }
 
-/// Shows a rollout until it ends, by itself or because somebody has to look at it; gives the exit code that says how.
-/// Whoever stops watching is told that this stops nothing else.
+/// Shows a rollout until it ends or needs an operator; returns the exit code. Ctrl-C stops following, not the rollout.
 pub(in crate::commands) async fn follow(
     session: &mut Session,
     which: RolloutRef,
-    patience: Option<SignedDuration>,
+    timeout: Option<SignedDuration>,
     format: Format,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
     let mut which = which;
     tokio::select! {
-        ended = follow_to_its_end(session, &mut which, patience, format, terminal) => return ended,
+        ended = follow_until_end(session, &mut which, timeout, format, terminal) => return ended,
         Ok(()) = tokio::signal::ctrl_c() => {}
     }
-    let it = match which {
+    let rollout = match which {
         RolloutRef::Id(id) => format!("rollout {id}"),
         RolloutRef::Active => "the rollout".to_owned(),
     };
-    terminal.notes.note(format_args!("{it} goes on; muster rollout status --watch follows it again"));
+    terminal.notes.note(format_args!("{rollout} continues; follow it again with `muster rollout status --watch`"));
     Ok(Exit::Interrupted)
 }
 
-/// `which` is the one that is being followed.
-async fn follow_to_its_end(
+/// `which` is updated to the rollout that is followed.
+async fn follow_until_end(
     session: &mut Session,
     which: &mut RolloutRef,
-    patience: Option<SignedDuration>,
+    timeout: Option<SignedDuration>,
     format: Format,
     terminal: &mut Terminal,
 ) -> Result<Exit, Failure> {
-    let deadline = patience.and_then(|long| Duration::try_from(long).ok()).map(|long| Instant::now() + long);
-    let mut view = View::new(format, terminal);
-    let mut went_back: Option<Before> = None;
-    let mut seen = None;
+    let deadline = timeout.and_then(|timeout| Duration::try_from(timeout).ok()).map(|timeout| Instant::now() + timeout);
+    let mut view = RolloutView::new(format, terminal);
+    let mut rolled_back: Option<RolledBackRollout> = None;
+    let mut after = None;
     loop {
-        let query = StatusQuery { after: seen, wait: OPEN, numbers: true };
-        let asked = ask(session, *which, query, deadline, terminal).await?;
-        let Some(status) = asked else {
-            return Ok(view.out_of_time(session, *which, patience, terminal).await);
+        let query = StatusQuery { after, wait: HOLD, numbers: true };
+        let Some(status) = request_status(session, *which, query, deadline, terminal).await? else {
+            return Ok(view.timed_out(session, *which, timeout, terminal).await);
         };
-        // From here on it is this one, whatever else is started.
+        // From here on this rollout, even if another one is started.
         *which = RolloutRef::Id(status.record.id);
         view.show(session, &status, terminal);
-        match judge(&status.record.phase) {
-            Verdict::GoesOn => seen = Some(status.revision),
-            Verdict::GoesBack(by) => {
-                view.say(&format!("rollout {by} takes it back"), &status, terminal);
-                went_back.get_or_insert_with(|| before(&status));
-                (*which, seen) = (RolloutRef::Id(by), None);
+        match RolloutOutcome::of_phase(&status.record.phase) {
+            RolloutOutcome::InProgress => after = Some(status.revision),
+            RolloutOutcome::RolledBack(by) => {
+                view.print(&format!("rollout {by} rolls it back"), &status, terminal);
+                rolled_back.get_or_insert_with(|| rolled_back_rollout(&status));
+                (*which, after) = (RolloutRef::Id(by), None);
             }
-            verdict @ (Verdict::Completed | Verdict::Failed | Verdict::CannotTell) => {
-                view.end();
-                let status = whole(session, *which, status, format).await?;
-                terminal.out.answer(&status, |out| {
-                    match view {
-                        // All but what to do was said line by line.
-                        View::Told(_) => status_view::next(&status).iter().for_each(|line| out.line(line)),
-                        View::Live(_) | View::Silent => status_view::show(&session.env, &status, out),
-                    }
-                    if let Some(before) = &went_back {
-                        aftermath(before, out);
-                    }
-                });
-                return Ok(if went_back.is_some() && verdict == Verdict::Completed {
-                    Exit::No
-                } else {
-                    verdict.exit()
-                });
+            outcome @ (RolloutOutcome::Completed | RolloutOutcome::Failed | RolloutOutcome::CannotTell) => {
+                view.clear();
+                let status = full_status(session, *which, status, format).await?;
+                terminal.out.answer(&status, |out| view.show_end(&session.env, &status, rolled_back.as_ref(), out));
+                let completed_rollback = rolled_back.is_some() && outcome == RolloutOutcome::Completed;
+                return Ok(if completed_rollback { Exit::No } else { outcome.exit() });
             }
         }
-        let next = Instant::now() + PACE;
+        let next = Instant::now() + POLL_PAUSE;
         sleep_until(deadline.map_or(next, |deadline| next.min(deadline))).await;
     }
 }
 
-/// Whoever takes the answer as data gets all of it.
-async fn whole(
+/// The status with all nodes, for JSON and YAML.
+async fn full_status(
     session: &Session,
     which: RolloutRef,
     status: RolloutStatus,
@@ -122,12 +109,12 @@ async fn whole(
     match format {
         Format::Table => Ok(status),
         Format::Json | Format::Yaml => {
-            session.told(session.client().rollout(&session.env, which, StatusQuery::default()).await)
+            session.map_err(session.client().rollout(&session.env, which, StatusQuery::default()).await)
         }
     }
 }
 
-fn before(status: &RolloutStatus) -> Before {
+fn rolled_back_rollout(status: &RolloutStatus) -> RolledBackRollout {
     let why = match &status.record.phase {
         RolloutPhase::RolledBack { why, .. } | RolloutPhase::Paused { why } => Some(why),
         RolloutPhase::Running
@@ -139,51 +126,45 @@ fn before(status: &RolloutStatus) -> Before {
     if failed.is_empty() {
         failed.clone_from(&status.failed);
     }
-    Before { id: status.record.id, why: why.map(status_view::taken_back).unwrap_or_default(), failed }
+    let reason = why.map(status_view::rollback_reason).unwrap_or_default();
+    RolledBackRollout { id: status.record.id, reason, failed }
 }
 
-/// What made it necessary to go back, once more at the end, where it is looked for.
-fn aftermath(before: &Before, out: &mut Out) {
-    out.gap();
-    out.line(format_args!("rollout {} was taken back because {}", before.id, plain::one_line(&before.why)));
-    before.failed.iter().for_each(|failed| out.line(format_args!("  {}", plain::one_line(&failed.to_string()))));
-}
-
-/// Asks until there is an answer; a server that goes away meanwhile is waited for. None when the time is over.
-async fn ask(
+/// Requests the status, and waits for a server that is unreachable. None at the deadline.
+async fn request_status(
     session: &mut Session,
     which: RolloutRef,
     query: StatusQuery,
     deadline: Option<Instant>,
     terminal: &mut Terminal,
 ) -> Result<Option<RolloutStatus>, Failure> {
-    let mut away = false;
+    let mut unreachable = false;
     loop {
-        let question = session.client().rollout(&session.env, which, query);
+        let request = session.client().rollout(&session.env, which, query);
         let answer = match deadline {
-            None => question.await,
-            Some(deadline) => match timeout_at(deadline, question).await {
+            None => request.await,
+            Some(deadline) => match timeout_at(deadline, request).await {
                 Ok(answer) => answer,
                 Err(_) => return Ok(None),
             },
         };
         match answer {
             Ok(status) => {
-                if away {
-                    terminal.notes.note("the server answers again");
+                if unreachable {
+                    terminal.notes.note("the server is reachable again");
                 }
                 return Ok(Some(status));
             }
-            Err(error) if is_interruption(&error) => {
-                if !std::mem::replace(&mut away, true) {
-                    terminal.notes.note(format_args!("{error}; waiting until it is back"));
+            Err(error) if is_retryable(&error) => {
+                if !std::mem::replace(&mut unreachable, true) {
+                    terminal.notes.note(format_args!("{error}; waiting for the server"));
                 }
-                // If it is not found, the old address is as good as any.
-                let _ = session.find_again();
+                // Without an announcement the old address is retried.
+                let _ = session.rediscover();
             }
             Err(error) => return Err(session.server.failure(error)),
         }
-        let next = Instant::now() + OPEN / 10;
+        let next = Instant::now() + HOLD / 10;
         match deadline {
             Some(deadline) if deadline <= next => return Ok(None),
             Some(_) | None => sleep_until(next).await,
@@ -191,77 +172,119 @@ async fn ask(
     }
 }
 
-/// Where it is shown: in place on a terminal, line by line in a pipe, not at all for whoever takes the end as data.
-enum View {
-    Live(Live),
-    Told(Transcript),
+/// The view of a rollout: redrawn on a terminal, line by line in a pipe, nothing for JSON and YAML.
+enum RolloutView {
+    Live(LiveLines),
+    Transcript(RolloutTranscript),
     Silent,
 }
 
-impl View {
+impl RolloutView {
     fn new(format: Format, terminal: &Terminal) -> Self {
         match format {
-            Format::Json | Format::Yaml => View::Silent,
-            Format::Table if terminal.notes.shows_progress() && terminal.out.is_terminal() => View::Live(Live::new()),
-            Format::Table => View::Told(Transcript::default()),
+            Format::Json | Format::Yaml => RolloutView::Silent,
+            Format::Table if terminal.notes.shows_progress() && terminal.out.is_terminal() => {
+                RolloutView::Live(LiveLines::new())
+            }
+            Format::Table => RolloutView::Transcript(RolloutTranscript::default()),
         }
     }
 
     fn show(&mut self, session: &Session, status: &RolloutStatus, terminal: &mut Terminal) {
         match self {
-            View::Live(live) => live.show(&session.env, status),
-            View::Told(transcript) => {
+            RolloutView::Live(live) => live.show(live_lines(&session.env, status)),
+            RolloutView::Transcript(transcript) => {
                 transcript.changes(&session.env, status).into_iter().for_each(|line| terminal.out.line(line));
                 terminal.out.flush();
             }
-            View::Silent => {}
+            RolloutView::Silent => {}
         }
     }
 
-    /// Something that stays to be read.
-    fn say(&mut self, text: &str, status: &RolloutStatus, terminal: &mut Terminal) {
+    /// Prints a line that stays on the screen.
+    fn print(&mut self, text: &str, status: &RolloutStatus, terminal: &mut Terminal) {
         match self {
-            View::Live(live) => {
-                live.end();
-                let why = status_view::failed_lines(status);
+            RolloutView::Live(live) => {
+                live.clear();
                 terminal.out.line(format_args!("rollout {} ended, and {text}", status.record.id));
-                why.into_iter().for_each(|line| terminal.out.line(line));
+                status_view::failed_lines(status).into_iter().for_each(|line| terminal.out.line(line));
                 terminal.out.flush();
-                *live = Live::new();
+                *live = LiveLines::new();
             }
-            View::Told(transcript) => {
-                let failed = transcript.unsaid(status);
+            RolloutView::Transcript(transcript) => {
+                let failed = transcript.unprinted_failures(status);
                 failed.iter().for_each(|line| terminal.out.line(transcript.line(status, line)));
                 terminal.out.line(transcript.line(status, text));
                 terminal.out.flush();
             }
-            View::Silent => {}
+            RolloutView::Silent => {}
         }
     }
 
-    fn end(&mut self) {
+    fn clear(&mut self) {
         match self {
-            View::Live(live) => live.end(),
-            View::Told(_) | View::Silent => {}
+            RolloutView::Live(live) => live.clear(),
+            RolloutView::Transcript(_) | RolloutView::Silent => {}
         }
     }
 
-    /// Nobody can say how it ends: it has not yet.
-    async fn out_of_time(
+    /// Prints the final status, and the cause of a rollback.
+    fn show_end(&self, env: &EnvName, status: &RolloutStatus, rolled_back: Option<&RolledBackRollout>, out: &mut Out) {
+        match self {
+            // The transcript has printed everything but the next commands.
+            RolloutView::Transcript(_) => status_view::next_steps(status).iter().for_each(|line| out.line(line)),
+            RolloutView::Live(_) | RolloutView::Silent => status_view::show(env, status, out),
+        }
+        if let Some(RolledBackRollout { id, reason, failed }) = rolled_back {
+            out.gap();
+            out.line(format_args!("rollout {id} was rolled back because {}", text::one_line(reason)));
+            failed.iter().for_each(|failed| out.line(format_args!("  {}", text::one_line(&failed.to_string()))));
+        }
+    }
+
+    /// Prints the current status at the timeout.
+    async fn timed_out(
         &mut self,
         session: &Session,
         which: RolloutRef,
-        patience: Option<SignedDuration>,
+        timeout: Option<SignedDuration>,
         terminal: &mut Terminal,
     ) -> Exit {
-        self.end();
-        // As it stands now, if there is still somebody to say it.
+        self.clear();
         let query = StatusQuery { numbers: true, ..StatusQuery::default() };
         if let Ok(status) = session.client().rollout(&session.env, which, query).await {
             terminal.out.answer(&status, |out| status_view::show(&session.env, &status, out));
         }
-        let long = patience.map(super::words::span).unwrap_or_default();
-        terminal.notes.note(format_args!("it has not ended within {long}, and goes on without being watched"));
+        let timeout = timeout.map(labels::duration).unwrap_or_default();
+        terminal.notes.note(format_args!("the rollout did not end within {timeout}; it continues"));
         Exit::CannotTell
     }
+}
+
+/// The lines for a terminal.
+fn live_lines(env: &EnvName, status: &RolloutStatus) -> Vec<String> {
+    let mut lines = vec![status_view::headline(env, status), String::new()];
+    let rows: Vec<String> = status_view::table(status).lines(None).collect();
+    let first_open =
+        status.waves.iter().position(|wave| wave.state.as_ref().is_none_or(|state| state.passed.is_none()));
+    let passed: usize = status.waves.iter().take(first_open.unwrap_or(0)).map(|wave| wave.counts.len()).sum();
+    let (heading, body) = rows.split_first().map_or(("", &[][..]), |(heading, body)| (heading.as_str(), body));
+    lines.push(heading.to_owned());
+    // The last passed wave stays visible.
+    let skipped = if body.len() > ROWS { passed.saturating_sub(1).min(body.len() - ROWS) } else { 0 };
+    if skipped > 0 {
+        lines.push(format!("… {skipped} rows of passed waves"));
+    }
+    lines.extend(body.iter().skip(skipped).take(ROWS).cloned());
+    let left = body.len().saturating_sub(skipped + ROWS);
+    if left > 0 {
+        lines.push(format!("… {left} rows of later waves"));
+    }
+    for part in [status_view::failed_lines(status), status_view::holds(status)] {
+        if !part.is_empty() {
+            lines.push(String::new());
+            lines.extend(part.into_iter().take(ROWS / 2));
+        }
+    }
+    lines
 }

@@ -1,0 +1,81 @@
+//! The arguments of `muster`: the global options, and the options that several commands share.
+
+pub mod design;
+pub mod filter;
+pub mod store;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, ValueEnum};
+use jiff::SignedDuration;
+use muster_core::names::EnvName;
+
+use crate::commands::Command;
+use crate::variables;
+
+/// Provisions, configures and upgrades a fleet of machines from a design in YAML
+#[derive(Clone, Debug, Parser)]
+#[command(name = "muster", version, arg_required_else_help = true, subcommand_required = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub globals: Globals,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   success, or the answer is yes
+  1   failure, or the answer is no
+  2   unknown: the server cannot be reached, or is not up to date
+  64  usage error
+
+`muster COMMAND --help` describes the exit codes of a command, and has examples.";
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Globals {
+    /// Environment [default: the one that the server was started for, or the only one]
+    #[arg(long, global = true, env = variables::ENV, hide_env_values = true, value_name = "NAME")]
+    pub env: Option<EnvName>,
+    /// Address of the server, such as http://127.0.0.1:7300 [default: discovered on this machine]
+    #[arg(long, global = true, env = variables::SERVER, hide_env_values = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// State directory of the server [default: `.muster` in this or a parent directory]
+    #[arg(long, global = true, env = variables::STATE, hide_env_values = true, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Require data of at least this revision; every change prints its revision
+    #[arg(long, global = true, env = variables::MIN_REVISION, hide_env_values = true, value_name = "N")]
+    pub min_revision: Option<u64>,
+    /// Output format
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
+    pub output: Format,
+    /// Use of colors; `auto` respects NO_COLOR
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// Print the answer and errors only: no notes, no progress
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// Output format. Tables are for people; their layout may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// Parses a timeout such as `90s` or `1h30m`.
+pub(crate) fn timeout_arg(text: &str) -> Result<SignedDuration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    if duration.is_negative() { Err("a timeout cannot be negative".to_owned()) } else { Ok(duration) }
+}

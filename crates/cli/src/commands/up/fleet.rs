@@ -1,0 +1,269 @@
+//! The local fleet of `muster up`: the server in this process, and the driver of the machines.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use muster_core::names::{EnvName, NodeName};
+use muster_core::node::liveness::LivenessTimeouts;
+use muster_core::replica::{ControllerName, ControllerRecord};
+use muster_provision::lifecycle::Policy;
+use muster_provision::local::{LocalConfig, LocalDriver, PowerOffError, PoweredOff};
+use muster_server::controllers::provision::Provision;
+use muster_server::{
+    App, Clock, Config, LeasePace, RegisterError, RegistrationResult, Server, node_rows, register_design,
+};
+use muster_wire::operator::NodeRow;
+use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::connect::{Announcement, AnnouncementGuard, SearchPaths, announce};
+use crate::failure::Failure;
+use crate::output::Notes;
+use crate::process::blobs_in;
+use crate::project::{LoadedProject, signing_key};
+
+use super::Args;
+use super::verdict::{FleetNode, FleetVerdict, evaluate};
+
+/// A running server with its machines.
+pub(super) struct LocalFleet {
+    pub(super) app: App,
+    pub(super) env: EnvName,
+    pub(super) registered: RegistrationResult,
+    /// Nodes that are not in the design, whose machines were removed at the start.
+    pub(super) released: Vec<NodeName>,
+    pub(super) url: String,
+    driver: Arc<LocalDriver>,
+    machines: JoinSet<()>,
+    pub(super) server: JoinSet<std::io::Result<()>>,
+    stop: CancellationToken,
+    _announcement: AnnouncementGuard,
+}
+
+impl LocalFleet {
+    pub(super) async fn start(
+        args: &Args,
+        mut project: LoadedProject,
+        state: &Path,
+        notes: &mut Notes,
+    ) -> Result<Self, Failure> {
+        let env = project.registration.env.clone();
+        let default = format!("embedded:{}", state.join("store").display());
+        let store = args.store.open(Some(&default), notes).await?;
+        let clock = Clock::system();
+        let config = Config {
+            listen: args.listen,
+            blobs: args.store.blobs.clone().unwrap_or_else(|| blobs_in(state)),
+            patience: LivenessTimeouts::default(),
+            lease: LeasePace::default(),
+            clock: clock.clone(),
+        };
+        let stop = CancellationToken::new();
+        let server = Server::start(config, store, stop.clone()).await.map_err(Failure::failed)?;
+        let url = format!("http://{}", server.address());
+        let app = server.app().clone();
+        let key = signing_key(args.release_key.as_deref(), state)?;
+        let config = LocalConfig {
+            state: state.to_owned(),
+            network: args.network,
+            server: url.clone(),
+            // Later lists of trusted keys reach the agents through the server, signed.
+            trusted_keys: vec![key.public().clone()],
+            agent: args.agent.clone(),
+            puppet: None,
+        };
+        project.build(&app, key).await?;
+        let LoadedProject { registration, design, by, .. } = project;
+        let driver = Arc::new(LocalDriver::open(config).map_err(Failure::failed)?);
+        let registered = match register_design(&app, &registration, design, &by).await {
+            // Only this process can remove the machines of the environment.
+            Err(error @ RegisterError::Destroying { .. }) => {
+                notes.note(format_args!("{error}; this process removes its nodes first"));
+                RegistrationResult::default()
+            }
+            registered => registered.map_err(registration_failure)?,
+        };
+        // After the registration, which may be refused: removed machines cannot be restored.
+        let known = recorded_nodes(&app, &env);
+        let released = driver.release_others(&env, &known).await.map_err(Failure::failed)?;
+        let announcement = announce_server(&url, &env, clock.now(), state)?;
+        let (mut serving, mut machines) = (JoinSet::new(), JoinSet::new());
+        serving.spawn(server.run());
+        let policy = Policy::local(clock.now());
+        machines.spawn(Provision::new(app.clone(), env.clone(), driver.clone(), policy).run());
+        Ok(Self {
+            app,
+            env,
+            registered,
+            released,
+            url,
+            driver,
+            machines,
+            server: serving,
+            stop,
+            _announcement: announcement,
+        })
+    }
+
+    pub(super) fn rows(&self) -> Vec<NodeRow> {
+        let fleets = self.app.view.fleets();
+        // Agents of this fleet connect to this process; `muster status` also shows those of other replicas.
+        let elsewhere = node_rows::RemoteActivities::new();
+        let agents = self.app.agents(&elsewhere);
+        fleets.get(&self.env).map(|fleet| node_rows::all(fleet, agents)).unwrap_or_default()
+    }
+
+    /// The replica that controls the machines in place of this process, if any.
+    pub(super) fn machines_held_by(&self) -> Option<ControllerRecord> {
+        self.app.controller_locks.held_elsewhere(&self.env, ControllerName::Provision)
+    }
+
+    /// Evaluates the fleet. Only runs that started after `began` count.
+    pub(super) fn verdict(&self, rows: &[NodeRow], began: Timestamp) -> FleetVerdict {
+        let fleets = self.app.view.fleets();
+        let Some(fleet) = fleets.get(&self.env) else { return FleetVerdict::InProgress };
+        let ran = |row: &NodeRow| {
+            let observed = fleet.get(&row.node).and_then(|node| node.observed.as_ref());
+            observed.and_then(|(observed, _)| observed.last.as_ref()).is_some_and(|last| last.started >= began)
+        };
+        evaluate(&rows.iter().map(|row| FleetNode { row: row.clone(), ran: ran(row) }).collect::<Vec<_>>())
+    }
+
+    pub(super) fn current_version(&self) -> String {
+        let fleets = self.app.view.fleets();
+        let current = fleets.get(&self.env).and_then(|fleet| fleet.current_version());
+        current.map_or_else(|| "none".to_owned(), |(version, _)| version.to_string())
+    }
+
+    /// A note about a rollout in progress, which means that not all nodes were granted the version yet.
+    pub(super) fn open_rollout(&self) -> Option<String> {
+        let fleets = self.app.view.fleets();
+        let (active, _) = fleets.get(&self.env)?.active_rollout()?;
+        let open = !active.completed && !active.at_once;
+        open.then(|| format!("rollout {} to {} is in progress: muster rollout status", active.id, active.to))
+    }
+
+    /// Powers the machines off while the server still receives their last reports, then stops the server.
+    pub(super) async fn stop(mut self) -> Result<(), Failure> {
+        self.machines.shutdown().await;
+        let off = self.power_off().await;
+        self.app.liveness.switched_off(&self.env).await;
+        self.stop.cancel();
+        let served =
+            self.server.join_next().await.transpose().context("the server panicked").map_err(Failure::failed)?;
+        off?;
+        served.transpose().context("the server failed").map(drop).map_err(Failure::failed)
+    }
+
+    /// Ends every process of every machine.
+    async fn power_off(&self) -> Result<(), Failure> {
+        let machines = self.driver.shutdown().await.context("cannot list the processes of the nodes");
+        check_all_off(machines.map_err(Failure::failed)?).map_err(Failure::failed)
+    }
+}
+
+fn announce_server(url: &str, env: &EnvName, started: Timestamp, state: &Path) -> Result<AnnouncementGuard, Failure> {
+    let paths = SearchPaths::from_process().context("cannot announce the server").map_err(Failure::failed)?;
+    let announcement = Announcement {
+        url: url.to_owned(),
+        pid: i32::try_from(std::process::id()).unwrap_or(i32::MAX),
+        env: Some(env.clone()),
+        started,
+        state: state.to_owned(),
+    };
+    announce(&paths, announcement).map_err(Failure::failed)
+}
+
+/// The nodes in the store: those of the design, and those that are leaving it.
+fn recorded_nodes(app: &App, env: &EnvName) -> BTreeSet<NodeName> {
+    let fleets = app.view.fleets();
+    fleets.get(env).into_iter().flat_map(|fleet| fleet.recorded()).map(|(name, ..)| name.clone()).collect()
+}
+
+fn registration_failure(error: RegisterError) -> Failure {
+    let hint = match &error {
+        RegisterError::HasVersion { asked, .. } => {
+            Some(format!("omit --first-version, and run `muster trigger-update {asked}` when the fleet is up"))
+        }
+        RegisterError::ReleaseChanged { .. }
+        | RegisterError::Restoring { .. }
+        | RegisterError::Destroying { .. }
+        | RegisterError::Store(_)
+        | RegisterError::Record(_)
+        | RegisterError::Contended { .. }
+        | RegisterError::StaleView(_)
+        | RegisterError::Nodes(_)
+        | RegisterError::Design(_) => None,
+    };
+    let failure = Failure::failed(error);
+    hint.into_iter().fold(failure, Failure::hint)
+}
+
+/// Reasons that some machines are still on.
+#[derive(Debug, Error)]
+enum ShutdownError {
+    #[error("cannot power off {node}")]
+    PowerOff {
+        node: NodeName,
+        #[source]
+        source: PowerOffError,
+    },
+    #[error("these processes do not end: {left}; inspect them with ps, and kill them by hand")]
+    Left { left: String },
+}
+
+/// Checks that no process of a machine is left. Lists all processes that are.
+fn check_all_off(machines: Vec<PoweredOff>) -> Result<(), ShutdownError> {
+    let mut left = Vec::new();
+    let mut failed = None;
+    for machine in machines {
+        match machine.result {
+            Ok(ended) if ended.is_complete() => {}
+            Ok(ended) => {
+                let pids: Vec<String> = ended.remaining.iter().map(ToString::to_string).collect();
+                left.push(format!("{} of {}", pids.join(", "), machine.node));
+            }
+            Err(source) => failed = Some(ShutdownError::PowerOff { node: machine.node, source }),
+        }
+    }
+    left.sort();
+    match failed {
+        // The operator can act on process ids, but only retry a failed search.
+        _ if !left.is_empty() => Err(ShutdownError::Left { left: left.join("; ") }),
+        Some(failed) => Err(failed),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use muster_marked::TerminationSummary;
+
+    use super::*;
+
+    fn machine(node: &str, left: &[u32]) -> PoweredOff {
+        let ended = TerminationSummary { terminated: vec![7], killed: vec![8], remaining: left.to_vec() };
+        PoweredOff { node: NodeName::new(node).unwrap(), result: Ok(ended) }
+    }
+
+    #[test]
+    fn ended_and_killed_processes_are_off() {
+        check_all_off(vec![machine("web1", &[]), machine("web2", &[])]).unwrap();
+        check_all_off(Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn remaining_processes_are_listed_by_node() {
+        let machines = vec![machine("web2", &[30]), machine("db1", &[]), machine("web1", &[10, 20])];
+        assert_eq!(
+            check_all_off(machines).unwrap_err().to_string(),
+            "these processes do not end: 10, 20 of web1; 30 of web2; inspect them with ps, and kill them by hand"
+        );
+    }
+}

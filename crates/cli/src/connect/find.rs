@@ -1,0 +1,177 @@
+//! Finds the server of this machine by its announcement.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, test_kill_process};
+use thiserror::Error;
+
+use super::announce::Announcement;
+use super::places::{SERVER_FILE, STATE_DIR, SearchPaths, check_private_dir, is_own};
+
+/// The server that a command talks to, and how it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoundServer {
+    /// By `--server` or MUSTER_SERVER.
+    Explicit { url: String },
+    /// By the announcement in a file.
+    Announced { file: PathBuf, announcement: Announcement },
+}
+
+impl FoundServer {
+    pub fn url(&self) -> &str {
+        match self {
+            FoundServer::Explicit { url } => url,
+            FoundServer::Announced { announcement, .. } => &announcement.url,
+        }
+    }
+}
+
+/// Reasons that no server was found.
+#[derive(Debug, Error)]
+pub enum FindServerError {
+    #[error("no server was found{}", format_searched(.0))]
+    NotFound(Vec<SearchedPath>),
+    #[error("the server of {} is not running any more", server.state.display())]
+    Stopped {
+        server: Box<Announcement>,
+        /// Other running servers of the user, for a hint.
+        others: Vec<Announcement>,
+    },
+    #[error("{} servers run on this machine{}", .0.len(), format_servers(.0))]
+    Ambiguous(Vec<Announcement>),
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot determine the current directory")]
+    CurrentDir(#[source] io::Error),
+}
+
+/// A path that was searched without success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchedPath {
+    pub path: PathBuf,
+    pub result: SearchResult,
+}
+
+/// Result of a search without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchResult {
+    Missing,
+    MissingHereAndAbove,
+    /// The file belongs to another user, who could redirect commands.
+    ForeignFile,
+    /// Other users can create files in the directory.
+    NotPrivate,
+    NoneRunning,
+}
+
+impl fmt::Display for SearchedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = match self.result {
+            SearchResult::Missing => "does not exist",
+            SearchResult::MissingHereAndAbove => "does not exist here or in a parent directory",
+            SearchResult::ForeignFile => "belongs to another user and is not trusted",
+            SearchResult::NotPrivate => "can be written by other users and is not trusted",
+            SearchResult::NoneRunning => "has no running server",
+        };
+        write!(f, "{}: {result}", self.path.display())
+    }
+}
+
+fn format_searched(paths: &[SearchedPath]) -> String {
+    paths.iter().map(|path| format!("\n  {path}")).collect()
+}
+
+fn format_servers(servers: &[Announcement]) -> String {
+    servers.iter().map(|server| format!("\n  {} of {}", server.url, server.state.display())).collect()
+}
+
+/// Finds the server of the nearest state directory, or else the only running server of the user.
+pub fn find(paths: &SearchPaths) -> Result<FoundServer, FindServerError> {
+    let near = paths.current_dir.join(STATE_DIR).join(SERVER_FILE);
+    let mut searched = vec![SearchedPath { path: near, result: SearchResult::MissingHereAndAbove }];
+    for state in paths.state_dirs() {
+        match is_own(&state.join(SERVER_FILE)) {
+            // Even if this server has stopped, no other server is used in its place.
+            Ok(true) => return find_by_state(&state).map_err(|error| error.with_other_servers(&paths.user_dir)),
+            Ok(false) => {
+                searched.push(SearchedPath { path: state.join(SERVER_FILE), result: SearchResult::ForeignFile });
+            }
+            Err(_) => {}
+        }
+    }
+    let (mut servers, result) = user_servers(&paths.user_dir)?;
+    searched.push(SearchedPath { path: paths.user_dir.clone(), result });
+    match servers.len() {
+        0 => Err(FindServerError::NotFound(searched)),
+        1 => {
+            let (file, announcement) = servers.remove(0);
+            Ok(FoundServer::Announced { file, announcement })
+        }
+        _ => Err(FindServerError::Ambiguous(servers.into_iter().map(|(_, server)| server).collect())),
+    }
+}
+
+/// Finds the server of a given state directory.
+pub fn find_by_state(state: &Path) -> Result<FoundServer, FindServerError> {
+    let path = state.join(SERVER_FILE);
+    let found = read(&path).map_err(|source| FindServerError::Unreadable { path: path.clone(), source })?;
+    match found {
+        Some(announcement) if is_alive(announcement.pid) => Ok(FoundServer::Announced { file: path, announcement }),
+        Some(server) => Err(FindServerError::Stopped { server: Box::new(server), others: Vec::new() }),
+        None => Err(FindServerError::NotFound(vec![SearchedPath { path, result: SearchResult::Missing }])),
+    }
+}
+
+impl FindServerError {
+    fn with_other_servers(mut self, user_dir: &Path) -> Self {
+        if let (FindServerError::Stopped { others, .. }, Ok((servers, _))) = (&mut self, user_servers(user_dir)) {
+            others.extend(servers.into_iter().map(|(_, other)| other));
+        }
+        self
+    }
+}
+
+/// The running servers of the user, with the files that announce them.
+fn user_servers(dir: &Path) -> Result<(Vec<(PathBuf, Announcement)>, SearchResult), FindServerError> {
+    match check_private_dir(dir) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), SearchResult::Missing)),
+        Err(_) => return Ok((Vec::new(), SearchResult::NotPrivate)),
+    }
+    let unreadable = |source| FindServerError::Unreadable { path: dir.to_owned(), source };
+    let mut servers = Vec::new();
+    for entry in fs::read_dir(dir).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        // A file that cannot be parsed is of another version or incomplete, and is skipped.
+        if let Ok(Some(server)) = read(&path)
+            && is_alive(server.pid)
+        {
+            servers.push((path, server));
+        }
+    }
+    servers.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok((servers, SearchResult::NoneRunning))
+}
+
+/// Reads an announcement; none if there is no file.
+pub(super) fn read(path: &Path) -> io::Result<Option<Announcement>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if a process with this id runs. The id may have been reused; then the address does not answer.
+pub(super) fn is_alive(pid: i32) -> bool {
+    let Some(pid) = Pid::from_raw(pid) else { return false };
+    // Any other error, such as a missing permission, means that the process exists.
+    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}

@@ -1,0 +1,20 @@
+//! Connects a command to a server: finds the server of this machine and opens a session with it.
+//!
+//! A server announces itself in two files, and removes both when it stops:
+//!
+//! - `server.json` in its state directory, found from `.muster` in this or a parent directory, or with `--state`;
+//! - `<pid>.json` in a directory of the user (`$XDG_RUNTIME_DIR/muster`, or `muster-<uid>` in the temporary directory),
+//!   found from any terminal of the user. One file per server: with two servers a command refuses to guess.
+//!
+//! A process that can write such a file can redirect the commands of an operator. For this reason the files are private,
+//! the user's directory must be writable by the user only, and a file of another user in a parent directory is skipped.
+
+mod announce;
+mod find;
+mod places;
+mod session;
+
+pub use announce::{AnnounceError, Announcement, AnnouncementGuard, announce};
+pub use find::{FindServerError, FoundServer, SearchResult, SearchedPath, find, find_by_state};
+pub use places::{SERVER_FILE, STATE_DIR, SearchPaths};
+pub(crate) use session::{Connection, Session, is_retryable};

@@ -1,0 +1,100 @@
+//! Paths of announcements, and the checks of their owner and permissions.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+use crate::variables;
+
+/// The announcement in a state directory.
+pub const SERVER_FILE: &str = "server.json";
+/// The default state directory of a server, in the directory where it was started.
+pub const STATE_DIR: &str = ".muster";
+
+/// The directories that are searched for announcements, passed as an argument for tests.
+#[derive(Clone, Debug)]
+pub struct SearchPaths {
+    pub current_dir: PathBuf,
+    /// Announcements of all servers of the user.
+    pub user_dir: PathBuf,
+}
+
+impl SearchPaths {
+    /// The paths for this process and user.
+    pub fn from_process() -> io::Result<Self> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let user_dir = user_dir(variable(variables::RUNTIME_DIR), variable(variables::TEMPORARY_DIR));
+        Ok(Self { current_dir: std::env::current_dir()?, user_dir })
+    }
+
+    /// The possible state directories in this and all parent directories, the nearest first.
+    pub(super) fn state_dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.current_dir.ancestors().map(|dir| dir.join(STATE_DIR))
+    }
+}
+
+fn user_dir(runtime: Option<OsString>, temporary: Option<OsString>) -> PathBuf {
+    match runtime {
+        Some(dir) => Path::new(&dir).join("muster"),
+        // All users can write to the temporary directory: the name has the user id, and the owner is checked.
+        None => {
+            let temporary = temporary.unwrap_or_else(|| "/tmp".into());
+            Path::new(&temporary).join(format!("muster-{}", geteuid().as_raw()))
+        }
+    }
+}
+
+/// Creates the user's directory, if it does not exist.
+pub(super) fn create_private_dir(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => check_private_dir(dir),
+    }
+}
+
+/// Refuses a directory in which other users can create files.
+pub(super) fn check_private_dir(dir: &Path) -> io::Result<()> {
+    // Not through links: another user could have created the link.
+    let found = fs::symlink_metadata(dir)?;
+    if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        let problem = "it is not a directory that belongs to you and that only you can write to";
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
+    }
+}
+
+/// True if a file belongs to this user.
+pub(super) fn is_own(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.uid() == geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_dir_is_in_the_runtime_dir_or_has_the_user_id() {
+        assert_eq!(user_dir(Some("/run/user/7".into()), None), Path::new("/run/user/7/muster"));
+        let uid = geteuid().as_raw();
+        assert_eq!(user_dir(None, Some("/var/tmp".into())), PathBuf::from(format!("/var/tmp/muster-{uid}")));
+        assert_eq!(user_dir(None, None), PathBuf::from(format!("/tmp/muster-{uid}")));
+    }
+
+    #[test]
+    fn directory_writable_by_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = dir.path().join("muster");
+        create_private_dir(&private).unwrap();
+        create_private_dir(&private).unwrap();
+        fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(create_private_dir(&private).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(check_private_dir(&link).is_err());
+    }
+}

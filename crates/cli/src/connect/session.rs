@@ -1,0 +1,156 @@
+//! Opens a connection to the server, and selects the environment of a command.
+
+use muster_core::names::EnvName;
+use muster_core::txn::Revision;
+use muster_wire::client::{Client, ClientError};
+use muster_wire::problem::ProblemCode;
+
+use crate::args::Globals;
+use crate::failure::{Exit, Failure};
+
+use super::{FindServerError, FoundServer, SearchPaths, find, find_by_state};
+
+/// A client for the server that was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    found: FoundServer,
+    min_revision: Option<Revision>,
+}
+
+/// A connection and the selected environment.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) server: Connection,
+    pub(crate) env: EnvName,
+}
+
+impl Connection {
+    pub(crate) fn find(globals: &Globals) -> Result<Self, Failure> {
+        let found = match (&globals.server, &globals.state) {
+            (Some(url), _) => FoundServer::Explicit { url: url.clone() },
+            (None, Some(state)) => find_by_state(state)?,
+            (None, None) => find(&SearchPaths::from_process().map_err(FindServerError::CurrentDir)?)?,
+        };
+        let min_revision = globals.min_revision.map(Revision);
+        Ok(Self { client: client(&found, min_revision)?, found, min_revision })
+    }
+
+    /// Reads the announcement again: a restarted server may listen on another port. Never switches to another server.
+    pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
+        if let FoundServer::Announced { announcement, .. } = &self.found {
+            let found = find_by_state(&announcement.state)?;
+            self.client = client(&found, self.min_revision)?;
+            self.found = found;
+        }
+        Ok(())
+    }
+
+    /// Converts a client error, with a hint that depends on how the server was found.
+    pub(crate) fn failure(&self, error: ClientError) -> Failure {
+        let unreachable = matches!(error, ClientError::Unreachable { .. });
+        let failure = Failure::from(error);
+        match &self.found {
+            FoundServer::Announced { file, announcement } if unreachable => failure.hint(format!(
+                "this address is from {}; if the server of {} has stopped, start it with `muster up` or `muster serve`",
+                file.display(),
+                announcement.state.display(),
+            )),
+            FoundServer::Explicit { .. } if unreachable => {
+                failure.hint("check --server and MUSTER_SERVER; without them, a server on this machine is discovered")
+            }
+            FoundServer::Announced { .. } | FoundServer::Explicit { .. } => failure,
+        }
+    }
+}
+
+impl Session {
+    /// Finds the server and the environment: the one of `--env`, the one that the server was started for, or the only one.
+    pub(crate) async fn open(globals: &Globals) -> Result<Self, Failure> {
+        let server = Connection::find(globals)?;
+        let announced = match &server.found {
+            FoundServer::Announced { announcement, .. } => announcement.env.clone(),
+            FoundServer::Explicit { .. } => None,
+        };
+        let env = match globals.env.clone().or(announced) {
+            Some(env) => env,
+            None => only_environment(&server).await?,
+        };
+        Ok(Self { server, env })
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.server.client
+    }
+
+    /// See [`Connection::rediscover`].
+    pub(crate) fn rediscover(&mut self) -> Result<(), Failure> {
+        self.server.rediscover()
+    }
+
+    /// Converts the error of a request. See [`Connection::failure`].
+    pub(crate) fn map_err<T>(&self, result: Result<T, ClientError>) -> Result<T, Failure> {
+        result.map_err(|error| self.server.failure(error))
+    }
+}
+
+/// True if the same request may succeed later: the server restarts, is busy, or is behind.
+pub(crate) fn is_retryable(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::NotUnderstood { .. } => true,
+        ClientError::Refused(problem) => {
+            matches!(problem.code, ProblemCode::CannotTell | ProblemCode::Busy | ProblemCode::StoreUnavailable)
+        }
+        ClientError::Address(_) | ClientError::Stream(_) => false,
+    }
+}
+
+fn client(found: &FoundServer, min_revision: Option<Revision>) -> Result<Client, Failure> {
+    let client = Client::new(found.url()).map_err(Failure::from)?;
+    Ok(match min_revision {
+        None => client,
+        Some(revision) => client.at_least(revision),
+    })
+}
+
+async fn only_environment(server: &Connection) -> Result<EnvName, Failure> {
+    let page = server.client.environments().await.map_err(|error| server.failure(error))?;
+    let mut envs: Vec<EnvName> = page.items.into_iter().map(|row| row.env).collect();
+    match envs.len() {
+        1 => Ok(envs.remove(0)),
+        0 => {
+            let message = format!("the server at {} has no environment yet", server.client.base());
+            Err(Failure::failed(anyhow::Error::msg(message)).hint("`muster up DIR` creates one"))
+        }
+        _ => {
+            let names: Vec<String> = envs.iter().map(EnvName::to_string).collect();
+            let message = format!("the server has several environments: {}", names.join(", "));
+            Err(Failure::usage(message).hint("choose one with --env or MUSTER_ENV"))
+        }
+    }
+}
+
+impl From<FindServerError> for Failure {
+    fn from(error: FindServerError) -> Self {
+        let (exit, hint) = match &error {
+            FindServerError::NotFound(_) => (
+                Exit::CannotTell,
+                "start one with `muster up DIR`, or give its address with --server or MUSTER_SERVER".to_owned(),
+            ),
+            FindServerError::Stopped { server, others } => {
+                let mut hint = format!("start it again with `muster up DIR --state {}`", server.state.display());
+                for other in others {
+                    hint.push_str(&format!("; or use --server {} for that of {}", other.url, other.state.display()));
+                }
+                (Exit::CannotTell, hint)
+            }
+            FindServerError::Ambiguous(_) => {
+                (Exit::Usage, "choose one with --server or --state, or change to its directory".to_owned())
+            }
+            FindServerError::Unreadable { .. } | FindServerError::CurrentDir(_) => {
+                (Exit::CannotTell, "give the address of the server with --server or MUSTER_SERVER".to_owned())
+            }
+        };
+        Failure::new(exit, error).hint(hint)
+    }
+}

@@ -1,0 +1,106 @@
+//! Writes notes, progress, prompts and errors to standard error.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use muster_design::finding::{Finding, Findings};
+
+use crate::failure::{Exit, Failure};
+
+use super::render_finding;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const NOTE: Style = AnsiColor::Cyan.on_default().bold();
+
+/// Standard error of a command.
+pub struct Notes {
+    to: AutoStream<io::Stderr>,
+    quiet: bool,
+    is_terminal: bool,
+    /// Width of the progress line on the screen, which is cleared before anything else is written.
+    progress_width: usize,
+}
+
+impl Notes {
+    pub fn stderr(choice: ColorChoice, quiet: bool) -> Self {
+        let is_terminal = io::stderr().is_terminal();
+        Self { to: AutoStream::new(io::stderr(), choice), quiet, is_terminal, progress_width: 0 }
+    }
+
+    /// Prints a note, unless `--quiet` is set.
+    pub fn note(&mut self, text: impl fmt::Display) {
+        if !self.quiet {
+            self.write(format_args!("{NOTE}note{NOTE:#}: {text}\n"));
+        }
+    }
+
+    /// Prints a question; the caller reads the answer from standard input.
+    pub fn prompt(&mut self, question: impl fmt::Display) {
+        self.write(question);
+        let _ = self.to.flush();
+    }
+
+    /// True on a terminal without `--quiet`.
+    pub fn shows_progress(&self) -> bool {
+        self.is_terminal && !self.quiet
+    }
+
+    /// Replaces the progress line.
+    pub fn progress(&mut self, text: impl fmt::Display) {
+        if self.shows_progress() {
+            let text = text.to_string();
+            self.write(&text);
+            self.progress_width = text.chars().count();
+            let _ = self.to.flush();
+        }
+    }
+
+    /// Clears the progress line.
+    pub fn end_progress(&mut self) {
+        self.write("");
+    }
+
+    /// Prints findings in a design.
+    pub fn findings<'f>(&mut self, findings: impl IntoIterator<Item = &'f Finding>) {
+        findings.into_iter().for_each(|finding| self.print(format_args!("{}\n", render_finding(finding))));
+    }
+
+    /// Prints text with its own line ends.
+    pub fn print(&mut self, text: impl fmt::Display) {
+        self.write(text);
+    }
+
+    /// Prints an error with its causes and hints; returns the exit code.
+    pub fn failure(&mut self, failure: &Failure) -> Exit {
+        if let Some(findings) = failure.error.downcast_ref::<Findings>() {
+            // Findings have positions and help texts of their own.
+            self.findings(findings);
+            return failure.exit;
+        }
+        failure.findings.iter().for_each(|finding| self.write(format_args!("{finding}\n")));
+        self.write(format_args!("{ERROR}error{ERROR:#}: {}\n", failure.error));
+        for cause in failure.error.chain().skip(1) {
+            self.write(format_args!("  caused by: {cause}\n"));
+        }
+        for hint in &failure.hints {
+            self.write(format_args!("{NOTE}hint{NOTE:#}: {hint}\n"));
+        }
+        failure.exit
+    }
+
+    fn write(&mut self, text: impl fmt::Display) {
+        // With spaces: escape sequences are stripped where colors are off.
+        let width = std::mem::take(&mut self.progress_width);
+        let clear = if width > 0 { format!("\r{:width$}\r", "") } else { String::new() };
+        // A closed standard error cannot be reported anywhere.
+        let _ = write!(self.to, "{clear}{text}");
+    }
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").field("quiet", &self.quiet).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,191 @@
+//! Writes the answer of a command to standard output, as a table, JSON or YAML.
+
+use std::fmt;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::failure::Failure;
+
+use super::Table;
+
+/// Standard output of a command; it has data only.
+///
+/// Writes do not return errors: the first error is kept, later writes are skipped, and [`Out::finish`] returns it. A
+/// reader that closes the pipe (`muster node list | head -1`) is not an error: the command keeps its exit code.
+pub struct Out {
+    to: BufWriter<Box<dyn Write>>,
+    format: Format,
+    /// Width of the terminal; none if it is a file or a pipe.
+    width: Option<u16>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    /// The reader has closed the pipe.
+    Closed,
+    Failed(Failure),
+}
+
+impl Out {
+    pub fn stdout(choice: ColorChoice, format: Format) -> Self {
+        let stdout = io::stdout();
+        let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
+        let width = width.map(|size| size.ws_col).filter(|columns| *columns > 0);
+        Self::new(Box::new(AutoStream::new(stdout, choice)), format, width)
+    }
+
+    pub fn new(to: Box<dyn Write>, format: Format, width: Option<u16>) -> Self {
+        // Large enough for 5,000 lines in few writes.
+        Self { to: BufWriter::with_capacity(64 * 1024, to), format, width, state: State::Open }
+    }
+
+    /// Prints an answer in the chosen format; `table` writes the form for people.
+    pub fn answer<T: Serialize>(&mut self, answer: &T, table: impl FnOnce(&mut Self)) {
+        self.answer_as(self.format, answer, table);
+    }
+
+    /// Prints an answer in another format than the chosen one, for data that has no form for people.
+    pub fn answer_as<T: Serialize>(&mut self, format: Format, answer: &T, table: impl FnOnce(&mut Self)) {
+        match format {
+            Format::Table => table(self),
+            Format::Json => match serde_json::to_string_pretty(answer) {
+                // JSON does not require this escape, but removing colors would drop the raw character.
+                Ok(text) => self.line(text.replace('\u{7f}', "\\u007f")),
+                Err(error) => self.fail(error.into()),
+            },
+            Format::Yaml => match serde_saphyr::to_string(answer) {
+                Ok(text) => self.line(text.trim_end()),
+                Err(error) => self.fail(anyhow::Error::msg(error.to_string())),
+            },
+        }
+        // Before any later note, if both streams are on one screen.
+        self.flush();
+    }
+
+    pub fn line(&mut self, text: impl fmt::Display) {
+        if let State::Open = self.state
+            && let Err(error) = writeln!(self.to, "{text}")
+        {
+            self.stop(error);
+        }
+    }
+
+    /// Writes text with its own line ends.
+    pub fn text(&mut self, text: impl fmt::Display) {
+        if let State::Open = self.state
+            && let Err(error) = write!(self.to, "{text}")
+        {
+            self.stop(error);
+        }
+    }
+
+    /// Writes an empty line.
+    pub fn gap(&mut self) {
+        self.line("");
+    }
+
+    /// True if standard output is a terminal.
+    pub fn is_terminal(&self) -> bool {
+        self.width.is_some()
+    }
+
+    pub fn table(&mut self, table: Table) {
+        table.lines(self.width).for_each(|line| self.line(line));
+    }
+
+    /// Flushes the buffer.
+    pub fn flush(&mut self) {
+        if let State::Open = self.state
+            && let Err(error) = self.to.flush()
+        {
+            self.stop(error);
+        }
+    }
+
+    /// Flushes the buffer and returns the first error of all writes.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        self.flush();
+        match std::mem::replace(&mut self.state, State::Closed) {
+            State::Open | State::Closed => Ok(()),
+            State::Failed(failure) => Err(failure),
+        }
+    }
+
+    fn stop(&mut self, error: io::Error) {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            self.state = State::Closed;
+        } else {
+            self.fail(error.into());
+        }
+    }
+
+    fn fail(&mut self, error: anyhow::Error) {
+        self.state = State::Failed(Failure::cannot_tell(error.context("cannot write the answer to standard output")));
+    }
+}
+
+impl fmt::Debug for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Out").field("format", &self.format).field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// Standard output for binary data; none if it is a terminal.
+pub fn stdout_unless_terminal() -> Option<StdoutLock<'static>> {
+    let stdout = io::stdout();
+    (!stdout.is_terminal()).then(|| stdout.lock())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Buffer, render};
+    use super::*;
+
+    fn failing(error: io::ErrorKind) -> Out {
+        Out::new(Box::new(Buffer { error: Some(error), ..Buffer::default() }), Format::Table, None)
+    }
+
+    #[test]
+    fn yaml_quotes_strings_that_look_like_other_types() {
+        let answer = serde_json::json!({
+            "version": "1.10", "octal": "0755", "truth": "yes", "nothing": "null", "empty": "", "time": "12:30",
+            "log": "two\nlines\n", "colon": "a: b", "dash": "- a", "quote": "it's \"so\"", "list": [], "none": null,
+        });
+        insta::assert_snapshot!(render(Format::Yaml, |out| out.answer(&answer, |_| {})), @r#"
+        colon: "a: b"
+        dash: "- a"
+        empty: ""
+        list: []
+        log: |
+          two
+          lines
+        none: null
+        nothing: "null"
+        octal: "0755"
+        quote: it's "so"
+        time: "12:30"
+        truth: "yes"
+        version: "1.10"
+        "#);
+    }
+
+    #[test]
+    fn closed_pipe_is_not_an_error() {
+        let mut out = failing(io::ErrorKind::BrokenPipe);
+        (0..100_000).for_each(|line| out.line(line));
+        assert!(out.finish().is_ok());
+    }
+
+    #[test]
+    fn other_write_error_is_returned() {
+        let mut out = failing(io::ErrorKind::StorageFull);
+        out.line("lost");
+        let failure = out.finish().unwrap_err();
+        assert_eq!(failure.exit, crate::failure::Exit::CannotTell);
+    }
+}

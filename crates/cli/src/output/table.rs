@@ -1,0 +1,139 @@
+//! Tables: aligned columns without borders, as wide as the terminal.
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{ColumnConstraint, ContentArrangement, presets};
+
+use super::text;
+
+/// Spaces between two columns.
+const GAP: u16 = 2;
+/// A last column narrower than this is not wrapped here: the terminal wraps it.
+const NARROWEST: u16 = 20;
+
+/// Rows under headings. Only the last column wraps, and only on a terminal: in a file or a pipe one row is one line, for
+/// `grep`.
+#[derive(Debug)]
+pub struct Table {
+    table: comfy_table::Table,
+    columns: usize,
+    /// The column whose words are colored.
+    colored: Option<usize>,
+}
+
+impl Table {
+    pub fn new<const N: usize>(headings: [&str; N]) -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_header(headings);
+        Self { table, columns: N, colored: None }
+    }
+
+    /// Colors the words of a column by their meaning.
+    #[must_use]
+    pub fn color_column(mut self, column: usize) -> Self {
+        self.colored = Some(column);
+        self
+    }
+
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.table.add_row(cells.map(|cell| text::one_line(&cell)));
+    }
+
+    /// The lines of the table; without a width nothing wraps.
+    pub fn lines(self, width: Option<u16>) -> impl Iterator<Item = String> {
+        let mut table = self.table;
+        let widths = table.column_max_content_widths();
+        let last = self.columns - 1;
+        for column in table.column_iter_mut() {
+            let right = if column.index == last { 0 } else { GAP };
+            column.set_padding((0, right));
+            if column.index != last {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+        let fixed: u16 = widths.iter().take(last).map(|width| width + GAP).sum();
+        if let Some(width) = width.filter(|width| *width >= fixed + NARROWEST) {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
+        let span = self.colored.map(|at| {
+            let start: u16 = widths.iter().take(at).map(|width| width + GAP).sum();
+            (usize::from(start), usize::from(widths[at]))
+        });
+        let lines: Vec<String> = table.lines().collect();
+        lines.into_iter().map(move |line| color(line.trim_end(), span))
+    }
+}
+
+/// Colors the word in a span of columns. The cells in front are ASCII names; a line with other characters there stays
+/// uncolored.
+fn color(line: &str, span: Option<(usize, usize)>) -> String {
+    let color = || {
+        let (start, width) = span?;
+        let end = (start + width).min(line.len());
+        let word = line.get(start..end)?.trim_end();
+        let style = style(word)?;
+        Some(format!("{}{style}{word}{style:#}{}", line.get(..start)?, line.get(start + word.len()..)?))
+    };
+    color().unwrap_or_else(|| line.to_owned())
+}
+
+/// Colors by meaning: red needs an operator, yellow makes progress by itself, green is healthy.
+pub(super) fn style(word: &str) -> Option<Style> {
+    match word {
+        "failed" | "error" | "invalid" | "blocked" | "unprovisioned" => Some(AnsiColor::Red.on_default()),
+        "silent" | "cannot tell" => Some(AnsiColor::Magenta.on_default()),
+        "pending" | "outdated" | "configured" | "warning" => Some(AnsiColor::Yellow.on_default()),
+        "applying" | "validating" | "provisioning" => Some(AnsiColor::Cyan.on_default()),
+        "validated" | "passed" | "ok" => Some(AnsiColor::Green.on_default()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Table {
+        let mut table = Table::new(["NODE", "STATE", "WHY"]).color_column(1);
+        table.row(["web1".into(), "pending".into(), "waiting for role db: 0 of 1 active".into()]);
+        table.row(["k8s-node12_blue".into(), "validated".into(), String::new()]);
+        table
+    }
+
+    fn text(table: Table, width: Option<u16>) -> String {
+        let lines: Vec<String> = table.lines(width).collect();
+        anstream::adapter::strip_str(&lines.join("\n")).to_string()
+    }
+
+    #[test]
+    fn columns_are_aligned_without_trailing_spaces() {
+        insta::assert_snapshot!(text(nodes(), None), @r"
+        NODE             STATE      WHY
+        web1             pending    waiting for role db: 0 of 1 active
+        k8s-node12_blue  validated
+        ");
+    }
+
+    #[test]
+    fn last_column_wraps_to_the_terminal() {
+        insta::assert_snapshot!(text(nodes(), Some(50)), @r"
+        NODE             STATE      WHY
+        web1             pending    waiting for role db: 0
+                                    of 1 active
+        k8s-node12_blue  validated
+        ");
+    }
+
+    #[test]
+    fn only_words_are_colored() {
+        let lines: Vec<String> = nodes().lines(None).collect();
+        assert_eq!(lines[1], "web1             \u{1b}[33mpending\u{1b}[0m    waiting for role db: 0 of 1 active");
+        assert_eq!(lines[0], "NODE             STATE      WHY");
+    }
+
+    #[test]
+    fn control_characters_and_newlines_are_removed() {
+        let mut table = Table::new(["A", "B"]);
+        table.row(["x".into(), "red \u{1b}[31m\u{1b}]0;title\u{7} and\nsecond line\r".into()]);
+        assert_eq!(table.lines(None).nth(1).unwrap(), "x  red  and second line");
+    }
+}

@@ -1,0 +1,43 @@
+//! Captures the output of a view for tests.
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use crate::args::Format;
+
+use super::Out;
+
+/// A writer that keeps the bytes, or fails with an error.
+#[derive(Clone, Debug, Default)]
+pub struct Buffer {
+    pub bytes: Rc<RefCell<Vec<u8>>>,
+    pub error: Option<io::ErrorKind>,
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.error {
+            Some(kind) => Err(kind.into()),
+            None => self.bytes.borrow_mut().write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The output of `write`, without colors.
+pub fn render(format: Format, write: impl FnOnce(&mut Out)) -> String {
+    let buffer = Buffer::default();
+    let mut out = Out::new(Box::new(buffer.clone()), format, None);
+    write(&mut out);
+    out.finish().unwrap();
+    anstream::adapter::strip_str(&String::from_utf8(buffer.bytes.take()).unwrap()).to_string()
+}
+
+/// The output of `write` in the form for people, without colors.
+pub fn render_table(write: impl FnOnce(&mut Out)) -> String {
+    render(Format::Table, write)
+}

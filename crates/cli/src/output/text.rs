@@ -1,0 +1,82 @@
+//! Formats counts, ages, durations and sizes, and removes control characters from text of nodes.
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Time since an event: one number with its unit.
+pub fn age(since: Timestamp, now: Timestamp) -> String {
+    // Clocks of two machines differ; an event in the future counts as now.
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// Formats a duration; short ones have a finer unit.
+pub fn duration(took: SignedDuration) -> String {
+    let millis = took.as_millis().max(0);
+    match millis {
+        0..1_000 => format!("{millis}ms"),
+        1_000..10_000 => format!("{}.{}s", millis / 1_000, millis % 1_000 / 100),
+        10_000..120_000 => format!("{}s", millis / 1_000),
+        120_000..7_200_000 => format!("{}m {}s", millis / 60_000, millis % 60_000 / 1_000),
+        _ => format!("{}h {}m", millis / 3_600_000, millis % 3_600_000 / 60_000),
+    }
+}
+
+/// Formats a size in bytes: one number with its unit.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let mut tenths = bytes.saturating_mul(10);
+    let mut unit = 0;
+    while tenths >= 10_240 && unit < UNITS.len() - 1 {
+        tenths /= 1024;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit]) }
+}
+
+/// "1 node", "2 nodes".
+pub fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// Joins the lines of a text and removes control characters and escape sequences.
+pub fn one_line(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(without_controls).collect();
+    lines.join(" ").trim_end().to_owned()
+}
+
+/// Removes control characters and escape sequences from a line. Text of nodes may contain any bytes.
+pub fn without_controls(line: &str) -> String {
+    let text = anstream::adapter::strip_str(line).to_string();
+    text.replace('\t', "    ").chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_unit() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let ages: Vec<String> =
+            [0, 12, 119, 120, 3_599, 7_199, 7_200, 172_799, 172_800].map(|now| age(at(0), at(now))).into();
+        assert_eq!(ages, ["0s", "12s", "119s", "2m", "59m", "119m", "2h", "47h", "2d"]);
+        assert_eq!(age(at(10), at(0)), "0s", "a clock that is ahead");
+    }
+
+    #[test]
+    fn short_durations_have_a_finer_unit() {
+        let cases = [0, 999, 3_456, 59_000, 125_000, 8_000_000].map(|ms| duration(SignedDuration::from_millis(ms)));
+        assert_eq!(cases, ["0ms", "999ms", "3.4s", "59s", "2m 5s", "2h 13m"]);
+    }
+
+    #[test]
+    fn sizes_have_one_unit() {
+        let sizes = [0, 1023, 1024, 1536, 1_048_576, 5_000_000_000, 5_000_000_000_000].map(size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "4.6 GiB", "4656.6 GiB"]);
+    }
+}
