@@ -1,4 +1,4 @@
-//! An authority, and what it vouches for.
+//! A test CA with certificates of a server and a client.
 
 use std::fs;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use rcgen::{
     SanType,
 };
 
-/// Files in PEM: an authority, a server's certificate and a client's, with their keys.
+/// PEM files of a CA, a server certificate and a client certificate, with their keys.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     pub ca: PathBuf,
@@ -20,7 +20,8 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Makes an authority nobody has heard of, for servers at these addresses. A second one is a stranger to the first.
+    /// Creates a new CA and certificates for servers at these addresses. Certificates of one CA are not trusted by
+    /// another.
     pub fn make(directory: &Path, servers: &[IpAddr]) -> Self {
         fs::create_dir_all(directory).unwrap();
         let files = Self {
@@ -32,7 +33,7 @@ impl Certificates {
         };
 
         let key = KeyPair::generate().unwrap();
-        let mut ca = named("the authority of a test");
+        let mut ca = named("test CA");
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         fs::write(&files.ca, ca.self_signed(&key).unwrap().pem()).unwrap();
@@ -40,7 +41,7 @@ impl Certificates {
 
         let mut server = named("etcd");
         server.subject_alt_names = servers.iter().copied().map(SanType::IpAddress).collect();
-        // etcd is its own client: its JSON gateway calls the server with the server's certificate.
+        // etcd's JSON gateway calls the server with the server's certificate.
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         issue(&issuer, &server, &files.server_cert, &files.server_key);
 

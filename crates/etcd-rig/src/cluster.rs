@@ -1,6 +1,7 @@
-//! The members together.
+//! An etcd cluster: its options, its members and `etcdctl`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Mutex;
 
@@ -8,29 +9,65 @@ use etcd_client::Error;
 use muster_testkit::{LoopbackNetwork, Mark, ProcessDir};
 use tokio::time::timeout;
 
-use crate::attempts::PATIENCE;
-use crate::binaries;
 use crate::certificates::Certificates;
-use crate::connection::Access;
-use crate::member::{Condition, Member, Process};
-use crate::options::{Options, Tls};
+use crate::client::{ClientAccess, TIMEOUT};
+use crate::member::{Member, Process, ProcessState, etcdctl};
 
-/// Every member carries this variable with the directory of its cluster.
+/// ClusterOptions of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Number of members, 1 to 9.
+    pub members: usize,
+    /// TLS between clients and members. Members use none among themselves.
+    pub tls: Option<Tls>,
+    /// Size at which a member raises the alarm and refuses writes; etcd's default is 2 GiB.
+    pub quota_bytes: Option<u64>,
+    /// Enables authentication with the user `root` and this password.
+    pub root_password: Option<String>,
+    /// Additional arguments of every member.
+    pub extra_args: Vec<String>,
+    /// Directory of the members' logs. By default they are removed with the cluster.
+    pub logs: Option<PathBuf>,
+}
+
+/// Kind of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Only the server has a certificate.
+    Server,
+    /// The client needs one too.
+    Mutual,
+}
+
+impl ClusterOptions {
+    /// A cluster without TLS and authentication.
+    pub fn members(members: usize) -> Self {
+        Self { members, tls: None, quota_bytes: None, root_password: None, extra_args: Vec::new(), logs: None }
+    }
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self::members(1)
+    }
+}
+
+/// Every member has this variable with the directory of its cluster.
 const MARK: Mark = Mark { prefix: "muster-etcd-", variable: "MUSTER_ETCD_RIG", subdirectory: None };
 
-/// A cluster. Its members are killed, and its directories removed, when it is dropped.
+/// A running cluster. Dropping it kills its members and removes its directories.
 #[derive(Debug)]
 pub struct Cluster {
     members: Vec<Member>,
-    pub(crate) access: Access,
-    // After the members, which have their files there.
+    pub(crate) access: ClientAccess,
+    // Declared after the members, whose files are in it.
     _directory: ProcessDir,
     _network: LoopbackNetwork,
 }
 
 impl Cluster {
-    /// Starts a cluster; all its members serve when this returns.
-    pub async fn start(options: Options) -> Self {
+    /// Starts a cluster. All members are healthy when this returns.
+    pub async fn start(options: ClusterOptions) -> Self {
         assert!((1..=9).contains(&options.members), "a cluster has 1 to 9 members");
         let (directory, network) = (ProcessDir::new(MARK), LoopbackNetwork::for_etcd());
         let logs = options.logs.clone().unwrap_or_else(|| directory.path().to_owned());
@@ -40,7 +77,7 @@ impl Cluster {
         let addresses: Vec<IpAddr> = numbers.clone().map(|number| network.address(number).into()).collect();
         let certificates = options.tls.map(|_| Certificates::make(&directory.path().join("certificates"), &addresses));
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        let everybody: Vec<String> =
+        let initial_cluster: Vec<String> =
             numbers.clone().map(|number| format!("m{number}=http://{}:2380", network.address(number))).collect();
 
         let member = |number: u8| {
@@ -48,24 +85,24 @@ impl Cluster {
             let (client, data) = (format!("{address}:2379"), directory.path().join(&name));
             let (client_url, peer_url) = (format!("{scheme}://{client}"), format!("http://{address}:2380"));
             let mut args: Vec<String> = Vec::new();
-            let mut say = |flag: &str, value: &str| args.extend([flag.to_owned(), value.to_owned()]);
-            say("--name", &name);
-            say("--data-dir", data.to_str().unwrap());
-            say("--listen-client-urls", &client_url);
-            say("--advertise-client-urls", &client_url);
-            say("--listen-peer-urls", &peer_url);
-            say("--initial-advertise-peer-urls", &peer_url);
-            say("--logger", "zap");
-            say("--log-outputs", "stderr");
+            let mut flag = |name: &str, value: &str| args.extend([name.to_owned(), value.to_owned()]);
+            flag("--name", &name);
+            flag("--data-dir", data.to_str().unwrap());
+            flag("--listen-client-urls", &client_url);
+            flag("--advertise-client-urls", &client_url);
+            flag("--listen-peer-urls", &peer_url);
+            flag("--initial-advertise-peer-urls", &peer_url);
+            flag("--logger", "zap");
+            flag("--log-outputs", "stderr");
             if let Some(quota) = options.quota_bytes {
-                say("--quota-backend-bytes", &quota.to_string());
+                flag("--quota-backend-bytes", &quota.to_string());
             }
             if let Some(files) = &certificates {
-                say("--cert-file", files.server_cert.to_str().unwrap());
-                say("--key-file", files.server_key.to_str().unwrap());
+                flag("--cert-file", files.server_cert.to_str().unwrap());
+                flag("--key-file", files.server_key.to_str().unwrap());
                 if options.tls == Some(Tls::Mutual) {
-                    // Naming an authority alone makes etcd 3.4 ask for certificates.
-                    say("--trusted-ca-file", files.ca.to_str().unwrap());
+                    // A CA alone makes etcd 3.4 require client certificates.
+                    flag("--trusted-ca-file", files.ca.to_str().unwrap());
                 }
             }
             if options.tls == Some(Tls::Mutual) {
@@ -73,95 +110,95 @@ impl Cluster {
             }
             args.extend(options.extra_args.iter().cloned());
             let log = logs.join(format!("etcd-{name}.log"));
-            let initial = Mutex::new((everybody.join(","), "new"));
+            let initial = Mutex::new((initial_cluster.join(","), "new"));
             let mark = directory.variable();
             let process = Mutex::new(Process::default());
             Member { name, client, client_url, peer_url, data, log, mark, args, initial, process }
         };
         let members: Vec<Member> = numbers.map(member).collect();
-        let access = Access { certificates, root_password: None };
+        let access = ClientAccess { certificates, root_password: None };
         let mut cluster = Self { members, access, _directory: directory, _network: network };
         cluster.members.iter().for_each(Member::start);
         cluster.wait_healthy().await;
         if let Some(password) = options.root_password {
-            cluster.turn_authentication_on(password).await;
+            cluster.enable_authentication(password).await;
         }
         cluster
     }
 
-    /// All of them, in the order of their numbers.
+    /// All members, by number.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// One of them, counted from 0.
+    /// One member, counted from 0.
     pub fn member(&self, index: usize) -> &Member {
         &self.members[index]
     }
 
-    /// Where clients find it, as `host:port` each.
+    /// Client addresses, each as `host:port`.
     pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|member| member.client.clone()).collect()
     }
 
-    /// As `muster serve --store` takes it.
+    /// The argument of `muster serve --store`.
     pub fn spec(&self) -> String {
         format!("etcd://{}", self.endpoints().join(","))
     }
 
-    /// Those that clients need, if it speaks TLS.
+    /// Certificates for clients, with TLS.
     pub fn certificates(&self) -> Option<&Certificates> {
         self.access.certificates.as_ref()
     }
 
-    /// Waits until every member that runs answers a read that takes the consent of most of them. Members that are
-    /// stopped or were killed on purpose are passed over; one that ended by itself fails the test.
+    /// Waits until every running member answers a linearizable read. Skips stopped and killed members. Panics if a
+    /// member has ended by itself.
     pub async fn wait_healthy(&self) {
-        for member in self.members.iter().filter(|member| member.condition() == Condition::Running) {
-            let what = format!("{} serves", member.name);
+        for member in self.members.iter().filter(|member| member.state() == ProcessState::Running) {
+            let what = format!("{} is healthy", member.name);
             let mut attempts = self.attempts(&what);
-            while let Err(error) = self.is_served_by(member).await {
-                let alive = member.condition() != Condition::Ended;
+            while let Err(error) = self.check_health(member).await {
+                let alive = member.state() != ProcessState::Ended;
                 assert!(alive, "{} has ended by itself; {}", member.name, member.log_tail());
                 attempts.failed(error).await;
             }
         }
     }
 
-    /// Who leads, counted from 0. Waits until somebody does, by the word of the one who does.
+    /// Index of the leader, counted from 0. Waits until a member reports that it is the leader.
     pub async fn leader(&self) -> usize {
-        let mut attempts = self.attempts("somebody leads");
+        let mut attempts = self.attempts("a member is the leader");
         loop {
             for (index, member) in self.members.iter().enumerate() {
-                if member.condition() == Condition::Running && self.leads(member).await.unwrap_or(false) {
+                if member.state() == ProcessState::Running && self.is_leader(member).await.unwrap_or(false) {
                     return index;
                 }
             }
-            attempts.failed("nobody says so").await;
+            attempts.failed("no member reports it").await;
         }
     }
 
-    async fn is_served_by(&self, member: &Member) -> Result<(), Error> {
+    async fn check_health(&self, member: &Member) -> Result<(), Error> {
         let mut client = self.access.connect(&member.client_url).await?;
         client.get("health", None).await.map(|_| ())
     }
 
-    async fn leads(&self, member: &Member) -> Result<bool, Error> {
+    async fn is_leader(&self, member: &Member) -> Result<bool, Error> {
         let status = self.access.connect(&member.client_url).await?.status().await?;
         let own = status.header().map_or(0, |header| header.member_id());
         Ok(status.leader() != 0 && status.leader() == own)
     }
 
-    /// Runs `etcdctl` against the members that run, and gives what it says. Fails if it does.
+    /// Runs `etcdctl` against the running members and returns its output. Panics if it fails.
     pub async fn etcdctl(&self, args: &[&str]) -> String {
         self.try_etcdctl(args).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The same for what may fail: the error is what it says then.
+    /// Like [`Self::etcdctl`], with the output as the error if it fails.
     pub async fn try_etcdctl(&self, args: &[&str]) -> Result<String, String> {
-        let running = self.members.iter().filter(|member| member.condition() == Condition::Running);
+        let running = self.members.iter().filter(|member| member.state() == ProcessState::Running);
         let endpoints: Vec<&str> = running.map(|member| member.client_url.as_str()).collect();
-        let mut command = tokio::process::Command::new(binaries::etcdctl());
+        let mut command = tokio::process::Command::new(etcdctl());
         command
             .env_clear()
             .env("ETCDCTL_API", "3")
@@ -170,8 +207,8 @@ impl Cluster {
             .args(args)
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let output = timeout(PATIENCE, command.output()).await;
-        let output = output.map_err(|_| format!("etcdctl {args:?} has not ended within {PATIENCE:?}"))?.unwrap();
+        let output = timeout(TIMEOUT, command.output()).await;
+        let output = output.map_err(|_| format!("etcdctl {args:?}: not within {TIMEOUT:?}"))?.unwrap();
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if output.status.success() { Ok(out.into_owned()) } else { Err(format!("etcdctl {args:?}: {out}{err}")) }
     }
@@ -180,7 +217,7 @@ impl Cluster {
         self.members.iter().map(Member::log_tail).collect::<Vec<_>>().join("\n")
     }
 
-    async fn turn_authentication_on(&mut self, password: String) {
+    async fn enable_authentication(&mut self, password: String) {
         self.etcdctl(&["user", "add", &format!("root:{password}")]).await;
         self.etcdctl(&["user", "grant-role", "root", "root"]).await;
         self.etcdctl(&["auth", "enable"]).await;

@@ -1,18 +1,17 @@
-//! One member: a process, its disk, its log.
+//! A member of a cluster: its process, disk and log.
 
-use std::fs::{self, File};
+use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::binaries;
-
-/// How much of a log is shown when something fails.
+/// Bytes of a log that are shown after a failure.
 const TAIL: usize = 4096;
 
-/// A member of a cluster. It stays the same one through all its restarts.
+/// A member of a cluster. It keeps its identity through restarts.
 #[derive(Debug)]
 pub struct Member {
     pub(crate) name: String,
@@ -20,25 +19,25 @@ pub struct Member {
     pub(crate) client: String,
     pub(crate) client_url: String,
     pub(crate) peer_url: String,
-    /// Its disk.
+    /// The data directory.
     pub(crate) data: PathBuf,
     pub(crate) log: PathBuf,
-    /// Variable of the process, by which a leftover is found.
+    /// Environment variable by which leftover processes are found.
     pub(crate) mark: (&'static str, PathBuf),
-    /// All but who else is in the cluster.
+    /// All arguments except the initial cluster.
     pub(crate) args: Vec<String>,
-    /// Who else is in the cluster, and whether that is a new one.
+    /// The initial cluster and its state, `new` or `existing`.
     pub(crate) initial: Mutex<(String, &'static str)>,
     pub(crate) process: Mutex<Process>,
 }
 
-/// What a member's process is doing.
+/// State of a member's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum ProcessState {
     Running,
-    /// `SIGSTOP`: it has its connections, and says nothing.
+    /// `SIGSTOP`: it keeps its connections and does not answer.
     Stopped,
-    /// It was killed, or ended by itself.
+    /// It was killed, or has ended by itself.
     Ended,
 }
 
@@ -53,17 +52,17 @@ impl Member {
         &self.name
     }
 
-    /// Where clients find it, as `host:port`.
+    /// Client address as `host:port`.
     pub fn client(&self) -> &str {
         &self.client
     }
 
-    /// Where clients find it, as a URL.
+    /// Client address as a URL.
     pub fn client_url(&self) -> &str {
         &self.client_url
     }
 
-    /// Of its process, unless it was killed.
+    /// Pid, unless it was killed.
     pub fn pid(&self) -> Option<u32> {
         self.process().child.as_ref().map(Child::id)
     }
@@ -72,17 +71,17 @@ impl Member {
         &self.log
     }
 
-    pub fn condition(&self) -> Condition {
+    pub fn state(&self) -> ProcessState {
         let mut process = self.process();
         let lives = process.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none());
         match (lives, process.stopped) {
-            (true, false) => Condition::Running,
-            (true, true) => Condition::Stopped,
-            (false, _) => Condition::Ended,
+            (true, false) => ProcessState::Running,
+            (true, true) => ProcessState::Stopped,
+            (false, _) => ProcessState::Ended,
         }
     }
 
-    /// `kill -9`. It has ended when this returns.
+    /// `kill -9`. The process has ended when this returns.
     pub fn kill(&self) {
         let mut process = self.process();
         if let Some(mut child) = process.child.take() {
@@ -92,7 +91,7 @@ impl Member {
         process.stopped = false;
     }
 
-    /// `SIGSTOP`: its connections stay, and nothing comes over them.
+    /// `SIGSTOP`: connections stay open without traffic.
     pub fn stop(&self) {
         self.signal(Signal::STOP, true);
     }
@@ -102,16 +101,16 @@ impl Member {
         self.signal(Signal::CONT, false);
     }
 
-    /// Starts it, with the disk that it has. It serves some time later: [`crate::Cluster::wait_healthy`].
+    /// Starts it with its present disk. [`crate::Cluster::wait_healthy`] waits until it answers.
     pub fn start(&self) {
         let mut process = self.process();
-        assert!(process.child.is_none(), "{} runs already", self.name);
+        assert!(process.child.is_none(), "{} is already running", self.name);
         let log = File::options().create(true).append(true).open(&self.log).unwrap();
-        let (everybody, state) = self.initial.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let child = Command::new(binaries::etcd())
+        let (initial_cluster, state) = self.initial.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let child = Command::new(etcd())
             .args(&self.args)
-            .args(["--initial-cluster", &everybody, "--initial-cluster-state", state])
-            // Only what it is told here: an ETCD_… variable of whoever runs the tests would be another setting.
+            .args(["--initial-cluster", &initial_cluster, "--initial-cluster-state", state])
+            // An ETCD_… variable of the environment would change its settings.
             .env_clear()
             .env(self.mark.0, &self.mark.1)
             .stdin(Stdio::null())
@@ -122,23 +121,27 @@ impl Member {
         process.stopped = false;
     }
 
-    /// Empties the disk of a member that was killed. Alone in its cluster, it begins a new life at the same address when
-    /// it is started; one of several has to be taken in again by the others ([`crate::Cluster::wipe_and_rejoin`]).
+    /// Removes the disk of a killed member. A single member starts as a new cluster at the same address; one of several
+    /// has to join again ([`crate::Cluster::wipe_and_rejoin`]).
     pub fn wipe(&self) {
-        assert!(self.process().child.is_none(), "{} runs", self.name);
+        assert!(self.process().child.is_none(), "{} is running", self.name);
         fs::remove_dir_all(&self.data).unwrap();
     }
 
-    /// The end of its log, for whoever has to find out why.
+    /// The end of its log.
     pub fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(TAIL)..]).into_owned();
-        format!("the log of {} ends:\n{text}", self.name)
+        format!(
+            "end of the log of {}:
+{text}",
+            self.name
+        )
     }
 
     fn signal(&self, signal: Signal, stopped: bool) {
         let mut process = self.process();
-        let child = process.child.as_ref().unwrap_or_else(|| panic!("{} does not run", self.name));
+        let child = process.child.as_ref().unwrap_or_else(|| panic!("{} is not running", self.name));
         kill_process(Pid::from_child(child), signal).unwrap();
         process.stopped = stopped;
     }
@@ -152,4 +155,24 @@ impl Drop for Member {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Directory of tools that `scripts/setup` has built.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools/bin");
+
+pub(crate) fn etcd() -> PathBuf {
+    program("etcd")
+}
+
+pub(crate) fn etcdctl() -> PathBuf {
+    program("etcdctl")
+}
+
+/// Panics if the program is missing: a test without the real etcd must fail and say what to do.
+fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    places.push(Path::new(TOOLS).to_owned());
+    let found = places.iter().map(|place| place.join(name)).find(|program| program.is_file());
+    found.unwrap_or_else(|| panic!("`{name}` is neither on the PATH nor in {TOOLS}: run `make setup`"))
 }

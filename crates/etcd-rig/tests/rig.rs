@@ -1,18 +1,18 @@
-//! The rig itself, on the real etcd.
+//! Tests of the rig on real etcd.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use muster_etcd_rig::{Change, Cluster, Condition, Options, Tls};
+use muster_etcd_rig::{Cluster, ClusterOptions, ProcessState, RawChange, Tls};
 
-fn put(key: &str, value: &str) -> Change {
-    Change::Put { key: key.to_owned(), value: value.into(), lease: 0 }
+fn put(key: &str, value: &str) -> RawChange {
+    RawChange::Put { key: key.to_owned(), value: value.into(), lease: 0 }
 }
 
 #[tokio::test]
-async fn a_follower_misses_nothing_while_members_are_killed_stopped_and_emptied() {
-    let cluster = Cluster::start(Options::members(3)).await;
-    let follower = cluster.follow("/t/", 1);
+async fn recorder_misses_nothing_while_members_fail() {
+    let cluster = Cluster::start(ClusterOptions::members(3)).await;
+    let changes = cluster.record_changes("/t/", 1);
     let mut expected = Vec::new();
-    let write = async |expected: &mut Vec<Change>| {
+    let write = async |expected: &mut Vec<RawChange>| {
         let value = expected.len().to_string();
         cluster.etcdctl(&["put", "/t/a", &value]).await;
         expected.push(put("/t/a", &value));
@@ -21,7 +21,7 @@ async fn a_follower_misses_nothing_while_members_are_killed_stopped_and_emptied(
     write(&mut expected).await;
     let killed = cluster.leader().await;
     cluster.member(killed).kill();
-    assert_eq!(cluster.member(killed).condition(), Condition::Ended);
+    assert_eq!(cluster.member(killed).state(), ProcessState::Ended);
     let next = cluster.leader().await;
     assert_ne!(next, killed);
     write(&mut expected).await;
@@ -38,19 +38,19 @@ async fn a_follower_misses_nothing_while_members_are_killed_stopped_and_emptied(
     cluster.wipe_and_rejoin(wiped).await;
     write(&mut expected).await;
     cluster.etcdctl(&["del", "/t/a"]).await;
-    expected.push(Change::Delete { key: "/t/a".to_owned() });
+    expected.push(RawChange::Delete { key: "/t/a".to_owned() });
     cluster.etcdctl(&["put", "/elsewhere", "x"]).await;
 
-    follower.catch_up(&cluster).await;
-    let history = follower.history();
+    changes.catch_up(&cluster).await;
+    let history = changes.history();
     assert!(history.is_sorted_by_key(|revision| revision.revision));
     assert_eq!(history.into_iter().flat_map(|revision| revision.changes).collect::<Vec<_>>(), expected);
     assert_eq!(cluster.dump("/t/").await.entries, []);
 }
 
 #[tokio::test]
-async fn a_dump_is_what_the_store_holds() {
-    let cluster = Cluster::start(Options::default()).await;
+async fn dump_has_all_keys_of_the_prefix() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
     cluster.etcdctl(&["put", "/t/b", "2"]).await;
     cluster.etcdctl(&["put", "/t/a", "1"]).await;
     cluster.etcdctl(&["put", "/u", "3"]).await;
@@ -64,8 +64,12 @@ async fn a_dump_is_what_the_store_holds() {
 }
 
 #[tokio::test]
-async fn with_tls_and_a_password_only_those_who_have_both_are_let_in() {
-    let options = Options { tls: Some(Tls::Mutual), root_password: Some("secret".to_owned()), ..Options::members(1) };
+async fn tls_and_password_are_required() {
+    let options = ClusterOptions {
+        tls: Some(Tls::Mutual),
+        root_password: Some("secret".to_owned()),
+        ..ClusterOptions::members(1)
+    };
     let cluster = Cluster::start(options).await;
     cluster.etcdctl(&["put", "/t/a", "1"]).await;
     assert_eq!(cluster.dump("/t/").await.entries.len(), 1);
@@ -75,23 +79,23 @@ async fn with_tls_and_a_password_only_those_who_have_both_are_let_in() {
 }
 
 #[tokio::test]
-async fn a_follower_that_was_compacted_away_says_so() {
-    let cluster = Cluster::start(Options::default()).await;
+async fn compacted_recorder_panics() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
     cluster.etcdctl(&["put", "/t/a", "1"]).await;
     cluster.etcdctl(&["put", "/t/a", "2"]).await;
     cluster.etcdctl(&["compact", "3"]).await;
 
-    let follower = cluster.follow("/t/", 1);
+    let changes = cluster.record_changes("/t/", 1);
 
     let mut task = tokio::task::JoinSet::new();
-    task.spawn(async move { follower.catch_up(&cluster).await });
+    task.spawn(async move { changes.catch_up(&cluster).await });
     let told = task.join_next().await.unwrap().unwrap_err().into_panic().downcast::<String>().unwrap();
     assert!(told.contains("compacted at 3"), "{told}");
 }
 
 #[tokio::test]
-async fn a_quota_that_was_exhausted_and_relieved_does_not_come_back_with_an_empty_disk() {
-    let options = Options { quota_bytes: Some(8 * 1024 * 1024), ..Options::members(3) };
+async fn freed_quota_stays_free_after_a_member_rejoins() {
+    let options = ClusterOptions { quota_bytes: Some(8 * 1024 * 1024), ..ClusterOptions::members(3) };
     let cluster = Cluster::start(options).await;
     cluster.exhaust_quota().await;
     cluster.try_etcdctl(&["put", "/t/a", "1"]).await.unwrap_err();
@@ -104,8 +108,8 @@ async fn a_quota_that_was_exhausted_and_relieved_does_not_come_back_with_an_empt
 }
 
 #[tokio::test]
-async fn a_small_quota_is_exhausted_soon() {
-    let cluster = Cluster::start(Options { quota_bytes: Some(1024 * 1024), ..Options::default() }).await;
+async fn small_quota_is_exhausted() {
+    let cluster = Cluster::start(ClusterOptions { quota_bytes: Some(1024 * 1024), ..ClusterOptions::default() }).await;
     let ballast = "x".repeat(100 * 1024);
     let mut refused = Ok(String::new());
     for number in 0..20 {

@@ -164,7 +164,7 @@ impl Fleet {
                 // There is more that it has missed than what it may have had on its way.
                 let missed = if self.load.is_on() { self.load_goes_on() } else { self.somebody_writes() };
                 self.wait(async {
-                    self.follower.catch_up(&self.etcd).await;
+                    self.changes.catch_up(&self.etcd).await;
                     let compacted = self.etcd.compact().await;
                     assert!(compacted > missed, "nothing was compacted");
                 });
@@ -179,7 +179,7 @@ impl Fleet {
             Fault::ExhaustQuota => self.wait(async {
                 // Nobody can write, so this is the last revision; after the compaction it would be too late to see it.
                 let revision = self.etcd.revision().await;
-                self.follower.until(revision).await;
+                self.changes.wait_for(revision).await;
                 self.etcd.relieve_quota().await;
             }),
             Fault::CutStreams => {
@@ -193,7 +193,7 @@ impl Fleet {
     /// Takes away what nobody needs any more of etcd's history, as operators let it do by itself; the follower has all of it.
     pub fn compact(&self) {
         self.wait(async {
-            self.follower.catch_up(&self.etcd).await;
+            self.changes.catch_up(&self.etcd).await;
             self.etcd.compact().await;
         });
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_etcd_rig::{Cluster, Follower, Options};
+use muster_etcd_rig::{Cluster, ChangeRecorder, ClusterOptions};
 use muster_testkit::release::ScriptRelease;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -101,7 +101,7 @@ pub struct Fleet {
     pub proxies: Vec<Proxy>,
     pub replicas: Vec<Replica>,
     pub judge: Judge,
-    pub follower: Follower,
+    pub changes: ChangeRecorder,
     pub etcd: Cluster,
     /// Last of those that use it.
     pub runtime: Arc<Runtime>,
@@ -141,11 +141,11 @@ impl Fleet {
         let logs = Logs::new();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let options =
-            Options { quota_bytes: Some(quota(minutes)), logs: Some(logs.path().to_owned()), ..Options::members(3) };
-        let (etcd, follower) = runtime.block_on(async {
+            ClusterOptions { quota_bytes: Some(quota(minutes)), logs: Some(logs.path().to_owned()), ..ClusterOptions::members(3) };
+        let (etcd, changes) = runtime.block_on(async {
             let etcd = Cluster::start(options).await;
-            let follower = etcd.follow(PREFIX, 1);
-            (etcd, follower)
+            let changes = etcd.record_changes(PREFIX, 1);
+            (etcd, changes)
         });
 
         let journal = stage.path("journal");
@@ -175,7 +175,7 @@ impl Fleet {
             proxies,
             replicas,
             judge,
-            follower,
+            changes,
             etcd,
             runtime: Arc::new(runtime),
             journal,

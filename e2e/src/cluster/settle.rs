@@ -8,8 +8,9 @@ use muster_core::keys::{Key, parse};
 use muster_core::names::ReplicaId;
 use muster_core::replica::{ControllerName, ControllerRecord, PresenceRecord};
 use muster_core::report::Outcome;
+use muster_etcd_rig::{Dump, RevisionChanges};
+
 use muster_core::report::record::ObservedRecord;
-use muster_etcd_rig::{Dump, Revision};
 use muster_testkit::wait::eventually;
 
 use crate::cluster::fleet::{Fleet, PREFIX, START};
@@ -108,9 +109,9 @@ impl Fleet {
     }
 
     /// The same; gives what it was told.
-    pub fn read_history(&mut self) -> Vec<Revision> {
-        self.wait(self.follower.catch_up(&self.etcd));
-        let history = self.follower.take();
+    pub fn read_history(&mut self) -> Vec<RevisionChanges> {
+        self.wait(self.changes.catch_up(&self.etcd));
+        let history = self.changes.drain();
         self.judge.read(&history);
         for agent in &mut self.agents {
             let said = agent.news();

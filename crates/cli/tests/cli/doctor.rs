@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use jiff::Timestamp;
 use muster_core::names::EnvName;
 use muster_core::replica::ControllerName;
-use muster_etcd_rig::{Cluster, Options};
+use muster_etcd_rig::{Cluster, ClusterOptions};
 
 use crate::fixture::{Fleet, Machine};
 
@@ -110,7 +110,7 @@ async fn without_a_server_the_result_is_unknown() {
 
 #[tokio::test]
 async fn dead_etcd_member_is_named() {
-    let cluster = Cluster::start(Options::members(3)).await;
+    let cluster = Cluster::start(ClusterOptions::members(3)).await;
     let machine = Machine::new();
     let text = machine.run(&["doctor", "--store", &cluster.spec()]).await;
     assert!(text.starts_with("exit 0\n"), "{text}");

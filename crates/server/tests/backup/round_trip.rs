@@ -1,14 +1,14 @@
 //! What goes into a backup comes out of it.
 
 use muster_core::keys::Keys;
-use muster_etcd_rig::{Cluster, Options};
+use muster_etcd_rig::{Cluster, ClusterOptions};
 use muster_server::backup::{BackupError, RestoreError, check, read_environment};
 
 use crate::stores::{Place, blobs_in, env, file, now};
 
 #[tokio::test]
 async fn from_a_file_to_etcd_and_back_nothing_changes() {
-    let cluster = Cluster::start(Options::members(1)).await;
+    let cluster = Cluster::start(ClusterOptions::members(1)).await;
     let first = Place::embedded().await;
     first.found(60).await;
     let there = Place::on(&cluster.spec(), tempfile::tempdir().unwrap()).await;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use muster_core::fleet::Fleet;
 use muster_core::keys::Keys;
 use muster_core::names::EnvName;
+use muster_etcd_rig::ClusterOptions;
+
 use muster_core::node::liveness::LivenessTimeouts;
 
-use muster_etcd_rig::Options;
 use muster_server::{App, Clock, Config, LeasePace, Server};
 use muster_store::{Store, StoreAccess};
 pub(crate) use muster_testkit::records::node;
@@ -56,7 +57,7 @@ impl Place {
     }
 
     pub(crate) async fn etcd() -> Self {
-        let etcd = muster_etcd_rig::Cluster::start(Options::members(1)).await;
+        let etcd = muster_etcd_rig::Cluster::start(ClusterOptions::members(1)).await;
         let spec = etcd.spec();
         let store = muster_store::open(&spec, &StoreAccess::default()).await.unwrap();
         Self { store, dir: tempfile::tempdir().unwrap(), _etcd: Some(etcd) }

@@ -6,7 +6,7 @@ use muster_core::fleet::Fleet;
 use muster_core::names::Role;
 use muster_core::node::pause::{NodePause, PauseScope};
 use muster_core::replica::ControllerName;
-use muster_etcd_rig::Options;
+use muster_etcd_rig::ClusterOptions;
 use muster_store::StoreAccess;
 use muster_wire::client::SyncStream;
 use muster_wire::data::SetPause;
@@ -23,7 +23,7 @@ fn leader(fleet: &Fleet) -> Option<(String, u64)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_keeps_its_leader_when_the_server_that_chose_it_dies_and_the_epoch_only_grows() {
-    let etcd = muster_etcd_rig::Cluster::start(Options::members(1)).await;
+    let etcd = muster_etcd_rig::Cluster::start(ClusterOptions::members(1)).await;
     let store = muster_store::open(&etcd.spec(), &StoreAccess::default()).await.unwrap();
     let cluster = Cluster::on(store, tempfile::tempdir().unwrap());
     let (a, b) = cluster.pair(&[("db1", "db"), ("db2", "db"), ("web1", "web"), ("web2", "web")]).await;

@@ -13,7 +13,7 @@ mod truth;
 
 use std::hash::{BuildHasher, RandomState};
 
-use muster_etcd_rig::{Cluster, Options};
+use muster_etcd_rig::{Cluster, ClusterOptions};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Runtime;
 
@@ -33,7 +33,7 @@ fn all_backends_agree() {
     let cases = number("CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let etcd = runtime.block_on(Cluster::start(Options::members(1)));
+    let etcd = runtime.block_on(Cluster::start(ClusterOptions::members(1)));
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());

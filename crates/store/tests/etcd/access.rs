@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use muster_etcd_rig::{Certificates, Cluster, Options as Rig, Tls};
+use muster_etcd_rig::{Certificates, Cluster, ClusterOptions as Rig, Tls};
 use muster_store::etcd::Options;
 use muster_store::{CommitOutcome, EtcdStore, Op, Store, StoreAccess, Txn, Watch, WatchChange, WatchEvent, WatchFrom};
 

@@ -17,7 +17,7 @@ struct OneMember {
 
 impl OneMember {
     async fn fresh() -> Self {
-        let cluster = Cluster::start(muster_etcd_rig::Options::members(1)).await;
+        let cluster = Cluster::start(muster_etcd_rig::ClusterOptions::members(1)).await;
         let store = EtcdStore::open(&cluster.spec(), &StoreAccess::default(), Options::default()).await.unwrap();
         Self { store: Arc::new(store), _cluster: cluster }
     }

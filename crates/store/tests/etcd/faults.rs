@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_etcd_rig::{Cluster, Options as Rig};
+use muster_etcd_rig::{Cluster, ClusterOptions as Rig};
 use muster_store::etcd::Options;
 use muster_store::{
     AlarmKind, CommitOutcome, EtcdStore, GapCause, Guard, Op, Revision, Store, StoreAccess, StoreError, Txn, Watch,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_etcd_rig::{Cluster, Options as Rig};
+use muster_etcd_rig::{Cluster, ClusterOptions as Rig};
 use muster_store::etcd::Options;
 use muster_store::{EtcdStore, MemberState, Op, Revision, Store, StoreAccess, StoreError, Txn};
 

@@ -115,7 +115,7 @@ mod tests {
     const A: &str = r#"{"replica":"a-1","since":"2026-11-15T10:00:00Z"}"#;
     const B: &str = r#"{"replica":"b-2","since":"2026-11-15T10:00:00Z"}"#;
 
-    fn replicas() -> Vec<muster_etcd_rig::Change> {
+    fn replicas() -> Vec<muster_etcd_rig::RawChange> {
         vec![leased("replicas/a-1", "{}"), leased("replicas/b-2", "{}")]
     }
 
@@ -155,7 +155,7 @@ mod tests {
         judge.read(&history(&begin));
         judge.has_settled();
         let lost = vec![delete("active_roles/v1/web1/address")];
-        judge.read(&[muster_etcd_rig::Revision { revision: 9, changes: lost }]);
+        judge.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: lost }]);
         assert_eq!(judge.complaints(), ["revision 9: web1 was well all the time, and was taken out of its role"]);
     }
 

@@ -12,7 +12,7 @@ mod testing;
 
 use muster_core::keys::{self, Key};
 use muster_core::names::NodeName;
-use muster_etcd_rig::{Change, Revision};
+use muster_etcd_rig::{RawChange, RevisionChanges};
 
 pub use reports::Acknowledged;
 pub use runs::Executed;
@@ -39,8 +39,8 @@ pub struct Judge {
 
 impl Judge {
     /// Takes in what has happened since the last time.
-    pub fn read(&mut self, history: &[Revision]) {
-        for Revision { revision, changes } in history {
+    pub fn read(&mut self, history: &[RevisionChanges]) {
+        for RevisionChanges { revision, changes } in history {
             if *revision <= self.last {
                 self.complaints.push(format!("revision {revision}: it comes after {}", self.last));
             }
@@ -130,11 +130,11 @@ impl Complaints<'_> {
 }
 
 impl<'a> Touched<'a> {
-    fn of(change: &'a Change) -> Option<Self> {
+    fn of(change: &'a RawChange) -> Option<Self> {
         let (_, key) = keys::parse(change.key())?;
         Some(match change {
-            Change::Put { value, lease, .. } => Self { key, value: Some(value), lease: *lease },
-            Change::Delete { .. } => Self { key, value: None, lease: 0 },
+            RawChange::Put { value, lease, .. } => Self { key, value: Some(value), lease: *lease },
+            RawChange::Delete { .. } => Self { key, value: None, lease: 0 },
         })
     }
 

@@ -113,12 +113,12 @@ mod tests {
     use super::super::testing::{complaints, configured, history, observed, put, validated};
     use super::*;
 
-    fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::Change> {
+    fn report(incarnation: u64, seq: u64, run: &str) -> Vec<muster_etcd_rig::RawChange> {
         vec![observed("web1", incarnation, seq, configured(run, "v1")), put("history/web1", "[]")]
     }
 
     /// Only what is said of reports; the status leaves are missing here, and the states say so.
-    fn about_reports(reports: &[Vec<muster_etcd_rig::Change>]) -> Vec<String> {
+    fn about_reports(reports: &[Vec<muster_etcd_rig::RawChange>]) -> Vec<String> {
         complaints(reports)
             .into_iter()
             .filter(|told| told.contains("report") && !told.contains("last report"))

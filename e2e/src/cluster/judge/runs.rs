@@ -221,7 +221,7 @@ mod tests {
         assert!(!said(&judge(&[("web1", looked_up())]), "made run"));
         let mut judge = judge(&[]);
         judge.has_settled();
-        judge.read(&[muster_etcd_rig::Revision { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
+        judge.read(&[muster_etcd_rig::RevisionChanges { revision: 9, changes: vec![observed("web1", 1, 1, looked_up())] }]);
         assert!(
             said(&judge, "web1 made run r1 because of active_roles::db changed: db2 added, which was not so"),
             "{judge:?}"

@@ -4,31 +4,31 @@ use muster_core::names::{RunId, Version};
 use muster_core::node::service_state::{ConfigureResult, ServiceState, ValidationResult};
 use muster_core::report::record::{LastRun, ObservedRecord};
 use muster_core::report::{Cause, Counts, Outcome, RunResult, Verdict};
-use muster_core::txn::Generation;
-use muster_etcd_rig::{Change, Revision};
+use muster_etcd_rig::{RawChange, RevisionChanges};
 
+use muster_core::txn::Generation;
 use super::Judge;
 
-pub(super) fn put(key: &str, value: &str) -> Change {
-    Change::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 0 }
+pub(super) fn put(key: &str, value: &str) -> RawChange {
+    RawChange::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 0 }
 }
 
-pub(super) fn leased(key: &str, value: &str) -> Change {
-    Change::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 7 }
+pub(super) fn leased(key: &str, value: &str) -> RawChange {
+    RawChange::Put { key: format!("/muster/test/{key}"), value: value.into(), lease: 7 }
 }
 
-pub(super) fn delete(key: &str) -> Change {
-    Change::Delete { key: format!("/muster/test/{key}") }
+pub(super) fn delete(key: &str) -> RawChange {
+    RawChange::Delete { key: format!("/muster/test/{key}") }
 }
 
 /// The first transaction is revision 2, as in a new etcd.
-pub(super) fn history(transactions: &[Vec<Change>]) -> Vec<Revision> {
+pub(super) fn history(transactions: &[Vec<RawChange>]) -> Vec<RevisionChanges> {
     let numbered = transactions.iter().zip(2..);
-    numbered.map(|(changes, revision)| Revision { revision, changes: changes.clone() }).collect()
+    numbered.map(|(changes, revision)| RevisionChanges { revision, changes: changes.clone() }).collect()
 }
 
 /// What a judge says of a history, without what follows from there being no choice of a version in it.
-pub(super) fn complaints(transactions: &[Vec<Change>]) -> Vec<String> {
+pub(super) fn complaints(transactions: &[Vec<RawChange>]) -> Vec<String> {
     let mut judge = Judge::default();
     judge.read(&history(transactions));
     judge.complaints().iter().filter(|told| !told.contains("was chosen")).cloned().collect()
@@ -74,7 +74,7 @@ pub(super) fn caused(id: &str, causes: Vec<Cause>) -> LastRun {
 }
 
 /// The record that a report of this run leaves.
-pub(super) fn observed(node: &str, incarnation: u64, seq: u64, last: LastRun) -> Change {
+pub(super) fn observed(node: &str, incarnation: u64, seq: u64, last: LastRun) -> RawChange {
     let version = last.version.clone();
     let (state, passed) = match last.outcome {
         Outcome::Configured(_) | Outcome::Previewed(_) => {

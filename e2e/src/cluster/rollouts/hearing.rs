@@ -17,7 +17,7 @@ use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::{DesiredRecord, GateVerdict, PauseReason, RolloutPhase, RolloutRecord};
 use muster_core::txn::Revision as At;
-use muster_etcd_rig::{Change, Revision};
+use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::{Run, Trial, Word};
 use muster_store::{KeyValue, WatchChange as Told};
 
@@ -30,7 +30,7 @@ const SLACK: Duration = Duration::from_millis(20);
 /// All that was seen.
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
-    pub history: &'a [Revision],
+    pub history: &'a [RevisionChanges],
     pub journal: &'a [Entry],
     /// The plans of all rollouts that are in the history, but for those that moved everybody at once.
     pub plans: &'a BTreeMap<RolloutId, (String, RolloutPlan)>,
@@ -123,7 +123,7 @@ impl<'a> Hearing<'a> {
         Duration::try_from(at.duration_since(self.begin)).unwrap_or_default()
     }
 
-    fn transaction(&mut self, revision: &Revision) {
+    fn transaction(&mut self, revision: &RevisionChanges) {
         let touched: Vec<(Key, Option<&[u8]>)> = revision.changes.iter().filter_map(touched).collect();
         let at = written(&touched);
         self.now = self.now.max(at.unwrap_or(self.now));
@@ -260,7 +260,7 @@ impl<'a> Hearing<'a> {
 
 /// Every run that was reported.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other keys say nothing of runs")]
-fn runs(history: &[Revision]) -> BTreeMap<RunId, Run> {
+fn runs(history: &[RevisionChanges]) -> BTreeMap<RunId, Run> {
     let changes = history.iter().flat_map(|revision| &revision.changes).filter_map(touched);
     let last = changes.filter_map(|(key, value)| match key {
         Key::Observed { .. } => serde_json::from_slice::<ObservedRecord>(value?).ok()?.last,
@@ -284,20 +284,20 @@ fn records(touched: &[(Key, Option<&[u8]>)]) -> impl Iterator<Item = RolloutReco
     touched.iter().filter_map(of_rollout)
 }
 
-pub(super) fn touched(change: &Change) -> Option<(Key, Option<&[u8]>)> {
+pub(super) fn touched(change: &RawChange) -> Option<(Key, Option<&[u8]>)> {
     let (_, key) = keys::parse(change.key())?;
     Some(match change {
-        Change::Put { value, .. } => (key, Some(value)),
-        Change::Delete { .. } => (key, None),
+        RawChange::Put { value, .. } => (key, Some(value)),
+        RawChange::Delete { .. } => (key, None),
     })
 }
 
-fn told(change: &Change, revision: At) -> Told {
+fn told(change: &RawChange, revision: At) -> Told {
     match change {
-        Change::Put { key, value, .. } => {
+        RawChange::Put { key, value, .. } => {
             Told::Put(KeyValue { key: key.clone(), value: value.clone().into(), revision, lease: None })
         }
-        Change::Delete { key } => Told::Delete { key: key.clone() },
+        RawChange::Delete { key } => Told::Delete { key: key.clone() },
     }
 }
 

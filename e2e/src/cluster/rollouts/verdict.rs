@@ -11,7 +11,7 @@ use muster_core::replica::{ControllerName, ReplicaRecord};
 use muster_core::rollout::RolloutId;
 use muster_core::rollout::plan::RolloutPlan;
 use muster_core::rollout::record::RolloutRecord;
-use muster_etcd_rig::{Change, Revision};
+use muster_etcd_rig::{RawChange, RevisionChanges};
 use muster_sim::simulation::Rule;
 
 use super::carry::Spoken;
@@ -27,7 +27,7 @@ const TAKEOVER: Duration = Duration::from_secs(15);
 #[derive(Debug, Default)]
 pub struct Past {
     /// As far as it was judged.
-    pub history: Vec<Revision>,
+    pub history: Vec<RevisionChanges>,
     /// Who carried rollouts out, and was ended or stopped, and when.
     pub went: Vec<(ReplicaId, Timestamp)>,
     /// What operators said, and was acknowledged.
@@ -70,7 +70,7 @@ impl Fleet {
         judged.heard
     }
 
-    fn found(&self, history: &[Revision]) -> Found {
+    fn found(&self, history: &[RevisionChanges]) -> Found {
         Found {
             journal: journal::read(&fs::read_to_string(&self.journal).unwrap()),
             plans: self.plans(history),
@@ -79,7 +79,7 @@ impl Fleet {
     }
 
     /// The plans that the records of rollouts name, from where the servers keep them.
-    fn plans(&self, history: &[Revision]) -> BTreeMap<RolloutId, (String, RolloutPlan)> {
+    fn plans(&self, history: &[RevisionChanges]) -> BTreeMap<RolloutId, (String, RolloutPlan)> {
         let mut plans = BTreeMap::new();
         for change in history.iter().flat_map(|revision| &revision.changes) {
             let Some((Key::Rollout { id }, Some(value))) = touched(change) else { continue };
@@ -95,10 +95,10 @@ impl Fleet {
     }
 
     /// What the servers say in their logs that they have granted, and what the store has called them.
-    fn granted(&self, history: &[Revision]) -> Granted {
+    fn granted(&self, history: &[RevisionChanges]) -> Granted {
         let mut granted = Granted::default();
         for change in history.iter().flat_map(|revision| &revision.changes) {
-            let Change::Put { key, value, .. } = change else { continue };
+            let RawChange::Put { key, value, .. } = change else { continue };
             let Some((_, Key::Replica { replica })) = parse(key) else { continue };
             let record: ReplicaRecord = serde_json::from_slice(value).unwrap();
             let index = self.replicas.iter().position(|replica| record.url.ends_with(&replica.address.to_string()));

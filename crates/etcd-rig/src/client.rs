@@ -1,0 +1,111 @@
+//! Connections of the rig to etcd, and retries.
+
+use std::fs;
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
+use tokio::time::{Instant, sleep};
+
+use crate::certificates::Certificates;
+use crate::cluster::Cluster;
+use crate::member::ProcessState;
+
+/// Timeout of every request of the rig. It only ends a test whose event never comes.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(90);
+/// The pause between two attempts.
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+
+/// Attempts of one operation.
+///
+/// The loop is at the caller, not in a function with a closure: futures of async closures that borrow cannot be sent to
+/// another thread.
+#[derive(Debug)]
+pub(crate) struct Attempts<'a> {
+    cluster: &'a Cluster,
+    what: &'a str,
+    begin: Instant,
+    next: usize,
+}
+
+impl Cluster {
+    pub(crate) fn attempts<'a>(&'a self, what: &'a str) -> Attempts<'a> {
+        Attempts { cluster: self, what, begin: Instant::now(), next: 0 }
+    }
+}
+
+impl Attempts<'_> {
+    /// A client of a running member; another member for each attempt.
+    pub(crate) async fn client(&mut self) -> Result<Client, Error> {
+        let running: Vec<_> =
+            self.cluster.members().iter().filter(|member| member.state() == ProcessState::Running).collect();
+        assert!(!running.is_empty(), "{}: no member runs", self.what);
+        let member = running[self.next % running.len()];
+        self.next += 1;
+        self.cluster.access.connect(member.client_url()).await
+    }
+
+    /// Waits before the next attempt. Panics when the time is over.
+    pub(crate) async fn failed(&mut self, why: impl std::fmt::Display) {
+        assert!(
+            self.begin.elapsed() < TIMEOUT,
+            "{}: not within {TIMEOUT:?}; last error: {why}
+{}",
+            self.what,
+            self.cluster.log_tails()
+        );
+        sleep(PAUSE).await;
+    }
+}
+
+/// Timeout of a request to one member. Short, because some members are stopped on purpose; callers retry.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Credentials of the rig.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClientAccess {
+    pub(crate) certificates: Option<Certificates>,
+    pub(crate) root_password: Option<String>,
+}
+
+impl ClientAccess {
+    /// A client of one member. It never switches to another member.
+    pub(crate) async fn connect(&self, url: &str) -> Result<Client, Error> {
+        Client::connect([url], Some(self.options().with_timeout(SILENCE))).await
+    }
+
+    /// A client for a stream, which may be idle.
+    pub(crate) async fn connect_for_stream(&self, url: &str) -> Result<Client, Error> {
+        let beat = Duration::from_secs(1);
+        let options = self.options().with_keep_alive(beat, SILENCE).with_keep_alive_while_idle(true);
+        Client::connect([url], Some(options.with_require_leader(true))).await
+    }
+
+    fn options(&self) -> ConnectOptions {
+        let mut options = ConnectOptions::new().with_connect_timeout(SILENCE);
+        if let Some(files) = &self.certificates {
+            let read = |path| fs::read(path).unwrap();
+            let identity = Identity::from_pem(read(&files.client_cert), read(&files.client_key));
+            let authority = Certificate::from_pem(read(&files.ca));
+            options = options.with_tls(TlsOptions::new().ca_certificate(authority).identity(identity));
+        }
+        if let Some(password) = &self.root_password {
+            options = options.with_user("root", password);
+        }
+        options
+    }
+
+    /// The same credentials as arguments of etcdctl.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        if let Some(files) = &self.certificates {
+            for (flag, path) in [("--cacert", &files.ca), ("--cert", &files.client_cert), ("--key", &files.client_key)]
+            {
+                arguments.extend([flag.to_owned(), path.display().to_string()]);
+            }
+        }
+        if let Some(password) = &self.root_password {
+            arguments.extend(["--user".to_owned(), format!("root:{password}")]);
+        }
+        arguments
+    }
+}
